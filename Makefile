@@ -1,0 +1,75 @@
+# Needs Python 3.11 or newer, make and a package registry; everything else is set up in .venv by the target that wants it.
+# Works with GNU make 3.81 (macOS).
+
+# The first of these that is new enough makes the virtual environment; `make PYTHON=/path/to/python3.12 test` picks one.
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11 python
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps: an environment is set up again only when pyproject.toml or its lock file changed.
+RUN := $(VENV)/.run-stamp
+DEV := $(VENV)/.dev-stamp
+
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+UV_COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint docs bench soak venv lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 - \2/p' Makefile | sort
+
+demo: $(RUN) ## run the main job end to end on Python's own source files, in under a minute
+	@$(BIN)/opsq demo
+
+test: $(DEV) ## run the test suite; ARGS="-k word" goes to pytest
+	$(BIN)/pytest $(ARGS)
+
+lint: $(DEV) ## check style, format, types and import arrows
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python tools/check_arrows.py
+
+docs: $(DEV) ## check that man pages and completions are fresh
+	$(BIN)/python tools/papers.py --check
+
+bench: $(DEV) ## measure against the rivals, in ratios; ARGS goes to the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(DEV) ## run the property and fault tests for hours with fresh random input
+	$(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
+
+venv: $(DEV) ## set up .venv with everything that development needs
+
+lock: $(BIN)/python ## pin the newest allowed versions again in requirements/*.lock
+	$(INSTALL) 'uv>=0.9'
+	$(UV_COMPILE) --upgrade pyproject.toml requirements/build.in -o requirements/run.lock
+	$(UV_COMPILE) --upgrade pyproject.toml requirements/build.in --extra dev -c requirements/run.lock -o requirements/dev.lock
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@for candidate in $(PYTHON); do \
+	    if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "Setting up $(VENV) with $$("$$candidate" --version)"; \
+	        exec "$$candidate" -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "opsq needs Python 3.11 or newer, and none of these is: $(PYTHON)." >&2; \
+	echo "Install one, or name it: make PYTHON=/path/to/python3.12 ..." >&2; \
+	exit 1
+
+$(RUN): pyproject.toml requirements/run.lock | $(BIN)/python
+	@echo "Installing opsq and its dependencies into $(VENV)"
+	@$(INSTALL) --require-hashes -r requirements/run.lock
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): pyproject.toml requirements/dev.lock | $(BIN)/python
+	@echo "Installing opsq and its development tools into $(VENV)"
+	@$(INSTALL) --require-hashes -r requirements/dev.lock
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $(RUN) $@
