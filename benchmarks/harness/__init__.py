@@ -1,0 +1,37 @@
+"""What every benchmark here is made of: rows, pairs, the way to run one file, and the report.
+
+It measures nothing itself and knows no rival; `rivals` knows those. A file beside this folder holds each family of
+rows.
+"""
+
+from harness.entry import Benchmark, Context, main
+from harness.pairs import alternate, median, quantile
+from harness.rows import (
+    Must,
+    Ratio,
+    Row,
+    at_least,
+    at_most,
+    paired_row,
+    ratio_at_least,
+    ratio_at_most,
+    reported,
+)
+
+__all__ = [
+    "Benchmark",
+    "Context",
+    "Must",
+    "Ratio",
+    "Row",
+    "alternate",
+    "at_least",
+    "at_most",
+    "main",
+    "median",
+    "paired_row",
+    "quantile",
+    "ratio_at_least",
+    "ratio_at_most",
+    "reported",
+]

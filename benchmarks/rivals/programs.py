@@ -1,0 +1,46 @@
+"""The foreign programs that benchmarks need, and what to install when one is not there.
+
+It finds and starts programs; it measures nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+
+class RivalMissingError(Exception):
+    """A rival is not installed, so the benchmark cannot say anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program on PATH. `says` is what its version text must contain, where another of that name would not do."""
+
+    name: str
+    package: str
+    version_option: str = "--version"
+    says: str = ""
+
+    def find(self) -> str:
+        """Its full path.
+
+        Raises:
+            RivalMissingError: it is not on PATH, or is not the one meant.
+        """
+        path = shutil.which(self.name)
+        if path is None:
+            raise RivalMissingError(f"the rival {self.name} is not installed; try: apt-get install {self.package}")
+        if self.says:
+            asked = subprocess.run([path, self.version_option], capture_output=True, text=True, check=False)
+            if self.says not in asked.stdout + asked.stderr:
+                raise RivalMissingError(f"{path} is not {self.says} {self.name}; try: apt-get install {self.package}")
+        return path
+
+
+BEANSTALKD = Program("beanstalkd", "beanstalkd", "-v", "beanstalkd")
+CP = Program("cp", "coreutils", says="GNU coreutils")
+SYNC = Program("sync", "coreutils", says="GNU coreutils")
+PARALLEL = Program("parallel", "parallel", says="GNU parallel")
+TR = Program("tr", "coreutils")
