@@ -1,0 +1,32 @@
+"""Instants: the two kinds of time, kept apart by type so that a checker rejects mixing them.
+
+This file owns the only reads of the system clocks; the engine is given a `Now` and never looks for itself.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, NewType
+
+MonoNs = NewType("MonoNs", int)
+"""Monotonic nanoseconds: deadlines and durations while a process lives. Meaningless after a restart."""
+
+WallMs = NewType("WallMs", int)
+"""Milliseconds since 1970-01-01 UTC: what is stored, and what people ask for. May step in both directions."""
+
+
+class Now(NamedTuple):
+    """One instant, read from both clocks."""
+
+    mono: MonoNs
+    wall: WallMs
+
+
+def now() -> Now:
+    """Read both clocks."""
+    return Now(MonoNs(time.monotonic_ns()), WallMs(time.time_ns() // 1_000_000))
+
+
+def after(start: MonoNs, duration_s: float) -> MonoNs:
+    """The instant `duration_s` seconds (≥ 0, at most about 290 years) after `start`."""
+    return MonoNs(start + int(min(duration_s, 9e9) * 1e9))

@@ -1,0 +1,248 @@
+"""Every error that opsq raises on purpose: one tree, each class with its wire code and exit status.
+
+This file must not import anything of ours. The class docstring is the default message, so text and documentation cannot drift apart.
+
+    OpsqError
+    ├── UsageError                 usage              2
+    │   ├── InvalidStrategy        invalid_strategy   2
+    │   ├── InvalidHandle          invalid_handle     2
+    │   ├── InputUnreadable        input_unreadable   2
+    │   ├── ChunkTooLarge          chunk_too_large    2
+    │   └── ProtocolError          protocol           2
+    ├── NotFound                   not_found          3
+    │   └── NothingFree            nothing_free       3
+    ├── Unreachable                unreachable        4
+    │   ├── ContentMissing         content_missing    4
+    │   └── StoreNotVisible        store_not_visible  4
+    ├── Conflict                   conflict           5
+    │   ├── ReservationLost        reservation_lost   5
+    │   ├── AlreadyFinished        already_finished   5
+    │   ├── NotFinished            not_finished       5
+    │   ├── ContentChanged         content_changed    5
+    │   └── AlreadyRunning         already_running    5
+    ├── Refused                    refused            6
+    │   ├── StorageFull            storage_full       6
+    │   ├── DatabaseDamaged        database_damaged   6
+    │   └── TooManyConnections     too_many_connections 6
+    ├── NotPermitted               not_permitted      7
+    ├── VersionMismatch            version_mismatch   8
+    ├── WorkFailed                 work_failed        1
+    ├── TimedOut                   timed_out          124
+    ├── CommandNotExecutable       not_executable     126
+    ├── CommandNotFound            command_not_found  127
+    └── Bug                        bug                70
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OpsqError(Exception):
+    """Something went wrong in opsq."""
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 70
+
+    def __init__(self, message: str | None = None, *, hint: str = "") -> None:
+        self.message = message if message is not None else (type(self).__doc__ or "").strip()
+        self.hint = hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class UsageError(OpsqError):
+    """The request is not one that opsq understands."""
+
+    code = "usage"
+    exit_status = 2
+
+
+class InvalidStrategy(UsageError):
+    """The strategy cannot be parsed."""
+
+    code = "invalid_strategy"
+
+
+class InvalidHandle(UsageError):
+    """The handle is not of the form SUBMISSION/INDEX@TOKEN."""
+
+    code = "invalid_handle"
+
+
+class InputUnreadable(UsageError):
+    """The input cannot be read."""
+
+    code = "input_unreadable"
+
+
+class ChunkTooLarge(UsageError):
+    """The chunk is larger than the chunk limit."""
+
+    code = "chunk_too_large"
+
+
+class ProtocolError(UsageError):
+    """The peer sent something that the protocol does not allow."""
+
+    code = "protocol"
+
+
+class NotFound(OpsqError):
+    """There is no such submission or chunk."""
+
+    code = "not_found"
+    exit_status = 3
+
+
+class NothingFree(NotFound):
+    """Nothing that the strategy may serve is free."""
+
+    code = "nothing_free"
+
+
+class Unreachable(OpsqError):
+    """The daemon cannot be reached."""
+
+    code = "unreachable"
+    exit_status = 4
+
+
+class ContentMissing(Unreachable):
+    """The content of the chunk is gone."""
+
+    code = "content_missing"
+
+
+class StoreNotVisible(Unreachable):
+    """The content store of the daemon cannot be seen from this machine."""
+
+    code = "store_not_visible"
+
+
+class Conflict(OpsqError):
+    """The present state does not allow this."""
+
+    code = "conflict"
+    exit_status = 5
+
+
+class ReservationLost(Conflict):
+    """The reservation is not held any more."""
+
+    code = "reservation_lost"
+
+
+class AlreadyFinished(Conflict):
+    """The chunk was finished under another reservation."""
+
+    code = "already_finished"
+
+
+class NotFinished(Conflict):
+    """The submission is not finished yet."""
+
+    code = "not_finished"
+
+
+class ContentChanged(Conflict):
+    """The file has changed since it was submitted in place."""
+
+    code = "content_changed"
+
+
+class AlreadyRunning(Conflict):
+    """Another process owns this state folder."""
+
+    code = "already_running"
+
+
+class Refused(OpsqError):
+    """There is no room."""
+
+    code = "refused"
+    exit_status = 6
+
+
+class StorageFull(Refused):
+    """The storage is full."""
+
+    code = "storage_full"
+
+
+class DatabaseDamaged(Refused):
+    """The database is damaged; it was left untouched."""
+
+    code = "database_damaged"
+
+
+class TooManyConnections(Refused):
+    """The daemon has as many connections as it may have."""
+
+    code = "too_many_connections"
+
+
+class NotPermitted(OpsqError):
+    """The token or the user does not permit this."""
+
+    code = "not_permitted"
+    exit_status = 7
+
+
+class VersionMismatch(OpsqError):
+    """The versions do not fit together."""
+
+    code = "version_mismatch"
+    exit_status = 8
+
+
+class WorkFailed(OpsqError):
+    """A chunk died, or the submission failed."""
+
+    code = "work_failed"
+    exit_status = 1
+
+
+class TimedOut(OpsqError):
+    """The time that was given is over."""
+
+    code = "timed_out"
+    exit_status = 124
+
+
+class CommandNotExecutable(OpsqError):
+    """The command cannot be executed."""
+
+    code = "not_executable"
+    exit_status = 126
+
+
+class CommandNotFound(OpsqError):
+    """The command was not found."""
+
+    code = "command_not_found"
+    exit_status = 127
+
+
+class Bug(OpsqError):
+    """A mistake in opsq itself."""
+
+    code = "bug"
+
+
+def _tree(cls: type[OpsqError]) -> dict[str, type[OpsqError]]:
+    found = {cls.code: cls}
+    for child in cls.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+BY_CODE: dict[str, type[OpsqError]] = _tree(OpsqError)
+"""Wire code → class, for turning an error reply back into the exception."""
+
+
+def from_code(code: str, message: str, hint: str = "") -> OpsqError:
+    """Make the exception that an error reply stands for; an unknown code (a newer daemon) gives a plain `OpsqError`."""
+    return BY_CODE.get(code, OpsqError)(message, hint=hint)

@@ -1,0 +1,176 @@
+"""How submissions, chunks and handles are named; 64-bit masks and their conversion for SQLite.
+
+This file must not import anything of ours but the errors, and does no I/O.
+
+A **submission id** has 63 bits: 41 bits of milliseconds since 2025-01-01 UTC, 10 bits of shard, 12 bits of sequence, so ids sort by
+age and fit a signed 64-bit integer until 2094. A **block** is 64 chunks of one submission; chunk `index` is bit `index % 64` of block
+`index // 64`. A **mask** is an unsigned 64-bit set of chunks of one block; SQLite stores it as two's complement, and `to_sql` and
+`from_sql` are the only places that convert.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, NewType
+
+from opsq.errors import InvalidHandle, NotFound
+
+SubmissionId = NewType("SubmissionId", int)
+
+EPOCH_MS = 1_735_689_600_000
+"""2025-01-01T00:00:00Z in milliseconds since 1970."""
+
+BLOCK_CHUNKS = 64
+FULL = (1 << BLOCK_CHUNKS) - 1
+"""The mask of a whole block."""
+
+_SEQUENCES = 1 << 12
+
+
+class SubmissionIds:
+    """Gives out submission ids, each larger than the one before whatever the wall clock does.
+
+    Args:
+        last: the largest id given out before (0 for none); survives restarts through the database.
+        shard: 0…1023, the writer's number.
+    """
+
+    def __init__(self, last: int = 0, shard: int = 0) -> None:
+        self._shard = shard
+        self._last_ms = last >> 22
+        self._sequence = (last & (_SEQUENCES - 1)) if last else -1
+
+    def next(self, wall_ms: int) -> SubmissionId:
+        """The next id at wall instant `wall_ms`; a clock that stands or steps back goes on in the last millisecond used."""
+        ms = max(wall_ms - EPOCH_MS, 0)
+        if ms > self._last_ms:
+            self._last_ms, self._sequence = ms, 0
+        elif self._sequence + 1 < _SEQUENCES:
+            self._sequence += 1
+        else:
+            self._last_ms, self._sequence = self._last_ms + 1, 0
+        return SubmissionId(self._last_ms << 22 | self._shard << 12 | self._sequence)
+
+
+def parse_submission_id(text: str) -> SubmissionId:
+    """Read a submission id as people type it.
+
+    Raises:
+        NotFound: `text` is no decimal number below 2**63, so no submission can have it.
+    """
+    if re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) and int(text) < 1 << 63:
+        return SubmissionId(int(text))
+    raise NotFound(f"No submission has the id {text!r}: ids are numbers, as `opsq list` prints them.")
+
+
+class ChunkSet(NamedTuple):
+    """Some chunks of one block of one submission."""
+
+    submission_id: SubmissionId
+    block: int
+    mask: int
+
+    def indexes(self) -> Iterator[int]:
+        """The chunk indexes, ascending."""
+        return mask_indexes(self.block, self.mask)
+
+    def __len__(self) -> int:  # type: ignore[override]  # a set of chunks: its size is the count of chunks, not of fields
+        return self.mask.bit_count()
+
+
+def mask_indexes(block: int, mask: int) -> Iterator[int]:
+    """The chunk indexes that `mask` names in `block`, ascending."""
+    base = block * BLOCK_CHUNKS
+    while mask:
+        low = mask & -mask
+        yield base + low.bit_length() - 1
+        mask ^= low
+
+
+def first_bits(mask: int, count: int) -> int:
+    """The `count` lowest set bits of `mask`; the whole mask if it has no more."""
+    if mask.bit_count() <= count:
+        return mask
+    taken = 0
+    for _ in range(count):
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+    return taken
+
+
+def blocks_of(chunks_count: int) -> int:
+    """How many blocks `chunks_count` chunks fill."""
+    return -(-chunks_count // BLOCK_CHUNKS)
+
+
+def block_mask(chunks_count: int, block: int) -> int:
+    """The mask of all chunks that exist in `block` of a submission of `chunks_count` chunks."""
+    rest = chunks_count - block * BLOCK_CHUNKS
+    return FULL if rest >= BLOCK_CHUNKS else (1 << max(rest, 0)) - 1
+
+
+def to_sql(mask: int) -> int:
+    """A mask as SQLite stores it: two's complement."""
+    return mask - (1 << 64) if mask >> 63 else mask
+
+
+def from_sql(stored: int) -> int:
+    """A stored mask as Python computes with it: unsigned."""
+    return stored & FULL
+
+
+class Token(NamedTuple):
+    """What proves that chunks of a block were handed out: the reservation, the attempts before it, the chunks granted, and a keyed hash.
+
+    The hash covers the submission, the block and the three fields before it, so a token can be judged after its reservation has ended,
+    and after a restart.
+    """
+
+    reservation_id: int
+    attempt: int
+    granted: int
+    mac: int
+
+    def __str__(self) -> str:
+        return f"{self.reservation_id:x}.{self.attempt:x}.{self.granted:x}.{self.mac:x}"
+
+
+class Handle(NamedTuple):
+    """One reserved chunk, as one shell word: `SUBMISSION/INDEX@TOKEN`."""
+
+    submission_id: SubmissionId
+    index: int
+    token: Token
+
+    def __str__(self) -> str:
+        return f"{self.submission_id}/{self.index}@{self.token}"
+
+    @property
+    def block(self) -> int:
+        return self.index // BLOCK_CHUNKS
+
+    @property
+    def mask(self) -> int:
+        return 1 << self.index % BLOCK_CHUNKS
+
+
+_HANDLE = re.compile(
+    r"([0-9]{1,19})/([0-9]{1,18})@([0-9a-f]{1,15})\.([0-9a-f]{1,8})\.([0-9a-f]{1,16})\.([0-9a-f]{1,16})", re.ASCII
+)
+
+
+def parse_handle(text: str) -> Handle:
+    """Read a handle; `str` of the result gives `text` back.
+
+    Raises:
+        InvalidHandle: `text` is not of the form `SUBMISSION/INDEX@TOKEN`.
+    """
+    match = _HANDLE.fullmatch(text)
+    if match is None or int(match[1]) >> 63:
+        raise InvalidHandle(
+            f"{text!r} is not a handle.", hint="A handle has the form SUBMISSION/INDEX@TOKEN, as `opsq reserve` prints it."
+        )
+    token = Token(int(match[3], 16), int(match[4], 16), int(match[5], 16), int(match[6], 16))
+    return Handle(SubmissionId(int(match[1])), int(match[2]), token)

@@ -1,0 +1,1 @@
+"""The protocol: how bytes become messages (`frames`) and what the messages are (`messages`). No I/O, no decisions."""

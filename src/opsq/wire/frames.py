@@ -1,0 +1,83 @@
+"""Frames: a 4-byte big-endian length, then that many bytes of MessagePack: an array of messages.
+
+This file owns the byte format and its limits; it does no I/O and knows no message by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from opsq.errors import ProtocolError
+from opsq.wire.messages import Reply, Request
+
+FRAME_LIMIT_BYTES = 16 << 20
+"""The longest frame either side sends or accepts, by default 16 MiB."""
+
+T = TypeVar("T")
+
+_encoder = msgspec.msgpack.Encoder()
+_requests: msgspec.msgpack.Decoder[list[Request]] = msgspec.msgpack.Decoder(list[Request])
+_replies: msgspec.msgpack.Decoder[list[Reply]] = msgspec.msgpack.Decoder(list[Reply])
+
+
+def encode(messages: Sequence[Request | Reply]) -> bytes:
+    """One frame with these messages, in order."""
+    frame = bytearray(4)
+    _encoder.encode_into(messages, frame, 4)
+    frame[:4] = (len(frame) - 4).to_bytes(4, "big")
+    return bytes(frame)
+
+
+class FrameReader(Generic[T]):
+    """Turns a stream of bytes into messages; keeps what is incomplete.
+
+    Args:
+        decoder: what a frame must hold.
+        limit_bytes: the longest frame allowed.
+    """
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[list[T]], limit_bytes: int = FRAME_LIMIT_BYTES) -> None:
+        self._decoder = decoder
+        self._limit_bytes = limit_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[T]:
+        """Add received bytes; yields the messages of every frame that is now complete.
+
+        Raises:
+            ProtocolError: the frame is longer than the limit, or is not a list of known messages with fields in range. The stream cannot
+                be used any more.
+        """
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) - start >= 4:
+                length = int.from_bytes(buffer[start : start + 4], "big")
+                if length > self._limit_bytes:
+                    raise ProtocolError(f"A frame of {length} bytes is over the limit of {self._limit_bytes} bytes.")
+                end = start + 4 + length
+                if len(buffer) < end:
+                    break
+                frame = bytes(memoryview(buffer)[start + 4 : end])
+                start = end
+                try:
+                    messages = self._decoder.decode(frame)
+                except msgspec.DecodeError as error:
+                    raise ProtocolError(f"A frame of {length} bytes cannot be understood: {error}.") from error
+                yield from messages
+        finally:
+            del buffer[:start]
+
+
+def request_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Request]:
+    """A reader for the daemon's side."""
+    return FrameReader(_requests, limit_bytes)
+
+
+def reply_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Reply]:
+    """A reader for the client's side."""
+    return FrameReader(_replies, limit_bytes)

@@ -1,0 +1,688 @@
+"""Every message of the protocol, as msgspec structs; the vocabulary that client, daemon and engine share.
+
+This file decides nothing and does no I/O. A message travels as a MessagePack array whose first element is its class name. Requests carry
+an `id` chosen by the client, unique among its unanswered requests; every reply repeats it. Messages without an `id` are one-way.
+Units are in the names: `_s` seconds, `_at` milliseconds since 1970 UTC, `_bytes`, `_count`. Masks are unsigned.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+VERSION = 1
+"""Protocol version. A daemon refuses any other with `version_mismatch`."""
+
+Key = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
+Value = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | Annotated[str, Meta(max_length=1024)]
+Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Id = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Block = Annotated[int, Meta(ge=0, lt=1 << 57)]
+Mask = Annotated[int, Meta(gt=0)]
+"""1 … 2**64 - 1; MessagePack has no larger integers."""
+Count = Annotated[int, Meta(ge=0)]
+Duration = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A part of a message."""
+
+
+class Message(msgspec.Struct, array_like=True, tag=True, frozen=True, gc=False):
+    """A whole message."""
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------------------
+
+
+class Backoff(Record):
+    """How long a failed chunk waits: `base_s * factor ** (attempts - 1)`, at most `max_s`, with jitter of ± 20 %."""
+
+    base_s: Duration = 1.0
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    max_s: Duration = 300.0
+
+
+class NewSubmission(Record):
+    """What a producer hands over. `None` means the daemon's default. `delay_s` and `not_before_at` exclude each other."""
+
+    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    chunks_count: Annotated[int, Meta(ge=0, le=1 << 40)]
+    content: bytes = b""
+    metadata: dict[Key, Value] = {}
+    attachment: bytes | None = None
+    priority: Int64 = 0
+    max_attempts: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    max_lost: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    backoff: Backoff | None = None
+    keep_on_dead: bool = False
+    delay_s: Duration | None = None
+    not_before_at: Count | None = None
+    expires_s: Duration | None = None
+    expires_at: Count | None = None
+    unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    reservation_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+
+
+class Created(Record):
+    """The answer for one `NewSubmission`: its id, and whether this call made it (else it existed by request key or unique key)."""
+
+    submission_id: Id
+    is_new: bool
+
+
+class Grant(Record):
+    """Chunks of one block that are now reserved; `attempt` failures and losses came before; all five fields but `block` make the token."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+    attempt: Count
+    mac: Count
+
+
+class SubmissionContent(Record):
+    """What a consumer needs to know of a submission to read its chunks."""
+
+    submission_id: Id
+    chunks_count: Count
+    content: bytes
+    metadata: dict[str, int | str]
+    has_attachment: bool
+
+
+class Held(Record):
+    """Chunks of one block that the sender holds or held: `mask` of them are meant, `granted`…`mac` is the token."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+    reservation_id: Id
+    attempt: Count
+    granted: Mask
+    mac: Annotated[int, Meta(ge=0)]
+
+
+class Completion(Record):
+    """Chunks that are done. `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending:
+    bytes, or `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times."""
+
+    held: Held
+    results: msgspec.Raw = msgspec.Raw(b"\xc0")
+    run_s: Duration = 0.0
+    run_max_s: Duration = 0.0
+    exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
+
+
+class Failure(Record):
+    """Chunks that failed. `delay_s` replaces the back-off; `is_final` buries the chunks at once."""
+
+    held: Held
+    reason: Annotated[str, Meta(max_length=16384)] = ""
+    exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
+    signal: Annotated[int, Meta(ge=1, le=255)] | None = None
+    run_s: Duration = 0.0
+    delay_s: Duration | None = None
+    is_final: bool = False
+
+
+class ChunkMask(Record):
+    """Some chunks of a block."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+
+
+class Refusal(Record):
+    """Chunks for which a request was refused, and why (`code` is that of an exception in errors.py)."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+    code: str
+    message: str
+
+
+class SubmissionState(Record):
+    """A submission as `show`, `list` and `wait` tell it. `delayed` and `reserved` are parts of what is neither completed, dead nor skipped."""
+
+    submission_id: Id
+    state: str
+    chunks_count: Count
+    completed_count: Count
+    dead_count: Count
+    skipped_count: Count
+    reserved_count: Count
+    delayed_count: Count
+    metadata: dict[str, int | str]
+    priority: Int64
+    max_attempts: int
+    max_lost: int
+    backoff: Backoff
+    keep_on_dead: bool
+    reservation_s: float
+    submitted_at: Count
+    not_before_at: Count | None
+    expires_at: Count | None
+    finished_at: Count | None
+    unique_key: str | None
+    has_attachment: bool
+    reason: str
+
+
+class ResultRow(Record):
+    """Results of the completed chunks `mask` of a block, as `Completion.results` brought them (nil: all empty)."""
+
+    block: Block
+    mask: Mask
+    results: msgspec.Raw
+
+
+class DeadChunk(Record):
+    """A chunk whose attempts are used up."""
+
+    submission_id: Id
+    index: Count
+    attempts: int
+    lost: int
+    dead_at: Count
+    reason: str
+    exit_status: int | None
+    signal: int | None
+
+
+class Counts(Record):
+    """Chunks by what they are doing, of one metadata value or of everything; the five add up to all."""
+
+    value: int | str | None
+    submissions_count: Count
+    waiting_count: Count
+    delayed_count: Count
+    reserved_count: Count
+    completed_count: Count
+    dead_count: Count
+    skipped_count: Count
+
+
+class ConsumerState(Record):
+    """A connected consumer or the holder of a lease."""
+
+    consumer: str
+    is_connected: bool
+    reserved_count: Count
+    oldest_reservation_s: float
+    waiting_strategy: str | None
+
+
+class Arm(Record):
+    """One arm of a strategy as `explain` tells it: `plan` has one line per step of the query plan."""
+
+    order: str
+    lane: str
+    walk_sql: str
+    walk_plan: list[str]
+    supply_sql: str
+    supply_plan: list[str]
+    front: dict[str, int | str | bool | None]
+
+
+# --- client → daemon --------------------------------------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """First message of a connection. → Welcome. `token` is needed over TCP only."""
+
+    id: Id
+    version: int
+    name: Annotated[str, Meta(max_length=255)] = ""
+    token: str = ""
+
+
+class Submit(Message):
+    """Store submissions, all in one transaction. → Submitted."""
+
+    id: Id
+    submissions: Annotated[list[NewSubmission], Meta(max_length=10_000)]
+
+
+class Reserve(Message):
+    """Reserve up to `count` chunks. → Reserved.
+
+    `wait_s` 0 answers at once, None parks without limit. `lease_s` makes it a lease of that length. `until_empty` answers with no grants
+    as soon as the strategy can serve nothing any more, now or later, without a new submission.
+    """
+
+    id: Id
+    count: Annotated[int, Meta(ge=1, le=1_000_000)]
+    strategy: Annotated[str, Meta(max_length=65536)] = "Random"
+    wait_s: Duration | None = 0.0
+    lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    until_empty: bool = False
+
+
+class Complete(Message):
+    """Complete chunks. → Completed, after the commit."""
+
+    id: Id
+    completions: list[Completion]
+
+
+class CompleteAndReserve(Message):
+    """Complete chunks, then reserve as `Reserve` does. → Completed and later Reserved, both with this id."""
+
+    id: Id
+    completions: list[Completion]
+    count: Annotated[int, Meta(ge=1, le=1_000_000)]
+    strategy: Annotated[str, Meta(max_length=65536)] = "Random"
+    wait_s: Duration | None = 0.0
+    lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    until_empty: bool = False
+
+
+class Fail(Message):
+    """Report failed attempts. → Completed, after the commit."""
+
+    id: Id
+    failures: list[Failure]
+
+
+class Release(Message):
+    """Give chunks back without counting an attempt. → Completed."""
+
+    id: Id
+    held: list[Held]
+
+
+class ReleaseConsumer(Message):
+    """Give back all that a consumer holds, by its id. → Changed with the count of chunks. Operators only."""
+
+    id: Id
+    consumer: str
+
+
+class Extend(Message):
+    """Move the deadline of the reservations that `held` names to `lease_s` from now (None: their own length). → Completed."""
+
+    id: Id
+    held: list[Held]
+    lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+
+
+class Reassert(Message):
+    """Take up again, after a reconnect, chunks that the client still works on. → Completed; what is refused is lost."""
+
+    id: Id
+    held: list[Held]
+
+
+class Started(Message):
+    """One-way: work on these chunks has begun, so losing the consumer counts against them."""
+
+    chunks: list[ChunkMask]
+
+
+class Heartbeat(Message):
+    """The consumer lives; extends its reservations. → Alive."""
+
+    id: Id
+
+
+class Abandon(Message):
+    """One-way: the reply to the parked request `request_id` (Reserve, Wait, Results) is not wanted any more. It gets a last reply all the same."""
+
+    request_id: Id
+
+
+class Describe(Message):
+    """Ask for the content of submissions. → Described; unknown ids are left out."""
+
+    id: Id
+    submission_ids: Annotated[list[Id], Meta(max_length=10_000)]
+
+
+class GetAttachment(Message):
+    """Ask for the attachment of a submission. → Attachment."""
+
+    id: Id
+    submission_id: Id
+
+
+class Show(Message):
+    """Ask for the state of a submission. → Shown."""
+
+    id: Id
+    submission_id: Id
+
+
+class List(Message):
+    """List submissions, newest first, below `before` (None: from the top). → Listed. All conditions must hold; `states` empty: any."""
+
+    id: Id
+    states: list[str] = []
+    metadata: dict[Key, Value] = {}
+    before: Id | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+
+
+class Wait(Message):
+    """Ask to be told when a submission is final. → Shown, at once or by push."""
+
+    id: Id
+    submission_id: Id
+
+
+class Results(Message):
+    """Ask for result rows from block `from_block` on, in block order. → ResultRows.
+
+    `wait_s` parks the call until chunk `from_index` is completed or the submission is final (None: without limit).
+    """
+
+    id: Id
+    submission_id: Id
+    from_index: Count = 0
+    limit_blocks: Annotated[int, Meta(ge=1, le=4096)] = 256
+    wait_s: Duration | None = 0.0
+
+
+class Cancel(Message):
+    """Cancel a submission; what runs loses its reservation. → Changed (0 when it was final already)."""
+
+    id: Id
+    submission_id: Id
+    reason: str = ""
+
+
+class Remove(Message):
+    """Forget a final submission, its results and content. → Changed."""
+
+    id: Id
+    submission_id: Id
+
+
+class Dead(Message):
+    """List dead chunks after `(after_submission, after_index)`. → DeadChunks."""
+
+    id: Id
+    submission_id: Id | None = None
+    after: tuple[Id, Int64] = (0, -1)
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+class Requeue(Message):
+    """Give dead chunks (all, or `indexes`) of a submission new attempts; revives a failed, cancelled or expired one. → Changed."""
+
+    id: Id
+    submission_id: Id
+    indexes: list[Count] | None = None
+
+
+class Status(Message):
+    """Ask for the state of the daemon. → DaemonState. `by` groups the counts by that key."""
+
+    id: Id
+    by: Key | None = None
+
+
+class Explain(Message):
+    """Ask how a strategy is served. → Explained."""
+
+    id: Id
+    strategy: Annotated[str, Meta(max_length=65536)]
+
+
+class Stop(Message):
+    """Drain for up to `drain_s`, then end the daemon. → Changed, before it ends. Operators only."""
+
+    id: Id
+    drain_s: Duration = 30.0
+
+
+class Backup(Message):
+    """Copy the database to `path` (absolute; must not exist) while work goes on. → Changed with the bytes. Operators only."""
+
+    id: Id
+    path: str
+
+
+class Vacuum(Message):
+    """Give free pages back to the file system. → Changed with the bytes. Operators only."""
+
+    id: Id
+
+
+class Check(Message):
+    """Check the database and the invariants. → Checked. Operators only."""
+
+    id: Id
+
+
+Request = (
+    Hello
+    | Submit
+    | Reserve
+    | Complete
+    | CompleteAndReserve
+    | Fail
+    | Release
+    | ReleaseConsumer
+    | Extend
+    | Reassert
+    | Started
+    | Heartbeat
+    | Abandon
+    | Describe
+    | GetAttachment
+    | Show
+    | List
+    | Wait
+    | Results
+    | Cancel
+    | Remove
+    | Dead
+    | Requeue
+    | Status
+    | Explain
+    | Stop
+    | Backup
+    | Vacuum
+    | Check
+)
+
+OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Stop, Backup, Vacuum, Check)
+"""What a client token does not permit."""
+
+
+# --- daemon → client --------------------------------------------------------------------------------------------------------------
+
+
+class Welcome(Message):
+    """The connection may be used. `store` is the URL of the content store, `store_marker` what its marker must say."""
+
+    id: Id
+    version: int
+    server: str
+    consumer: str
+    heartbeat_s: float
+    frame_limit_bytes: int
+    chunk_limit_bytes: int
+    is_operator: bool
+    is_durable: bool
+    store: str
+    store_marker: str
+
+
+class Submitted(Message):
+    """In the order of `Submit.submissions`."""
+
+    id: Id
+    created: list[Created]
+
+
+class Reserved(Message):
+    """What was reserved; no grants: nothing was free in time, or (`is_empty`) nothing can come without a new submission.
+
+    `submissions` describes the submissions of the grants that this connection has not been told of lately.
+    """
+
+    id: Id
+    reservation_id: Id = 0
+    deadline_s: float = 0.0
+    grants: list[Grant] = []
+    submissions: list[SubmissionContent] = []
+    is_empty: bool = False
+
+
+class Completed(Message):
+    """The request took effect, except for what is refused."""
+
+    id: Id
+    refusals: list[Refusal] = []
+
+
+class Alive(Message):
+    """Answer to a heartbeat."""
+
+    id: Id
+
+
+class Described(Message):
+    """Answer to Describe."""
+
+    id: Id
+    submissions: list[SubmissionContent]
+
+
+class Attachment(Message):
+    """Answer to GetAttachment; None: the submission has none."""
+
+    id: Id
+    attachment: bytes | None
+
+
+class Shown(Message):
+    """Answer to Show and Wait."""
+
+    id: Id
+    submission: SubmissionState
+
+
+class Listed(Message):
+    """Answer to List; `next_before` goes into the next call, None at the end."""
+
+    id: Id
+    submissions: list[SubmissionState]
+    next_before: Id | None
+
+
+class ResultRows(Message):
+    """Rows of whole blocks `[from_index // 64, next_block)`; several rows of one block in no special order; a completed chunk without a row
+    has an empty result. `completed` has one mask per block of the range. `is_final`: the submission has ended, so nothing more comes."""
+
+    id: Id
+    next_block: Block
+    rows: list[ResultRow]
+    completed: list[int]
+    chunks_count: Count
+    is_final: bool
+    state: str
+    content: bytes
+
+
+class Changed(Message):
+    """The request took effect on `count` things (named by the request)."""
+
+    id: Id
+    count: Count = 1
+
+
+class DeadChunks(Message):
+    """Answer to Dead; `next_after` goes into the next call, None at the end."""
+
+    id: Id
+    chunks: list[DeadChunk]
+    next_after: tuple[Id, Int64] | None
+
+
+class DaemonState(Message):
+    """Answer to Status."""
+
+    id: Id
+    server: str
+    pid: int
+    state: str
+    uptime_s: float
+    total: Counts
+    by: list[Counts]
+    states: dict[str, int]
+    consumers: list[ConsumerState]
+    parked_count: Count
+    connections_count: Count
+    oldest_reservation_s: float
+    unfolded_count: Count
+    file_bytes: Count
+    free_bytes: Count
+    wal_bytes: Count
+    settings: dict[str, str]
+
+
+class Explained(Message):
+    """Answer to Explain; `strategy` is the canonical text."""
+
+    id: Id
+    strategy: str
+    arms: list[Arm]
+    notes: list[str]
+
+
+class Checked(Message):
+    """Answer to Check: no problems, no damage."""
+
+    id: Id
+    problems: list[str]
+
+
+class ErrorReply(Message):
+    """The request with this id failed (0: the connection as a whole; it closes)."""
+
+    id: Id
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Revoked(Message):
+    """Push: the client does not hold these chunks any more. `code`: reservation_lost, already_finished, cancelled."""
+
+    chunks: list[ChunkMask]
+    code: str
+
+
+class Draining(Message):
+    """Push: the daemon is about to end; no reserve is answered any more."""
+
+    drain_s: float
+
+
+Reply = (
+    Welcome
+    | Submitted
+    | Reserved
+    | Completed
+    | Alive
+    | Described
+    | Attachment
+    | Shown
+    | Listed
+    | ResultRows
+    | Changed
+    | DeadChunks
+    | DaemonState
+    | Explained
+    | Checked
+    | ErrorReply
+    | Revoked
+    | Draining
+)
