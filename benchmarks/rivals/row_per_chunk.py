@@ -12,6 +12,9 @@ from pathlib import Path
 
 import apsw
 
+_CHECKPOINT = "wal_autocheckpoint = 16384"
+"""64 MiB of log, at which ours copies too."""
+
 _SCHEMA = """
 CREATE TABLE chunk(
   submission_id INTEGER NOT NULL,
@@ -44,7 +47,7 @@ class RowPerChunk:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection = apsw.Connection(str(path))
-        for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -1000000", "wal_autocheckpoint = 0"):
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -1000000", _CHECKPOINT):
             self._connection.execute(f"PRAGMA {setting}").fetchall()
         self._connection.execute(_SCHEMA).fetchall()
         self._submissions_count = 0
