@@ -1,0 +1,69 @@
+"""What every test gets: a clean environment, a home and a short runtime directory of its own, Hypothesis profiles.
+
+It must not know anything of opsq itself; fixtures of daemons, engines and clients belong to the folders that use them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# What a developer's shell, a service manager or a cloud account may have set and opsq or its libraries would read.
+FOREIGN_PREFIXES = ("OPSQ_", "XDG_", "LISTEN_", "AWS_", "GOOGLE_", "AZURE_", "SPARK_", "PYSPARK_")
+FOREIGN_NAMES = ("NOTIFY_SOCKET", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES")
+
+# A daemon's socket path must stay under about 100 bytes, which pytest's own tmp_path and macOS's TMPDIR do not allow.
+SHORT_ROOT = Path("/tmp").resolve()
+
+# No profile has a deadline, since no test asserts a time. CI draws the same examples each run, soak new ones for hours.
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "soak",
+    deadline=None,
+    max_examples=20_000,
+    stateful_step_count=200,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a variable would let the machine that runs the tests shine through."""
+    return name.startswith(FOREIGN_PREFIXES) or name in FOREIGN_NAMES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment() -> Iterator[None]:
+    """Take foreign variables out of the environment before anything else is set up, for children too."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if is_foreign(name)]:
+            patch.delenv(name)
+        home = Path(tempfile.mkdtemp(prefix="opsq-", dir=SHORT_ROOT))
+        patch.setenv("HOME", str(home))
+        yield
+    shutil.rmtree(home)
+
+
+@pytest.fixture(autouse=True)
+def home(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give each test an empty home, so that a default state folder is never shared; its path is short."""
+    path = Path(tempfile.mkdtemp(prefix="opsq-", dir=SHORT_ROOT))
+    monkeypatch.setenv("HOME", str(path))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def runtime_dir() -> Iterator[Path]:
+    """A directory of mode 0700 with a path short enough for sockets, this test's alone; removed afterwards."""
+    path = Path(tempfile.mkdtemp(prefix="opsq-", dir=SHORT_ROOT))
+    yield path
+    shutil.rmtree(path)
