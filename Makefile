@@ -34,8 +34,8 @@ lint: $(DEV) ## check style, format, types and import arrows
 docs: $(DEV) ## check that man pages and completions are fresh
 	$(BIN)/python tools/papers.py --check
 
-bench: $(DEV) ## measure against the rivals, in ratios; ARGS goes to the benchmarks
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(DEV) ## measure against the rivals, in ratios; ARGS="insert --quick" chooses
+	$(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: $(DEV) ## run the property and fault tests for hours with fresh random input
 	$(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
