@@ -1,4 +1,4 @@
-# Needs Python 3.11 or newer, make and a package registry; everything else is set up in .venv by the target that wants it.
+# Needs Python 3.11 or newer, make and a package registry; the target that wants more sets it up in .venv.
 # Works with GNU make 3.81 (macOS).
 
 # The first of these that is new enough makes the virtual environment; `make PYTHON=/path/to/python3.12 test` picks one.

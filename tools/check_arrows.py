@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGE = "opsq"
 
 # Everyone may know these; they know nothing but errors.
-BASE = frozenset({"errors", "ids", "version"})
+BASE = frozenset({"errors", "ids", "units", "version"})
 
 # Unit → what else it may import, each name with all below it ("wire" includes "wire.messages"). A unit is a module or
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
@@ -25,9 +25,9 @@ ARROWS: dict[str, frozenset[str]] = {
     "__main__": ANYTHING,
     "cli": ANYTHING,
     "spark": frozenset({"", "client", "content", "runner"}),
-    "runner": frozenset({"client", "content", "wire.messages"}),
-    "client": frozenset({"clock", "content", "strategy", "wire"}),
-    "client.embedded": frozenset({"clock", "content", "queue", "store", "strategy", "wire"}),
+    "runner": frozenset({"client", "clock", "content", "wire.messages"}),
+    "client": frozenset({"clock", "content", "settings", "strategy", "wire"}),
+    "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "daemon": frozenset({"clock", "content", "queue", "settings", "wire"}),
     "queue": frozenset({"clock", "store", "strategy", "wire.messages"}),
     "store": frozenset({"clock"}),
@@ -37,6 +37,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "settings": frozenset(),
     "clock": frozenset(),
     "ids": frozenset({"errors"}),
+    "units": frozenset({"errors"}),
     "errors": frozenset(),
     "version": frozenset(),
 }
