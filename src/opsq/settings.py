@@ -1,0 +1,448 @@
+"""Every setting: where its value comes from (flag, environment, file, default), and which paths follow from it.
+
+This file does no I/O but reading the two TOML files, and must stay cheap to import: client and daemon compute the
+socket path here, alike, at every process start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from opsq.errors import InputUnreadable, UsageError
+from opsq.units import format_duration, format_size, parse_duration, parse_size
+
+SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
+"""The longest path of a Unix socket: `sun_path` has 104 bytes on macOS and 108 on Linux, one for a closing NUL."""
+
+SYSTEM_FILE = "/etc/opsq/opsq.toml"
+ROOT_STATE_DIR = "/var/lib/opsq"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings with their values; `sources` tells for each where the value came from.
+
+    Made by `load`. The meaning, the default and the range of each stand in `SETTINGS`.
+    """
+
+    state_dir: str
+    socket: str
+    socket_mode: int
+    address: str
+    listen: str
+    listen_force: bool
+    token_file: str
+    client_token_file: str
+    store: str
+    durability: str
+    allow_network_fs: bool
+    frame_limit_bytes: int
+    chunk_limit_bytes: int
+    connection_limit: int
+    log_level: str
+    log_bytes: int
+    log_count: int
+    drain_s: float
+    grace_s: float
+    reservation_s: float
+    heartbeat_s: float
+    heartbeat_misses: int
+    max_attempts: int
+    max_lost: int
+    backoff_base_s: float
+    backoff_factor: float
+    backoff_max_s: float
+    history_days: float
+    history_rows: int
+    finished_days: float
+    restart_lease_s: float
+    sources: dict[str, str]
+
+    def source(self, name: str) -> str:
+        """Where the value of a setting came from: a flag, a variable, a file, or how the default was made."""
+        return self.sources[name]
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a reply means that its effects survive a power cut."""
+        return self.durability == "durable"
+
+    @property
+    def database_path(self) -> str:
+        """The SQLite file."""
+        return f"{self.state_dir}/opsq.sqlite"
+
+    @property
+    def lock_path(self) -> str:
+        """The file whose lock decides whether a daemon runs."""
+        return f"{self.state_dir}/opsq.lock"
+
+    @property
+    def log_path(self) -> str:
+        """The newest log."""
+        return f"{self.state_dir}/opsq.log"
+
+    def texts(self) -> dict[str, str]:
+        """Each setting with its value as one would write it in the file."""
+        return {setting.name: setting.write(getattr(self, setting.name)) for setting in SETTINGS}
+
+
+class Setting(NamedTuple):
+    """One setting: its name in the file, as flag (`--name-with-dashes`) and in the environment (`OPSQ_NAME`)."""
+
+    name: str
+    read: Callable[[object], Any]
+    default: Any
+    text: str
+    write: Callable[[Any], str] = str
+
+    @property
+    def flag(self) -> str:
+        """The option on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return "OPSQ_" + self.name.upper()
+
+
+def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Find the value of every setting.
+
+    Args:
+        flags: values given on the command line, by setting name; None stands for "not given".
+        environ: the environment; default `os.environ`. An empty variable counts as unset.
+
+    Raises:
+        UsageError: a value is not one that the setting takes, a file has an unknown key, or no state folder can be
+            determined.
+        InputUnreadable: a file exists and cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    flags = flags or {}
+    files = [(path, _read_file(path)) for path in _file_paths(environ)]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for setting in SETTINGS:
+        name = setting.name
+        for given, source in _candidates(setting, flags, environ, files):
+            try:
+                values[name] = setting.read(given)
+            except ValueError as error:
+                raise UsageError(f"{name} from {source}: {error}.") from error
+            sources[name] = source
+            break
+        else:
+            values[name], sources[name] = setting.default, "default"
+    if not values["state_dir"]:
+        values["state_dir"], sources["state_dir"] = _default_state_dir(environ)
+    state_dir = values["state_dir"]
+    if sources["socket"] == "default":
+        values["socket"], sources["socket"] = _derived_socket(state_dir, sources["state_dir"])
+    elif len(os.fsencode(values["socket"])) > SOCKET_PATH_LIMIT_BYTES:
+        raise UsageError(
+            f"The socket path from {sources['socket']} has {len(os.fsencode(values['socket']))} bytes, and a Unix"
+            f" socket allows {SOCKET_PATH_LIMIT_BYTES}: {values['socket']}",
+            hint="Give a shorter path by --socket or OPSQ_SOCKET.",
+        )
+    for name, file in (("token_file", "token"), ("client_token_file", "client_token")):
+        values[name] = values[name] or f"{state_dir}/{file}"
+    values["store"] = values["store"] or "file://" + f"{state_dir}/content".replace("%", "%25")
+    return Settings(**values, sources=sources)
+
+
+def config_paths(environ: Mapping[str, str] | None = None) -> list[str]:
+    """The files that are looked at, the stronger first, whether they exist or not."""
+    return _file_paths(os.environ if environ is None else environ)
+
+
+# --- where values come from ---------------------------------------------------------------------------------
+
+
+def _candidates(
+    setting: Setting,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    files: list[tuple[str, dict[str, object]]],
+) -> list[tuple[object, str]]:
+    """The values given for a setting, the strongest first, each with its source."""
+    found: list[tuple[object, str]] = []
+    if flags.get(setting.name) is not None:
+        found.append((flags[setting.name], setting.flag))
+    elif environ.get(setting.variable):
+        found.append((environ[setting.variable], setting.variable))
+    else:
+        found += [(content[setting.name], path) for path, content in files if setting.name in content]
+    return found
+
+
+def _file_paths(environ: Mapping[str, str]) -> list[str]:
+    config_home = environ.get("XDG_CONFIG_HOME", "")
+    if not config_home.startswith("/"):  # the XDG rules: a relative path is to be ignored
+        home = _home(environ)
+        config_home = f"{home}/.config" if home else ""
+    return ([f"{config_home}/opsq/opsq.toml"] if config_home else []) + [SYSTEM_FILE]
+
+
+def _read_file(path: str) -> dict[str, object]:
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise InputUnreadable(f"Cannot read the settings in {path}: {error.strerror}.") from error
+    import tomllib
+
+    try:
+        content = tomllib.loads(text.decode())
+    except ValueError as error:
+        raise UsageError(f"{path} is not TOML: {error}.") from error
+    for key, given in content.items():
+        if key not in _BY_NAME:
+            import difflib
+
+            near = difflib.get_close_matches(key, _BY_NAME, 1, 0.4)
+            raise UsageError(
+                f"{path} has an unknown setting {key!r}.",
+                hint=f"Did you mean {near[0]!r}?" if near else "`opsq config` lists all settings.",
+            )
+        if isinstance(given, str) and _BY_NAME[key].read is _path and not given.startswith(("/", "~/")):
+            raise UsageError(f"{key} from {path}: {given!r} is not an absolute path.")
+    return content
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    """The home folder by HOME, else by the password database for the uid that the kernel tells; empty if unknown."""
+    home = environ.get("HOME", "")
+    if not home.startswith("/"):
+        import pwd
+
+        try:
+            home = pwd.getpwuid(os.geteuid()).pw_dir
+        except KeyError:
+            home = ""
+    return home.rstrip("/") if home.startswith("/") else ""
+
+
+def _default_state_dir(environ: Mapping[str, str]) -> tuple[str, str]:
+    state_home = environ.get("XDG_STATE_HOME", "")
+    if state_home.startswith("/"):
+        return f"{state_home.rstrip('/')}/opsq", "XDG_STATE_HOME"
+    if os.geteuid() == 0:
+        return ROOT_STATE_DIR, "default for root"
+    home = _home(environ)
+    if home:
+        return f"{home}/.local/state/opsq", "HOME" if environ.get("HOME") else "password database"
+    raise UsageError(
+        f"No state folder can be determined: HOME is unset, and user {os.geteuid()} is not in the password database.",
+        hint="Set one of --state-dir, OPSQ_STATE_DIR, HOME.",
+    )
+
+
+def _derived_socket(state_dir: str, source: str) -> tuple[str, str]:
+    """The socket of a state folder: in it, or where its path would be too long in a folder of its owner under /tmp."""
+    path = f"{state_dir}/opsq.sock"
+    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT_BYTES:
+        return path, f"state_dir ({source})"
+    import hashlib
+
+    try:
+        owner = os.stat(state_dir).st_uid
+    except OSError:
+        owner = os.geteuid()
+    name = hashlib.sha256(os.fsencode(os.path.realpath(state_dir))).hexdigest()[:16]
+    return f"/tmp/opsq-{owner}/{name}.sock", f"state_dir ({source}), whose own path is too long for a socket"  # noqa: S108  # checked at bind
+
+
+# --- what values may look like ------------------------------------------------------------------------------
+
+
+def _path(given: object) -> str:
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ValueError(f"{given!r} is not a path")
+    return os.path.abspath(os.path.expanduser(given))
+
+
+def _text(given: object) -> str:
+    if not isinstance(given, str):
+        raise ValueError(f"{given!r} is not a text")
+    return given
+
+
+def _store(given: object) -> str:
+    """A store as URL; a plain path becomes one, so that every side reads it alike."""
+    text = _text(given)
+    return text if "://" in text else "file://" + _path(text).replace("%", "%25")
+
+
+def _address(given: object) -> str:
+    text = _text(given)
+    if text:
+        split_address(text)
+    return text
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """HOST and PORT of `HOST:PORT` or `[IPV6]:PORT`.
+
+    Raises:
+        ValueError: `text` is no such address.
+    """
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{text!r} is not an address; write it like 127.0.0.1:7411 or [::1]:7411")
+    return host, int(port)
+
+
+def _mode(given: object) -> int:
+    """A file mode: text is octal, as with chmod; a TOML number counts as it is (0o660)."""
+    mode = given if isinstance(given, int) else -1
+    if isinstance(given, str) and given and not set(given.removeprefix("0o")) - set("01234567"):
+        mode = int(given, 8)
+    if not 0 <= mode <= 0o777 or isinstance(given, bool):
+        raise ValueError(f"{given!r} is not a file mode; write it like 0660")
+    return mode
+
+
+def _bool(given: object) -> bool:
+    if isinstance(given, bool):
+        return given
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(given, str) and given.lower() in words:
+        return words[given.lower()]
+    raise ValueError(f"{given!r} is neither true nor false")
+
+
+def _choice(*choices: str) -> Callable[[object], str]:
+    def read(given: object) -> str:
+        if given not in choices:
+            raise ValueError(f"{given!r} is none of {', '.join(choices)}")
+        return str(given)
+
+    return read
+
+
+def _number(
+    parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False
+) -> Callable[[object], Any]:
+    """Read a number between `low` and `high`: text by `parse`, a TOML number as it is."""
+
+    def read(given: object) -> float:
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise ValueError(f"{given!r} is not a number")
+        number = parse(given) if isinstance(given, str) else given
+        if is_whole and number % 1:
+            raise ValueError(f"{given!r} is not a whole number")
+        if not low <= number <= high:
+            raise ValueError(f"{given!r} is not between {low:g} and {high:g}{unit}")
+        return int(number) if is_whole else float(number)
+
+    return read
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def _count(low: int, high: int) -> Callable[[object], Any]:
+    return _number(_real, low, high, is_whole=True)
+
+
+def _duration(low: float, high: float = 1e9) -> Callable[[object], Any]:
+    return _number(parse_duration, low, high, unit=" seconds")
+
+
+def _size(low: int, high: int) -> Callable[[object], Any]:
+    return _number(parse_size, low, high, unit=" bytes", is_whole=True)
+
+
+def _write_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _write_mode(value: int) -> str:
+    return f"0{value:o}"
+
+
+_YEARS = 36500.0
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("state_dir", _path, "", "folder of database, socket, lock, tokens, log and content"),
+    Setting("socket", _path, "", "Unix socket of the daemon; default opsq.sock in the state folder"),
+    Setting("socket_mode", _mode, 0o600, "file mode of the socket", _write_mode),
+    Setting("address", _address, "", "HOST:PORT of a daemon to reach over TCP in place of the socket"),
+    Setting("listen", _address, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"),
+    Setting("listen_force", _bool, False, "allow `listen` on an address that other machines can reach", _write_bool),
+    Setting("token_file", _path, "", "the token that permits everything over TCP; made at start if missing"),
+    Setting("client_token_file", _path, "", "the token that permits no operator verb over TCP; optional"),
+    Setting(
+        "store",
+        _store,
+        "",
+        "where content lies: file://, s3://, gs:// or az:// URL; default content/ in the state folder",
+    ),
+    Setting(
+        "durability",
+        _choice("durable", "normal"),
+        "durable",
+        "durable: synced before each reply; normal: a power cut may lose the last",
+    ),
+    Setting(
+        "allow_network_fs",
+        _bool,
+        False,
+        "allow the state folder on a network file system, with slower locking",
+        _write_bool,
+    ),
+    Setting("frame_limit_bytes", _size(1 << 16, 1 << 30), 16 << 20, "longest frame of the protocol", format_size),
+    Setting("chunk_limit_bytes", _size(1, 1 << 40), 64 << 20, "largest chunk", format_size),
+    Setting("connection_limit", _count(1, 1_000_000), 10_000, "most connections at once"),
+    Setting(
+        "log_level",
+        _choice("debug", "info", "warning", "error"),
+        "info",
+        "what the log tells: debug, info, warning, error",
+    ),
+    Setting("log_bytes", _size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated", format_size),
+    Setting("log_count", _count(0, 1000), 5, "how many rotated logs are kept"),
+    Setting("drain_s", _duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration),
+    Setting("grace_s", _duration(0), 10.0, "how long a stopping consumer waits for its children", format_duration),
+    Setting("reservation_s", _duration(0.001), 600.0, "length of a reservation", format_duration),
+    Setting("heartbeat_s", _duration(0.05, 3600), 5.0, "how often a connection shows that it lives", format_duration),
+    Setting("heartbeat_misses", _count(1, 1000), 3, "how many missed heartbeats end a connection"),
+    Setting("max_attempts", _count(1, 1 << 31), 5, "failures until a chunk is dead"),
+    Setting("max_lost", _count(1, 1 << 31), 5, "lost consumers until a chunk is dead"),
+    Setting("backoff_base_s", _duration(0), 1.0, "wait after the first failure of a chunk", format_duration),
+    Setting("backoff_factor", _number(_real, 1, 100), 2.0, "by what the wait grows with each failure"),
+    Setting("backoff_max_s", _duration(0), 300.0, "longest wait after a failure", format_duration),
+    Setting("history_days", _number(_real, 0, _YEARS), 30.0, "days for which history is kept"),
+    Setting("history_rows", _count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
+    Setting(
+        "finished_days",
+        _number(_real, 0, _YEARS),
+        7.0,
+        "days for which finished submissions and their content are kept",
+    ),
+    Setting(
+        "restart_lease_s",
+        _duration(0.1),
+        30.0,
+        "how long a restarted daemon waits for consumers to come back",
+        format_duration,
+    ),
+)
+
+_BY_NAME = {setting.name: setting for setting in SETTINGS}

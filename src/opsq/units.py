@@ -1,0 +1,95 @@
+"""Durations and sizes as people write them: `90`, `1.5s`, `10m`, `2h`, `1d`; `64K`, `1M`, `20MB`.
+
+This file must stay cheap to import: every process start passes through it, so the library that reads compound durations
+is loaded only when one is met.
+"""
+
+from __future__ import annotations
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_BYTES = {
+    "": 1,
+    "B": 1,
+    "K": 1 << 10,
+    "M": 1 << 20,
+    "G": 1 << 30,
+    "T": 1 << 40,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
+
+
+def parse_duration(text: str) -> float:
+    """Read a duration, in seconds.
+
+    Args:
+        text: a number with one of the units ms, s, m, h, d (none: seconds), or several such pairs as in `1h30m`.
+
+    Raises:
+        ValueError: `text` is no such duration, is negative, or is longer than 10⁹ seconds.
+    """
+    number, unit = _split(text)
+    if number is not None and unit in _SECONDS:
+        seconds = number * _SECONDS[unit]
+    else:
+        seconds = _compound(text)
+    if seconds > 1e9:
+        raise ValueError(f"{text!r} is longer than a duration can be (1000000000 s, about 31 years)")
+    return seconds
+
+
+def parse_size(text: str) -> int:
+    """Read a size, in bytes: `K M G T` are powers of 1024, `kB MB GB TB` powers of 1000, none is bytes.
+
+    Raises:
+        ValueError: `text` is no such size, is negative, or is no whole number of bytes.
+    """
+    number, unit = _split(text)
+    if number is None or unit not in _BYTES:
+        raise ValueError(
+            f"{text!r} is not a size; write it like 500, 64K, 1M (powers of 1024) or 20MB (powers of 1000)"
+        )
+    size_bytes = number * _BYTES[unit]
+    if size_bytes != int(size_bytes) or size_bytes >= 1 << 63:
+        raise ValueError(f"{text!r} is not a whole number of bytes below 2**63")
+    return int(size_bytes)
+
+
+def format_duration(seconds: float) -> str:
+    """A duration in the shortest unit that keeps it exact; `parse_duration` reads it back."""
+    for unit in ("d", "h", "m"):
+        count = seconds / _SECONDS[unit]
+        if count >= 1 and count == int(count):
+            return f"{int(count)}{unit}"
+    return f"{seconds:.15g}s" if seconds >= 1e-4 or seconds == 0 else f"{seconds:.9f}s"
+
+
+def format_size(size_bytes: int) -> str:
+    """A size in the largest power of 1024 that keeps it exact; `parse_size` reads it back."""
+    for unit in ("T", "G", "M", "K"):
+        if size_bytes and size_bytes % _BYTES[unit] == 0:
+            return f"{size_bytes // _BYTES[unit]}{unit}"
+    return str(size_bytes)
+
+
+def _split(text: str) -> tuple[float | int | None, str]:
+    """The leading number of `text` (None: there is none) and what follows it."""
+    digits = 0
+    while digits < len(text) and text[digits] in "0123456789.":
+        digits += 1
+    number = text[:digits]
+    try:
+        return (int(number) if "." not in number else float(number)), text[digits:].strip(" ")
+    except ValueError:
+        return None, text
+
+
+def _compound(text: str) -> float:
+    import pytimeparse2
+
+    seconds = pytimeparse2.parse(text) if text.isascii() and ":" not in text else None
+    if seconds is None or seconds < 0:
+        raise ValueError(f"{text!r} is not a duration; write it like 90, 1.5s, 10m, 2h, 1d or 1h30m")
+    return float(seconds)
