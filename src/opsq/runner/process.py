@@ -1,0 +1,379 @@
+"""Child processes: starts them, moves their bytes, tells when each has finished, and ends them as a group.
+
+One thread owns a `Children` and makes all calls; there is no event loop. This file must not know chunks, reservations
+or the daemon: who starts a child decides what its end means.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Self
+
+from opsq.clock import MonoNs
+from opsq.errors import Bug, OpsqError
+from opsq.runner.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, Tail, widen
+from opsq.runner.spawn import Commands, keep_descriptors_from_children, refusal, signal_name
+
+__all__ = ["Child", "Children", "Finished", "Output", "Range"]
+
+_WIDE_CHILDREN = 16
+"""So many children get wide pipes: Linux gives a user 64 MiB of pipes in all, and makes all further ones narrow."""
+
+_TICK_MIN_S, _TICK_MAX_S = 0.0005, 0.02
+"""How often children are looked at whose end nothing announces: soon after their outputs end, then ever less often."""
+
+
+class Child:
+    """One running program; its identity is the key by which its starter knows it."""
+
+    def __init__(self, pid: int, started: MonoNs, feed: Feed, capture: Capture, fds: tuple[int, int, int]) -> None:
+        self.pid = pid
+        """Process id, and id of the process group that the program and its descendants form."""
+        self.started = started
+        self._feed = feed
+        self._capture = capture
+        self._tail = Tail()
+        self._stdin_fd, self._stdout_fd, self._stderr_fd = fds
+        self._pidfd = -1
+        self._wait_status: int | None = None
+        self._is_terminated = False
+        self._is_killed = False
+        self._error: OpsqError | None = None
+
+
+class Finished(NamedTuple):
+    """How a child ended. The receiver closes `stdout`."""
+
+    child: Child
+    exit_status: int | None
+    """0…255, or None when a signal killed it."""
+    signal: int | None
+    """The signal that killed it, or None."""
+    stdout: Output
+    stderr_tail: bytes
+    """The last of what it said, at most 4 KiB."""
+    run_s: float
+    error: OpsqError | None
+    """Why its input or output could not be moved; the program was killed for no fault of its own."""
+
+    @property
+    def is_success(self) -> bool:
+        """The program exited 0 and its output is whole."""
+        return self.exit_status == 0 and self.error is None
+
+    @property
+    def reason(self) -> str:
+        """How it ended and the last that it said on stderr, as one text."""
+        if self.error is not None:
+            how = str(self.error)
+        elif self.signal is not None:
+            how = f"killed by {signal_name(self.signal)}"
+        else:
+            how = f"exit status {self.exit_status}"
+        said = self.stderr_tail.decode("utf-8", "replace").strip()
+        return f"{how}: {said}" if said else how
+
+
+class Children:
+    """The programs that run now.
+
+    Args:
+        spool_dir: an existing folder for outputs past `memory_bytes`; nothing with a name is left in it.
+        memory_bytes: the longest output that is kept in memory, for each child.
+        use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
+
+    Raises:
+        Bug: this process dies of SIGPIPE, so it cannot feed a program that may close its stdin.
+
+    Effects: descriptors that this process was started with are marked close-on-exec, closed standard streams are opened
+    on /dev/null, and an ignored SIGCHLD (which would hide how children end) gets its default back.
+    """
+
+    def __init__(
+        self, spool_dir: str | os.PathLike[str], *, memory_bytes: int = MEMORY_BYTES, use_pidfd: bool = True
+    ) -> None:
+        if signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL:
+            raise Bug("SIGPIPE kills this process; it must be ignored where children are fed.")
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        keep_descriptors_from_children()
+        self._spool_dir = os.fspath(spool_dir)
+        self._memory_bytes = memory_bytes
+        self._use_pidfd = use_pidfd
+        self._commands = Commands()
+        # A plain dictionary: os.environ decodes each variable each time, 80 µs a start.
+        self._env = dict(os.environ)
+        self._running: set[Child] = set()
+        self._by_tick: set[Child] = set()
+        self._tick_s = _TICK_MAX_S
+        self._finished: list[Finished] = []
+        # Plain poll: registering is a dictionary entry, where a selector costs 4 to 6 µs, four times a child.
+        self._poll = select.poll()
+        self._on_event: dict[int, Callable[[], object]] = {}
+        self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, argv: Sequence[str], stdin: bytes | Range = b"", env: Mapping[str, str] | None = None) -> Child:
+        """Start a program in a process group of its own, with `stdin` to read; its stdout and stderr are collected.
+
+        Args:
+            argv: the command, found by the PATH of `env`, and its arguments.
+            stdin: what it reads; when empty it reads /dev/null.
+            env: its whole environment; default: ours, as it was when this was made.
+
+        Raises:
+            CommandNotFound: there is no such command.
+            CommandNotExecutable: there is, but the system does not execute it.
+            Refused: no descriptor, process or memory is left for one more child.
+            ContentChanged, ContentMissing: the range cannot be read.
+        """
+        may_widen = len(self._running) < _WIDE_CHILDREN
+        feed = Feed(stdin)
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            stdin_r, stdin_w = self._null_fd, -1
+            if not feed.is_empty:
+                stdin_r, stdin_w = _pipe(theirs, ours)
+                os.set_blocking(stdin_w, False)
+                if feed.is_long and may_widen:
+                    widen(stdin_w)
+                # Most chunks fit: the pipe is filled and closed before the program exists.
+                if feed.send(stdin_w):
+                    os.close(ours.pop())
+                    stdin_w = -1
+                else:
+                    feed.keep_file()
+            stdout_r, stdout_w = _pipe(ours, theirs)
+            stderr_r, stderr_w = _pipe(ours, theirs)
+            os.set_blocking(stdout_r, False)
+            os.set_blocking(stderr_r, False)
+            started = MonoNs(time.monotonic_ns())
+            pid = self._commands.spawn(argv, self._env if env is None else env, (stdin_r, stdout_w, stderr_w))
+        except BaseException as error:
+            _close_all(ours)
+            feed.close()
+            if isinstance(error, OSError) and (refused := refusal(error)):
+                raise refused from error
+            raise
+        finally:
+            _close_all(theirs)
+
+        capture = Capture(self._spool_dir, self._memory_bytes, may_widen=may_widen)
+        child = Child(pid, started, feed, capture, (stdin_w, stdout_r, stderr_r))
+        self._running.add(child)
+        self._listen(stdout_r, select.POLLIN, lambda: self._on_stdout(child))
+        self._listen(stderr_r, select.POLLIN, lambda: self._on_stderr(child))
+        if stdin_w >= 0:
+            self._listen(stdin_w, select.POLLOUT, lambda: self._on_stdin(child))
+        self._announce_end(child)
+        return child
+
+    def _announce_end(self, child: Child) -> None:
+        if self._use_pidfd and sys.platform == "linux":
+            with suppress(OSError):  # an old kernel, a sandbox, no descriptor left: then by looking
+                child._pidfd = os.pidfd_open(child.pid)
+                self._listen(child._pidfd, select.POLLIN, lambda: self._look_at(child))
+                return
+        self._by_tick.add(child)
+
+    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+        """Wait until something happens, and move bytes.
+
+        Args:
+            timeout_s: at most so long; None: as long as it takes.
+
+        Returns:
+            Those that have finished, in that order. May be empty before the time is over: call again.
+        """
+        if self._by_tick:
+            timeout_s = self._tick_s if timeout_s is None else min(timeout_s, self._tick_s)
+        if self._on_event or timeout_s is not None:
+            for fd, _ in self._poll.poll(None if timeout_s is None else max(timeout_s, 0) * 1000):
+                # One event may end the interest in another of the same turn.
+                handle = self._on_event.get(fd)
+                if handle is not None:
+                    handle()
+        if self._by_tick:
+            self._tick_s = min(self._tick_s * 2, _TICK_MAX_S)
+            for child in tuple(self._by_tick):
+                self._look_at(child)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
+        """Have `poll` call `on_readable` whenever `fd` can be read or is hung up: a connection, a wake-up pipe."""
+        self._listen(fd, select.POLLIN, on_readable)
+
+    def unwatch(self, fd: int) -> None:
+        """End what `watch` began; before `fd` is closed."""
+        self._poll.unregister(fd)
+        del self._on_event[fd]
+
+    def _listen(self, fd: int, events: int, handle: Callable[[], object]) -> None:
+        self._poll.register(fd, events)
+        self._on_event[fd] = handle
+
+    def _drop(self, fd: int) -> int:
+        """Close `fd` unless it is closed (-1); returns -1, to be kept in its place."""
+        if fd >= 0:
+            self.unwatch(fd)
+            os.close(fd)
+        return -1
+
+    def _on_stdin(self, child: Child) -> None:
+        try:
+            is_done = child._feed.send(child._stdin_fd)
+        except OpsqError as error:
+            self._give_up(child, error)
+            is_done = True
+        if is_done:
+            child._stdin_fd = self._drop(child._stdin_fd)
+
+    def _on_stdout(self, child: Child) -> None:
+        try:
+            is_done = child._capture.take(child._stdout_fd)
+        except OpsqError as error:
+            self._give_up(child, error)
+            is_done = True
+        if is_done:
+            child._stdout_fd = self._drop(child._stdout_fd)
+            self._tick_s = _TICK_MIN_S
+
+    def _on_stderr(self, child: Child) -> None:
+        if child._tail.take(child._stderr_fd):
+            child._stderr_fd = self._drop(child._stderr_fd)
+            self._tick_s = _TICK_MIN_S
+
+    def _give_up(self, child: Child, error: OpsqError) -> None:
+        child._error = child._error or error
+        self.kill(child)
+
+    def _look_at(self, child: Child) -> None:
+        """Finish the child if it has ended; one that was told to end has ended when its whole group has."""
+        if child._wait_status is None:
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if not pid:
+                return
+            child._wait_status = status
+            child._pidfd = self._drop(child._pidfd)
+        if child._is_terminated and not child._is_killed and _group_lives(child.pid):
+            self._by_tick.add(child)
+            return
+        self._finish(child, os.waitstatus_to_exitcode(child._wait_status))
+
+    def _finish(self, child: Child, code: int) -> None:
+        # What it wrote before its end is in the pipes now; a grandchild may hold them open, and write for ever.
+        if child._stdout_fd >= 0:
+            end = child._capture.length + _waiting_bytes(child._stdout_fd)
+            while child._stdout_fd >= 0 and child._capture.length < end:
+                self._on_stdout(child)
+        if child._stderr_fd >= 0 and _waiting_bytes(child._stderr_fd):
+            self._on_stderr(child)
+        self._forget(child)
+        self._finished.append(
+            Finished(
+                child=child,
+                exit_status=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                stdout=child._capture.output(),
+                stderr_tail=child._tail.kept,
+                run_s=(time.monotonic_ns() - child.started) / 1e9,
+                error=child._error,
+            )
+        )
+
+    def _forget(self, child: Child) -> None:
+        self._running.discard(child)
+        self._by_tick.discard(child)
+        child._stdin_fd = self._drop(child._stdin_fd)
+        child._stdout_fd = self._drop(child._stdout_fd)
+        child._stderr_fd = self._drop(child._stderr_fd)
+        child._pidfd = self._drop(child._pidfd)
+        child._feed.close()
+
+    def terminate(self, child: Child) -> None:
+        """Ask the program and its descendants to end (SIGTERM); nothing if it has finished.
+
+        It then counts as finished when the last of its process group has ended, so `kill` still reaches all of them.
+        """
+        if self._signal(child, signal.SIGTERM):
+            child._is_terminated = True
+            # One that is stopped must wake up to hear it.
+            self._signal(child, signal.SIGCONT)
+
+    def kill(self, child: Child) -> None:
+        """End the program and its descendants at once (SIGKILL); nothing if it has finished."""
+        if self._signal(child, signal.SIGKILL):
+            child._is_killed = True
+
+    def _signal(self, child: Child, number: signal.Signals) -> bool:
+        """Send a signal to the child's group; False if that could not be done."""
+        # Once nothing of the group is left, its number may be that of strangers.
+        if child not in self._running or (child._wait_status is not None and not child._is_terminated):
+            return False
+        try:
+            os.killpg(child.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Kill whatever still runs, with its descendants; wait for it; free everything but what was handed out."""
+        for child in self._running:
+            self.kill(child)
+        for child in tuple(self._running):
+            if child._wait_status is None:
+                # What may not be killed (it runs as another user) is not waited for.
+                os.waitpid(child.pid, 0 if child._is_killed else os.WNOHANG)
+            self._forget(child)
+            child._capture.output().close()
+        for finished in self._finished:
+            finished.stdout.close()
+        self._finished.clear()
+        if self._null_fd >= 0:
+            os.close(self._null_fd)
+            self._null_fd = -1
+
+
+def _pipe(of_reader: list[int], of_writer: list[int]) -> tuple[int, int]:
+    """Make a pipe, and note each end with those that its side has to close."""
+    read_fd, write_fd = os.pipe()
+    of_reader.append(read_fd)
+    of_writer.append(write_fd)
+    return read_fd, write_fd
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _waiting_bytes(pipe_fd: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe_fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def _group_lives(group_id: int) -> bool:
+    try:
+        os.killpg(group_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it lives, under another user
+    return True

@@ -1,0 +1,129 @@
+"""Finds a command and turns it into a process with three streams and nothing else of ours.
+
+This file must not wait for a process, nor move its bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from opsq.errors import CommandNotExecutable, CommandNotFound, Refused
+
+RESTORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores for itself and a program expects to die of. What our caller ignores, as nohup does, stays so."""
+
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+
+class Commands:
+    """Starts commands, and remembers where each was found."""
+
+    def __init__(self) -> None:
+        self._paths: dict[tuple[str, str], str] = {}
+
+    def spawn(self, argv: Sequence[str], env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:
+        """Start a command in a process group of its own, and return its process id.
+
+        Args:
+            argv: the command and its arguments. A script without `#!` is run by /bin/sh, as xargs does.
+            env: the whole environment; its PATH is where the command is looked for.
+            stdio: descriptors (> 2) that become its streams 0, 1 and 2.
+
+        Raises:
+            CommandNotFound: there is no such command.
+            CommandNotExecutable: there is, but the system does not execute it.
+            OSError: no process or memory is left; `refusal` makes it one of ours.
+        """
+        key = (argv[0], env.get("PATH", os.defpath))
+        path = self._paths.get(key) or self._paths.setdefault(key, _find(*key))
+        try:
+            return _posix_spawn(path, argv, env, stdio)
+        except OSError as error:
+            if error.errno == errno.ENOEXEC:
+                return _posix_spawn("/bin/sh", ["/bin/sh", path, *argv[1:]], env, stdio)
+            if error.errno in _NO_ROOM:
+                raise
+            # It was there when it was looked up; what is there now decides.
+            del self._paths[key]
+            if error.errno != errno.ENOENT:
+                raise CommandNotExecutable(f"{path} cannot be executed: {error.strerror}.") from error
+            if _find(*key) != path:
+                return self.spawn(argv, env, stdio)
+            raise CommandNotExecutable(
+                f"{path} cannot be executed: its interpreter does not exist.", hint="See its first line."
+            ) from error
+
+
+def refusal(error: OSError) -> Refused | None:
+    """What to raise when one more child met the limits of the system; None if it is something else."""
+    if error.errno not in _NO_ROOM:
+        return None
+    return Refused(
+        f"Cannot start one more program: {error.strerror}.",
+        hint="Run fewer at once (-j), or raise the limits of processes and open files (ulimit -u, -n).",
+    )
+
+
+def keep_descriptors_from_children() -> None:
+    """Make sure that a child gets its three streams and nothing else.
+
+    Python opens everything close-on-exec; what remains is what our own caller left open for us (`exec 9> lock`). And
+    the numbers 0 to 2 must be taken, or a pipe of ours would get one and be overwritten while a child is being started.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    os.close(fd)
+    try:
+        numbers = [int(name) for name in os.listdir("/dev/fd")]
+    except OSError:
+        numbers = list(range(1024))
+    for number in numbers:
+        if number > 2:
+            with suppress(OSError):  # the listing itself was one
+                os.set_inheritable(number, False)
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; a number without a name of its own stays a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _find(command: str, path: str) -> str:
+    """Where `command` lies, looked for in the folders of `path` unless it names a place itself."""
+    names_place = "/" in command
+    found = ""
+    for candidate in [command] if names_place else [os.path.join(folder or ".", command) for folder in path.split(":")]:
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+        if not found and (os.path.exists(candidate) if names_place else os.path.isfile(candidate)):
+            found = candidate
+    if found:
+        what = "it is a folder" if os.path.isdir(found) else "its mode does not allow it"
+        raise CommandNotExecutable(f"{found} cannot be executed: {what}.", hint=f"See `ls -ld {found}`.")
+    where = "" if names_place else f" in PATH ({path})"
+    raise CommandNotFound(f"There is no command {command!r}{where}.", hint="Check its name, or give its whole path.")
+
+
+def _posix_spawn(path: str, argv: Sequence[str], env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:
+    """Run the file `path`.
+
+    Measured per start: 80 µs, and 160 µs through subprocess.Popen, both by vfork. A process group, not a session:
+    nothing that a session adds is needed, and where the kernel schedules by session (autogroup) each new one costs some
+    80 µs more and takes the children out of the reach of `nice`.
+    """
+    return os.posix_spawn(
+        path,
+        list(argv),
+        env,
+        file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)],
+        setpgroup=0,
+        setsigmask=(),
+        setsigdef=RESTORED_SIGNALS,
+    )
