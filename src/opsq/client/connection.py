@@ -1,0 +1,347 @@
+"""One connection to a daemon: dial, hello, send frames, receive messages.
+
+This file owns the socket and nothing else: it never reconnects, never resends and starts no thread (see link.py), and
+it imports only what is cheap, because the verbs that shell loops call go through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import select
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, Unreachable, UsageError, from_code
+from opsq.wire.frames import encode, reply_reader
+from opsq.wire.messages import VERSION, ErrorReply, Hello, Reply, Request, Welcome
+
+Address = str | tuple[str, int]
+"""Where a daemon listens: the path of a Unix socket, or host and port."""
+
+DIAL_S = 10.0
+"""How long a daemon may take to accept a connection and to answer the hello."""
+
+_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+_RECEIVE_BYTES = 1 << 18
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+R = TypeVar("R")
+
+
+class Wire(Protocol):
+    """What a link needs of a transport: a `Connection`, or the engine in this process."""
+
+    welcome: Welcome
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send requests, in order. Raises Unreachable when the transport has ended."""
+
+    def receive(self, timeout_s: float | None) -> list[Reply]:
+        """What has arrived; waits up to `timeout_s` (None: for ever) if nothing has. Raises as `send`."""
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when something arrives, or -1."""
+
+    def close(self) -> None:
+        """End the transport; what waits in `receive` wakes up."""
+
+
+def parse_address(text: str) -> Address:
+    """Read an address as people type it.
+
+    It is a path if it has a slash or no colon, else `host:port`; `unix:` or `tcp://` may stand in front.
+
+    Raises:
+        UsageError: `text` is `host:port` with a port that is no number below 65536.
+    """
+    if text.startswith("unix:"):
+        return text.removeprefix("unix:").removeprefix("//")
+    is_tcp = text.startswith("tcp://")
+    rest = text.removeprefix("tcp://")
+    if not is_tcp and ("/" in rest or ":" not in rest):
+        return rest
+    host, _, port = rest.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"{text!r} is not an address.", hint="An address is a socket path, or host:port.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def show_address(address: Address) -> str:
+    """An address as messages name it."""
+    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+
+
+def expect(reply: Reply, kind: type[R]) -> R:
+    """The reply, if it is of the kind that the request asks for.
+
+    Raises:
+        OpsqError: it is an error reply; the class is that of its code.
+        ProtocolError: it is of another kind.
+    """
+    if isinstance(reply, kind):
+        return reply
+    if isinstance(reply, ErrorReply):
+        raise from_code(reply.code, reply.message, reply.hint)
+    raise ProtocolError(f"The daemon answered with {type(reply).__name__} where {kind.__name__} was due.")
+
+
+class Backoff:
+    """Growing pauses with jitter between attempts to reach a daemon: 50 ms, doubled up to 5 s, cut by up to a half."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.05
+
+    def next_s(self) -> float:
+        """The next pause, in seconds."""
+        pause_s = self._next_s
+        self._next_s = min(pause_s * 2, 5.0)
+        return pause_s * random.uniform(0.5, 1.0)
+
+
+class Connection:
+    """A greeted connection. `send` may be called from any thread; `receive` and `call` from one at a time.
+
+    Args:
+        peer: a connected stream socket, which the connection owns from now on.
+        address: what it is connected to, for messages.
+        name: what the consumer is called in `status`; the daemon adds a random part.
+        token: needed over TCP.
+    """
+
+    welcome: Welcome
+
+    def __init__(self, peer: socket.socket, address: Address, *, name: str = "", token: str = "") -> None:
+        self.address = address
+        self._socket = peer
+        self._ids = itertools.count(1)
+        self._reader = reply_reader()
+        self._inbox: list[Reply] = []
+        self._limit_bytes = 1 << 16
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
+        self._poll = select.poll()
+        self._poll.register(peer, select.POLLIN)
+        peer.setblocking(False)
+        try:
+            self.welcome = self.call(Hello(self.next_id(), VERSION, name, token), Welcome, DIAL_S)
+        except TimedOut as error:
+            self.close()
+            raise Unreachable(f"The daemon at {show_address(address)} accepts but does not answer.") from error
+        except OpsqError:
+            self.close()
+            raise
+        self._limit_bytes = self.welcome.frame_limit_bytes
+        self._reader = reply_reader(max(self._limit_bytes, 16 << 20))
+
+    @classmethod
+    def open(cls, address: Address, *, name: str = "", token: str = "", reconnect_s: float = 0.0) -> Connection:
+        """Dial and greet, again and again for up to `reconnect_s` seconds while nobody answers.
+
+        Raises:
+            Unreachable: nobody answers.
+            NotPermitted: the socket belongs to somebody else, or the token is wrong.
+            VersionMismatch, TooManyConnections: the daemon says so.
+            UsageError: the path is too long for a socket.
+        """
+        deadline = time.monotonic() + reconnect_s
+        pauses = Backoff()
+        while True:
+            try:
+                return cls(dial(address), address, name=name, token=token)
+            except Unreachable:
+                pause_s = pauses.next_s()
+                if time.monotonic() + pause_s > deadline:
+                    raise
+                time.sleep(pause_s)
+
+    def next_id(self) -> int:
+        """An id for the next request."""
+        return next(self._ids)
+
+    def fileno(self) -> int:
+        """The descriptor of the socket, for a selectors loop; -1 when closed."""
+        return self._socket.fileno()
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send requests in one frame, or in several if together they are longer than the daemon's limit.
+
+        Reads what arrives while the socket takes no more, so that a daemon which waits for this side to read cannot
+        block both.
+
+        Raises:
+            Unreachable: the connection has ended.
+            UsageError: a single request is longer than the limit.
+        """
+        frame = encode(requests)
+        if len(frame) - 4 > self._limit_bytes:
+            if len(requests) == 1:
+                raise UsageError(
+                    f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of "
+                    f"{self._limit_bytes} bytes.",
+                    hint="Send less at once, or raise frame_limit of the daemon.",
+                )
+            half = len(requests) // 2
+            self.send(requests[:half])
+            self.send(requests[half:])
+            return
+        with self._sending:
+            self._write(frame)
+
+    def receive(self, timeout_s: float | None) -> list[Reply]:
+        """Everything that has arrived, pushes included; may be nothing even before the time is over.
+
+        Args:
+            timeout_s: how long to wait if nothing is there, in seconds; None without limit.
+
+        Raises:
+            Unreachable: the connection has ended.
+            ProtocolError: what came cannot be understood.
+        """
+        with self._receiving:
+            if not self._inbox and not self._read():
+                if timeout_s == 0:
+                    return []
+                self._poll.poll(None if timeout_s is None else max(timeout_s, 0.0) * 1000)
+                self._read()
+            replies, self._inbox = self._inbox, []
+            return replies
+
+    def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
+        """Send one request and wait for its answer; what else arrives is kept for `receive`.
+
+        Raises:
+            TimedOut: no answer came within `timeout_s` seconds (None: waits without limit).
+            OpsqError: the daemon refused; the class is that of the error reply.
+        """
+        self.send([request])
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        others: list[Reply] = []
+        try:
+            while True:
+                left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+                replies = self.receive(left_s)
+                for at, reply in enumerate(replies):
+                    reply_id = getattr(reply, "id", None)
+                    if reply_id == getattr(request, "id", 0) or (reply_id == 0 and isinstance(reply, ErrorReply)):
+                        others += replies[at + 1 :]
+                        return expect(reply, kind)
+                    others.append(reply)
+                if left_s == 0 and not replies:
+                    raise TimedOut(f"The daemon at {show_address(self.address)} did not answer within {timeout_s:g} s.")
+        finally:
+            self._inbox[:0] = others
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed already."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with self._receiving, self._sending:
+            self._socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _write(self, frame: bytes) -> None:
+        rest = memoryview(frame)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                self._wait_writable()
+            except OSError as error:
+                raise self._lost() from error
+
+    def _wait_writable(self) -> None:
+        is_reader = self._receiving.acquire(blocking=False)
+        try:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLOUT | (select.POLLIN if is_reader else 0))
+            for _, events in poll.poll():
+                if is_reader and events & _READABLE:
+                    self._read()
+        finally:
+            if is_reader:
+                self._receiving.release()
+
+    def _read(self) -> bool:
+        """Read what is there without waiting; false if nothing was."""
+        try:
+            received = self._socket.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._lost() from error
+        if not received:
+            raise self._lost()
+        self._inbox.extend(self._reader.feed(received))
+        return True
+
+    def _lost(self) -> Unreachable:
+        return Unreachable(f"The connection to the daemon at {show_address(self.address)} has ended.")
+
+
+Dial = Callable[[], Wire]
+"""Makes a greeted transport, or raises as `Connection.open` does."""
+
+
+def dial(address: Address) -> socket.socket:
+    """A socket connected to `address`.
+
+    Raises:
+        Unreachable: nobody listens there.
+        NotPermitted: the socket belongs to somebody else.
+        UsageError: the path is too long for a socket.
+    """
+    if not isinstance(address, str):
+        try:
+            peer = socket.create_connection(address, DIAL_S)
+        except OSError as error:
+            raise Unreachable(
+                f"No daemon answers at {show_address(address)}: {error.strerror or error}.",
+                hint="Is it started with --listen?",
+            ) from error
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return peer
+    length = len(os.fsencode(address))
+    if length > _SOCKET_PATH_BYTES:
+        raise UsageError(
+            f"The socket path {address} has {length} bytes; a socket path may have {_SOCKET_PATH_BYTES}.",
+            hint="Choose a shorter one with --socket or OPSQ_SOCKET.",
+        )
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        peer.settimeout(DIAL_S)
+        peer.connect(address)
+    except PermissionError as error:
+        peer.close()
+        raise NotPermitted(f"The socket {address} may not be used by this user{_owner_of(address)}.") from error
+    except OSError as error:
+        peer.close()
+        raise Unreachable(
+            f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`."
+        ) from error
+    return peer
+
+
+def _owner_of(path: str) -> str:
+    """Who may use the nearest part of `path` that can be looked at, for a message."""
+    while path not in {"", "/"}:
+        try:
+            found = os.stat(path)
+        except OSError:
+            path = os.path.dirname(path)
+            continue
+        return f": {path} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}"
+    return ""
