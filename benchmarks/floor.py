@@ -17,9 +17,7 @@ _FRAME_BYTES = 64
 
 
 def _alone(what: str, unit: str, samples: list[float], note: str = "") -> Row:
-    return Row(
-        what, unit, None, reported(), rival=median(samples), rival_name="alone", note=note, samples={"alone": samples}
-    )
+    return Row(what, unit, None, reported(), rival=median(samples), rival_name="alone", note=note, samples={"alone": samples})
 
 
 def measure(context: Context) -> Iterator[Row]:
@@ -58,7 +56,7 @@ def _row_per_chunk(context: Context) -> Iterator[Row]:
         context.say(f"row per chunk, {submissions_count} × {chunks_count} chunks")
         rival = RowPerChunk(context.folder("rows") / "file")
         total = submissions_count * chunks_count
-        taken = rival.insert(submissions_count, chunks_count, {"tenant": "t17", "kind": "nightly", "region": "eu"})
+        taken = rival.insert(chunks_count, [{}] * submissions_count)
         name = f"row per chunk, {submissions_count} submissions of {chunks_count} chunks"
         yield _alone(f"{name}: insert", "s", [taken])
         yield _alone(f"{name}: size", "bytes/chunk", [rival.size_bytes() / total])

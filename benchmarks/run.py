@@ -19,7 +19,22 @@ from harness.report import print_table, write_results
 from harness.rows import Row
 
 _HERE = Path(__file__).parent
-_NAMES = ("floor",)
+_NAMES = (
+    "insert",
+    "throughput",
+    "pipelined",
+    "one_at_a_time",
+    "latency",
+    "waits",
+    "memory",
+    "idle",
+    "full_load",
+    "cold_start",
+    "submit_file",
+    "verbs",
+    "consume",
+    "floor",
+)
 """The files, in the order of the table."""
 
 

@@ -7,7 +7,7 @@ ours answers only after the fsync.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import apsw
@@ -52,19 +52,21 @@ class RowPerChunk:
         self._connection.execute(_SCHEMA).fetchall()
         self._submissions_count = 0
 
-    def insert(self, submissions_count: int, chunks_count: int, metadata: dict[str, str]) -> float:
-        """Insert submissions of `chunks_count` chunks, a durable transaction each, and return the seconds it took."""
+    def insert(self, chunks_count: int, metadata: Sequence[Mapping[str, int | str]]) -> float:
+        """Insert a submission of `chunks_count` chunks for each entry of `metadata`, all in one durable transaction.
+
+        Returns:
+            The seconds that it took.
+        """
         started = time.perf_counter()
-        for _ in range(submissions_count):
-            self._submissions_count += 1
-            submission_id = self._submissions_count << 22
-            with self._connection:
-                self._connection.execute(
-                    "INSERT INTO submission(id, chunks_total) VALUES (?, ?)", (submission_id, chunks_count)
-                )
+        with self._connection:
+            for pairs in metadata:
+                self._submissions_count += 1
+                submission_id = self._submissions_count << 22
+                self._connection.execute("INSERT INTO submission(id, chunks_total) VALUES (?, ?)", (submission_id, chunks_count))
                 self._connection.executemany(
                     "INSERT INTO submission_metadata VALUES (?, ?, ?)",
-                    ((submission_id, key, value.encode()) for key, value in metadata.items()),
+                    [(submission_id, key, str(value).encode()) for key, value in pairs.items()],
                 )
                 self._connection.executemany(
                     "INSERT INTO chunk(submission_id, chunk_index) VALUES (?, ?)", _keys(submission_id, chunks_count)

@@ -69,9 +69,7 @@ def run_silently(command: Sequence[str], *, environment: Mapping[str, str] | Non
     """
     with tempfile.TemporaryFile() as said:
         started = time.perf_counter()
-        ended = subprocess.run(
-            list(command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, check=False
-        )
+        ended = subprocess.run(list(command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, check=False)
         taken = time.perf_counter() - started
         if ended.returncode != exits:
             said.seek(0)

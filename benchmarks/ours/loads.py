@@ -1,0 +1,156 @@
+"""The loads that rows share: work through chunks with calls in flight, one cycle after the other, or fail them all.
+
+Every load checks that the daemon refused nothing and handed out what was asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from opsq.wire.messages import (
+    Complete,
+    CompleteAndReserve,
+    Completed,
+    Completion,
+    Fail,
+    Failure,
+    Grant,
+    Held,
+    Reply,
+    Request,
+    Reserve,
+    Reserved,
+)
+from ours.client import Client
+
+_EMPTY_RESULTS = msgspec.Raw(b"\xc0")
+
+
+def held(reservation_id: int, grant: Grant) -> Held:
+    """The whole of a grant, as completions name it."""
+    return Held(grant.submission_id, grant.block, grant.mask, reservation_id, grant.attempt, grant.mask, grant.mac)
+
+
+def chunks_of(reserved: Reserved) -> int:
+    """How many chunks were handed out."""
+    return sum(grant.mask.bit_count() for grant in reserved.grants)
+
+
+class Results:
+    """Results of `size_bytes` each for any count of chunks, encoded once a count; 0: empty results."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._encoded: dict[int, msgspec.Raw] = {}
+
+    def of(self, chunks_count: int) -> msgspec.Raw:
+        """The results of `chunks_count` chunks as a completion carries them."""
+        if not self._size_bytes:
+            return _EMPTY_RESULTS
+        if chunks_count not in self._encoded:
+            encoded = msgspec.msgpack.encode([b"r" * self._size_bytes] * chunks_count)
+            self._encoded[chunks_count] = msgspec.Raw(encoded)
+        return self._encoded[chunks_count]
+
+
+def complete(
+    client: Client,
+    chunks_count: int,
+    *,
+    strategy: str,
+    per_call: int,
+    in_flight: int,
+    result_bytes: int = 0,
+    on_reply: Callable[[], None] | None = None,
+) -> float:
+    """Reserve and complete exactly `chunks_count` chunks; returns the seconds until the last was acknowledged.
+
+    Args:
+        chunks_count: must be free when it starts; a multiple of `per_call`.
+        per_call: chunks that one call completes and one reserves.
+        in_flight: calls under way at any time.
+        result_bytes: the size of each chunk's result.
+        on_reply: called each time something came back.
+    """
+    results = Results(result_bytes)
+    started = time.perf_counter()
+    asked = min(in_flight * per_call, chunks_count)
+    client.send([Reserve(client.next_id(), per_call, strategy) for _ in range(asked // per_call)])
+    unanswered: dict[int, int] = {}
+    completed = 0
+    while completed < chunks_count:
+        answers: list[Request] = []
+        for reply in client.replies():
+            if isinstance(reply, Completed):
+                completed += _accepted(reply, unanswered)
+            elif isinstance(reply, Reserved):
+                got = chunks_of(reply)
+                if got != per_call:
+                    raise RuntimeError(f"{got} chunks were handed out where {per_call} were free and asked for")
+                completions = [Completion(held(reply.reservation_id, grant), results.of(grant.mask.bit_count())) for grant in reply.grants]
+                request_id = client.next_id()
+                unanswered[request_id] = got
+                if asked < chunks_count:
+                    asked += per_call
+                    answers.append(CompleteAndReserve(request_id, completions, per_call, strategy))
+                else:
+                    answers.append(Complete(request_id, completions))
+        if on_reply is not None:
+            on_reply()
+        if answers:
+            client.send(answers)
+    return time.perf_counter() - started
+
+
+def cycles(client: Client, cycles_count: int, *, strategy: str) -> list[float]:
+    """Complete one chunk and reserve the next, one after the other, and return the seconds of each cycle.
+
+    `cycles_count + 1` chunks must be free; the last one is completed at the end.
+    """
+    taken = []
+    reserved = client.call(Reserve(client.next_id(), 1, strategy), Reserved)
+    for _ in range(cycles_count):
+        started = time.perf_counter()
+        completion = Completion(held(reserved.reservation_id, reserved.grants[0]))
+        client.send([CompleteAndReserve(client.next_id(), [completion], 1, strategy)])
+        replies: list[Reply] = []
+        while len(replies) < 2:
+            replies += client.replies()
+        taken.append(time.perf_counter() - started)
+        done, reserved = _done_and_reserved(replies)
+        _accepted(done, {done.id: 1})
+    completion = Completion(held(reserved.reservation_id, reserved.grants[0]))
+    client.call(Complete(client.next_id(), [completion]), Completed)
+    return taken
+
+
+def fail(client: Client, chunks_count: int, *, per_call: int, delay_s: float) -> None:
+    """Reserve every one of `chunks_count` free chunks and fail it once, so that each waits `delay_s` for its retry."""
+    failed = 0
+    while failed < chunks_count:
+        reserved = client.call(Reserve(client.next_id(), min(per_call, chunks_count - failed), "OldestFirst"), Reserved)
+        got = chunks_of(reserved)
+        if not got:
+            raise RuntimeError(f"nothing is free any more after {failed} of {chunks_count} chunks")
+        failures = [
+            Failure(held(reserved.reservation_id, grant), reason="benchmark", exit_status=1, delay_s=delay_s) for grant in reserved.grants
+        ]
+        done = client.call(Fail(client.next_id(), failures), Completed)
+        failed += _accepted(done, {done.id: got})
+
+
+def _accepted(reply: Completed, unanswered: dict[int, int]) -> int:
+    if reply.refusals:
+        raise RuntimeError(f"the daemon refused a completion: {reply.refusals[0]}")
+    return unanswered.pop(reply.id)
+
+
+def _done_and_reserved(replies: list[Reply]) -> tuple[Completed, Reserved]:
+    done = next(reply for reply in replies if isinstance(reply, Completed))
+    reserved = next(reply for reply in replies if isinstance(reply, Reserved))
+    if chunks_of(reserved) != 1:
+        raise RuntimeError("no chunk was free for the next cycle")
+    return done, reserved

@@ -1,0 +1,56 @@
+"""Submit 1 GB of text in chunks of 1 MiB against `cp --reflink=never` and `sync -f`; and the same without copying.
+
+Both sides find the source in the page cache and leave nothing unwritten on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import Benchmark, Context, Row, alternate, main, paired_row, ratio_at_most
+from ours import cli
+from ours.client import connect
+from ours.daemon import Daemon
+from rivals import shell
+from rivals.programs import CP, SYNC
+
+
+def measure(context: Context) -> Iterator[Row]:
+    """Submit, cp, submit --in-place in turn. What was written is removed between the runs, and not timed."""
+    folder = context.folder("text")
+    source = folder / "source"
+    shell.make_text(source, context.size(1_000_000_000, 100_000_000))
+    with Daemon(context.folder("opsq")) as daemon:
+        connect(daemon).close()
+
+        def ours(*options: str) -> float:
+            shell.settle(source)
+            taken = cli.run(daemon.state_dir, "submit", "--bytes", "1M", *options, str(source))
+            _remove_last(daemon.state_dir)
+            return taken
+
+        def theirs() -> float:
+            target = folder / "copy"
+            shell.settle(source)
+            taken = shell.copy_and_sync(source, target)
+            target.unlink()
+            return taken
+
+        context.say("submit, cp, submit --in-place")
+        copied, copies, in_place = alternate(context.pairs, ours, theirs, lambda: ours("--in-place"))
+    rival = "cp + sync -f"
+    yield paired_row("submit 1 GB of text, --bytes 1M", "s", copied, copies, ratio_at_most(1.5), rival_name=rival)
+    yield paired_row("submit 1 GB of text, --in-place", "s", in_place, copies, ratio_at_most(0.3), rival_name=rival)
+
+
+def _remove_last(state_dir: Path) -> None:
+    newest = cli.printed(state_dir, "list")[0].split()[0]
+    cli.run(state_dir, "cancel", newest)
+    cli.run(state_dir, "rm", newest)
+
+
+BENCHMARK = Benchmark("submit_file", __doc__ or "", measure, (CP, SYNC))
+
+if __name__ == "__main__":
+    main(BENCHMARK)
