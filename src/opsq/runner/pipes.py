@@ -191,9 +191,7 @@ class Capture:
             kind = StorageFull if error.errno in _NO_ROOM else Refused
             raise kind(
                 f"Output of a program cannot be kept in {self._spool_dir}: {error.strerror}, at byte {self.length}.",
-                hint="Free some space there."
-                if kind is StorageFull
-                else "See that the folder exists and can be written.",
+                hint="Free some space there." if kind is StorageFull else "See that the folder exists and can be written.",
             ) from error
         self.length += taken_bytes
         if self._may_widen and taken_bytes >= _PIPE_DEFAULT_BYTES:

@@ -19,8 +19,9 @@ from typing import NamedTuple, Self
 
 from opsq.clock import MonoNs
 from opsq.errors import Bug, OpsqError
+from opsq.runner.groups import signal_group, signal_name, survivor
 from opsq.runner.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, Tail, widen
-from opsq.runner.spawn import Commands, keep_descriptors_from_children, refusal, signal_name
+from opsq.runner.spawn import Commands, keep_descriptors_from_children, refusal
 
 __all__ = ["Child", "Children", "Finished", "Output", "Range"]
 
@@ -44,6 +45,7 @@ class Child:
         self._stdin_fd, self._stdout_fd, self._stderr_fd = fds
         self._pidfd = -1
         self._wait_status: int | None = None
+        self._survivor = ""
         self._is_terminated = False
         self._is_killed = False
         self._error: OpsqError | None = None
@@ -97,9 +99,7 @@ class Children:
     on /dev/null, and an ignored SIGCHLD (which would hide how children end) gets its default back.
     """
 
-    def __init__(
-        self, spool_dir: str | os.PathLike[str], *, memory_bytes: int = MEMORY_BYTES, use_pidfd: bool = True
-    ) -> None:
+    def __init__(self, spool_dir: str | os.PathLike[str], *, memory_bytes: int = MEMORY_BYTES, use_pidfd: bool = True) -> None:
         if signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL:
             raise Bug("SIGPIPE kills this process; it must be ignored where children are fed.")
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -273,9 +273,11 @@ class Children:
                 return
             child._wait_status = status
             child._pidfd = self._drop(child._pidfd)
-        if child._is_terminated and not child._is_killed and _group_lives(child.pid):
-            self._by_tick.add(child)
-            return
+        if child._is_terminated and not child._is_killed:
+            child._survivor = survivor(child.pid, child._survivor)
+            if child._survivor:
+                self._by_tick.add(child)
+                return
         self._finish(child, os.waitstatus_to_exitcode(child._wait_status))
 
     def _finish(self, child: Child, code: int) -> None:
@@ -328,11 +330,7 @@ class Children:
         # Once nothing of the group is left, its number may be that of strangers.
         if child not in self._running or (child._wait_status is not None and not child._is_terminated):
             return False
-        try:
-            os.killpg(child.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+        return signal_group(child.pid, number)
 
     def close(self) -> None:
         """Kill whatever still runs, with its descendants; wait for it; free everything but what was handed out."""
@@ -367,13 +365,3 @@ def _close_all(fds: list[int]) -> None:
 
 def _waiting_bytes(pipe_fd: int) -> int:
     return int.from_bytes(fcntl.ioctl(pipe_fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def _group_lives(group_id: int) -> bool:
-    try:
-        os.killpg(group_id, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it lives, under another user
-    return True

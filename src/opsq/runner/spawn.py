@@ -53,9 +53,7 @@ class Commands:
                 raise CommandNotExecutable(f"{path} cannot be executed: {error.strerror}.") from error
             if _find(*key) != path:
                 return self.spawn(argv, env, stdio)
-            raise CommandNotExecutable(
-                f"{path} cannot be executed: its interpreter does not exist.", hint="See its first line."
-            ) from error
+            raise CommandNotExecutable(f"{path} cannot be executed: its interpreter does not exist.", hint="See its first line.") from error
 
 
 def refusal(error: OSError) -> Refused | None:
@@ -85,14 +83,6 @@ def keep_descriptors_from_children() -> None:
         if number > 2:
             with suppress(OSError):  # the listing itself was one
                 os.set_inheritable(number, False)
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; a number without a name of its own stays a number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _find(command: str, path: str) -> str:
