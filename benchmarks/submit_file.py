@@ -6,7 +6,6 @@ Both sides find the source in the page cache and leave nothing unwritten on the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from harness import Benchmark, Context, Row, alternate, main, paired_row, ratio_at_most
 from ours import cli
@@ -26,8 +25,9 @@ def measure(context: Context) -> Iterator[Row]:
 
         def ours(*options: str) -> float:
             shell.settle(source)
-            taken = cli.run(daemon.state_dir, "submit", "--bytes", "1M", *options, str(source))
-            _remove_last(daemon.state_dir)
+            taken, (submission,) = cli.timed(daemon.state_dir, "submit", "--bytes", "1M", *options, str(source))
+            cli.run(daemon.state_dir, "cancel", submission)
+            cli.run(daemon.state_dir, "rm", submission)
             return taken
 
         def theirs() -> float:
@@ -42,12 +42,6 @@ def measure(context: Context) -> Iterator[Row]:
     rival = "cp + sync -f"
     yield paired_row("submit 1 GB of text, --bytes 1M", "s", copied, copies, ratio_at_most(1.5), rival_name=rival)
     yield paired_row("submit 1 GB of text, --in-place", "s", in_place, copies, ratio_at_most(0.3), rival_name=rival)
-
-
-def _remove_last(state_dir: Path) -> None:
-    newest = cli.printed(state_dir, "list")[0].split()[0]
-    cli.run(state_dir, "cancel", newest)
-    cli.run(state_dir, "rm", newest)
 
 
 BENCHMARK = Benchmark("submit_file", __doc__ or "", measure, (CP, SYNC))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from ours.daemon import environment
-from rivals.shell import run_silently
 
 
 def program() -> str:
@@ -25,14 +25,27 @@ def program() -> str:
     return str(path)
 
 
-def run(state_dir: Path, *arguments: str, exits: int = 0) -> float:
-    """Run a verb to its end and return the wall seconds; another exit status than `exits` raises."""
-    return run_silently([program(), *arguments], environment=environment(state_dir), exits=exits)
+def timed(state_dir: Path, *arguments: str) -> tuple[float, list[str]]:
+    """Run a verb to its end, without input; the wall seconds from start to exit, and the lines that it printed.
+
+    Raises:
+        RuntimeError: it failed; the message holds what it said.
+    """
+    command = [program(), *arguments]
+    started = time.perf_counter()
+    ended = subprocess.run(command, env=environment(state_dir), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    taken = time.perf_counter() - started
+    if ended.returncode:
+        said = ended.stderr.decode(errors="replace")
+        raise RuntimeError(f"opsq {' '.join(arguments)} exited {ended.returncode}: {said}")
+    return taken, ended.stdout.decode().splitlines()
+
+
+def run(state_dir: Path, *arguments: str) -> float:
+    """Run a verb to its end and return the wall seconds; raises as `timed` does."""
+    return timed(state_dir, *arguments)[0]
 
 
 def printed(state_dir: Path, *arguments: str) -> list[str]:
-    """Run a verb and return the lines that it prints; a failure raises."""
-    ended = subprocess.run([program(), *arguments], env=environment(state_dir), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if ended.returncode:
-        raise RuntimeError(f"opsq {' '.join(arguments)} exited {ended.returncode}: {ended.stderr.decode(errors='replace')}")
-    return ended.stdout.decode().splitlines()
+    """Run a verb and return the lines that it prints; raises as `timed` does."""
+    return timed(state_dir, *arguments)[1]
