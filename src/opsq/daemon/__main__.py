@@ -1,0 +1,49 @@
+"""`python -m opsq.daemon STATE_DIR`: the background daemon, as `opsq start` runs it.
+
+It must not be run by hand: it reads its settings from stdin, leaves its parent behind, tells on stdout that it serves or why not, and
+then keeps nothing of its caller's open.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from opsq.daemon.lifecycle import Ready
+from opsq.daemon.process import EXIT_BUG, run
+from opsq.errors import OpsqError
+from opsq.settings import Settings
+
+
+def main() -> None:
+    """Be the daemon until it is stopped."""
+    settings = msgspec.json.decode(sys.stdin.buffer.read(), type=Settings)
+    if os.fork():
+        os._exit(0)  # so that the daemon is no child of anybody, and no leader of a session that could get a terminal
+    try:
+        status = run(settings, _tell)
+    except OpsqError as error:
+        _tell(Ready(code=error.code, message=error.message, hint=error.hint))
+        status = error.exit_status
+    except BaseException:  # noqa: BLE001  # its traceback is all that the caller can get
+        if sys.stderr is not None:
+            import traceback
+
+            traceback.print_exc()
+        status = EXIT_BUG
+    sys.exit(status)
+
+
+def _tell(ready: Ready) -> None:
+    """Answer the caller, and let go of its pipes."""
+    os.write(1, msgspec.json.encode(ready))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The daemon's log: a rotating file, and stderr in the foreground, written by a thread of their own.
+
+A reader of stderr that blocks, or a slow disk, must never delay a reply: records wait in a bounded queue, and what does not fit is
+counted and dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import queue
+import sys
+import threading
+import time
+
+from opsq.errors import NotPermitted
+from opsq.settings import Settings
+
+_QUEUE_RECORDS = 10_000
+_STOP_S = 1.0
+
+
+class Log:
+    """The running log; made once a process.
+
+    Args:
+        has_stderr: also write to stderr.
+
+    Raises:
+        NotPermitted: the file cannot be written.
+    """
+
+    def __init__(self, settings: Settings, *, has_stderr: bool) -> None:
+        logging.raiseExceptions = False  # a log that cannot be written is no reason to stop
+        formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+        formatter.converter = time.gmtime
+        try:
+            file = logging.handlers.RotatingFileHandler(
+                settings.log_path, maxBytes=settings.log_bytes, backupCount=settings.log_count, encoding="utf-8", errors="backslashreplace"
+            )
+        except OSError as error:
+            raise NotPermitted(f"Cannot write the log {settings.log_path}: {error.strerror}.") from error
+        self._outputs: list[logging.Handler] = [file]
+        if has_stderr:
+            self._outputs.append(logging.StreamHandler(sys.stderr))
+        for output in self._outputs:
+            output.setFormatter(formatter)
+        self._records: queue.Queue[logging.LogRecord | None] = queue.Queue(_QUEUE_RECORDS)
+        self._handler = _Handler(self._records)
+        self._listener = _Listener(self._records, *self._outputs)
+        self._listener.start()
+        root = logging.getLogger("opsq")
+        root.setLevel(settings.log_level.upper())
+        root.propagate = False
+        root.addHandler(self._handler)
+
+    def stop(self) -> None:
+        """Write what is waiting, for at most a second, and close the file."""
+        logging.getLogger("opsq").removeHandler(self._handler)
+        stopper = threading.Thread(target=self._listener.stop, daemon=True)
+        stopper.start()
+        stopper.join(_STOP_S)
+        if not stopper.is_alive():
+            for output in self._outputs:
+                output.close()
+
+
+class _Listener(logging.handlers.QueueListener):
+    """Stops when all that waits is written, also when the queue is full."""
+
+    def __init__(self, records: queue.Queue[logging.LogRecord | None], *outputs: logging.Handler) -> None:
+        super().__init__(records, *outputs)
+        self._records = records
+
+    def enqueue_sentinel(self) -> None:
+        self._records.put(None)
+
+
+class _Handler(logging.handlers.QueueHandler):
+    """Puts records into the queue, or counts what does not fit."""
+
+    def __init__(self, records: queue.Queue[logging.LogRecord | None]) -> None:
+        super().__init__(records)
+        self._dropped = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            if self._dropped:
+                text = f"{self._dropped} records were dropped because the log could not be written fast enough"
+                self.queue.put_nowait(logging.LogRecord("opsq", logging.WARNING, "", 0, text, None, None))
+                self._dropped = 0
+            self.queue.put_nowait(record)
+        except queue.Full:
+            self._dropped += 1

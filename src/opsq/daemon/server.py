@@ -1,0 +1,396 @@
+"""The running daemon: sockets, sessions, engine and committer on one event loop, from the first connection to the end of the drain.
+
+This file must not know processes, signals or the log's whereabouts (`lifecycle` does), nor decide anything about chunks (the engine
+does). One *pulse* an iteration of the loop lets the engine go on, begins the next commit and writes the replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from opsq.clock import Now
+from opsq.clock import now as read_clocks
+from opsq.content.store import Store
+from opsq.daemon.commits import Committer
+from opsq.daemon.session import Session, error_reply
+from opsq.daemon.sockets import BACKLOG, Bound
+from opsq.daemon.tokens import Tokens
+from opsq.daemon.upkeep import Upkeep
+from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, TooManyConnections, UsageError
+from opsq.queue.engine import Engine, Fatal, Peer
+from opsq.settings import Settings
+from opsq.store.database import Database
+from opsq.version import __version__
+from opsq.wire.messages import Backup, Changed, Check, Checked, DaemonState, Draining, Reply, Stop, Vacuum
+
+DESCRIPTORS_RESERVED = 64 + BACKLOG
+"""Descriptors kept for the database, the log, content, and a burst of connections that are told that there are too many."""
+
+LINGERING_LIMIT = 64
+_CLOSE_S = 2.0
+_LAST_TRIES = 3
+_TRY_AGAIN_S = 0.5
+
+_log = logging.getLogger("opsq.daemon")
+
+
+class Daemon:
+    """One daemon on a running event loop.
+
+    Args:
+        connection_limit: how many connections it may have, given the descriptors that the system allows.
+        on_fatal: ends the process without answering anything more.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        engine: Engine,
+        store: Store,
+        tokens: Tokens | None,
+        *,
+        connection_limit: int,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.loop = asyncio.get_running_loop()
+        self.dirty: list[Session] = []
+        self.store_marker = store.mark()
+        self._database = database
+        self._store = store
+        self._tokens = tokens
+        self._connection_limit = connection_limit
+        self._on_fatal = on_fatal
+        self._sessions: dict[Peer, Session] = {}
+        self._connections: set[Session] = set()
+        self._lingering: set[Session] = set()
+        self._committed = asyncio.Event()
+        self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
+        self._upkeep = Upkeep(database, store, self.loop)
+        self._servers: list[asyncio.AbstractServer] = []
+        self._has_pulse = False
+        self._tick_at = 0.0
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self._patient_until_ns = 0
+        self._checked_ns = time.monotonic_ns()
+        self._worked_at = time.monotonic()
+        self._commits_seen = 0
+        self._is_closed = False
+        self._stop_asked = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._all_closed = asyncio.Event()
+        self._drain_until = 0.0
+        self._stops: list[tuple[Session, int]] = []
+        self._background: set[asyncio.Task[None]] = set()
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    async def serve(self, bound: list[Bound]) -> None:
+        """Accept connections on these sockets."""
+        for one in bound:
+            is_tcp = one.socket.family != socket.AF_UNIX
+            one.socket.setblocking(False)
+            if is_tcp:
+                server = await self.loop.create_server(lambda: Session(self, is_tcp=True), sock=one.socket, backlog=BACKLOG)
+            else:
+                server = await self.loop.create_unix_server(
+                    lambda: Session(self, is_tcp=False),
+                    sock=one.socket,
+                    backlog=BACKLOG,
+                    **_NO_CLEANUP,  # type: ignore[arg-type]  # uvloop's stubs do not know it
+                )
+            self._servers.append(server)
+        self._arm_tick(0.0)
+        self.pulse_soon()
+
+    async def wait_for_stop(self) -> None:
+        """Return when a stop was asked for."""
+        await self._stop_asked.wait()
+
+    async def end(self) -> None:
+        """Drain, commit what is left, and close every connection; the sockets and the database are left to the caller."""
+        _log.info("draining for up to %g s", max(self._drain_until - time.monotonic(), 0))
+        while not self._quiet.is_set() and (left_s := self._drain_until - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(min(left_s, 1.0)):
+                    await self._quiet.wait()
+            except TimeoutError:
+                continue
+        self.engine.save_reservations(read_clocks())
+        await self._finish_commits()
+        await self._upkeep.stop()
+        for server in self._servers:
+            server.close()
+        for session, request_id in self._stops:
+            session.answer(Changed(request_id))
+        self._is_closed = True
+        self._deliver()
+        await self._close_connections()
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        self._committer.stop()
+
+    def stop(self, drain_s: float) -> None:
+        """Hand out nothing more, and end after what is reserved came back, at the latest after `drain_s` seconds.
+
+        A second call can only make it sooner.
+        """
+        until = time.monotonic() + drain_s
+        if self._stop_asked.is_set():
+            self._drain_until = min(self._drain_until, until)
+            if drain_s == 0:
+                self._quiet.set()
+            return
+        self._drain_until = until
+        self._stop_asked.set()
+        self.engine.stop_handing_out()
+        for session in self._sessions.values():
+            session.answer(Draining(drain_s))
+        if drain_s == 0:
+            self._quiet.set()
+        self.pulse_soon()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._stop_asked.is_set()
+
+    # --- connections --------------------------------------------------------------------------------------
+
+    def admit(self, session: Session) -> OpsqError | None:
+        """Count a new connection; what to tell it if there are too many."""
+        if len(self._connections) >= self._connection_limit:
+            return TooManyConnections(
+                f"The daemon has {self._connection_limit} connections, as many as it may have.",
+                hint="Raise connection_limit, and the limit of file descriptors (ulimit -n) with it.",
+            )
+        self._connections.add(session)
+        return None
+
+    def forget(self, session: Session) -> None:
+        """A connection is closed."""
+        self._connections.discard(session)
+        if not self._connections:
+            self._all_closed.set()
+        self._lingering.discard(session)
+
+    def may_linger(self, session: Session) -> bool:
+        """Whether one more refused connection may stay until its peer has read why."""
+        if len(self._lingering) >= LINGERING_LIMIT:
+            return False
+        self._lingering.add(session)
+        return True
+
+    def connect(self, session: Session, name: str, now: Now) -> Peer:
+        """A connection has said hello."""
+        peer = self.engine.connect(name, now)
+        self._sessions[peer] = session
+        _log.debug("%s connected", peer.consumer)
+        return peer
+
+    def disconnect(self, peer: Peer) -> None:
+        """A connection is gone: what it held is free again, unless the daemon itself is ending."""
+        self._sessions.pop(peer, None)
+        if not self._is_closed:
+            _log.debug("%s disconnected", peer.consumer)
+            self._guarded(lambda: self.engine.disconnect(peer, read_clocks()))
+            self.pulse_soon()
+
+    def is_operator(self, token: str) -> bool:
+        """Whether a token presented over TCP permits everything; `NotPermitted` if it permits nothing."""
+        if self._tokens is None:
+            raise NotPermitted("This daemon has no token.")
+        return self._tokens.is_operator(token)
+
+    # --- requests that the engine does not know -----------------------------------------------------------
+
+    def operate(self, session: Session, request: Stop | Backup | Vacuum | Check) -> None:
+        """Begin what an operator asks for; the reply comes when it is done."""
+        if isinstance(request, Stop):
+            _log.info("%s asks for a stop", session.name)
+            self._stops.append((session, request.id))
+            self.stop(request.drain_s)
+            return
+        task = self.loop.create_task(self._operate(session, request))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _operate(self, session: Session, request: Backup | Vacuum | Check) -> None:
+        reply: Reply
+        try:
+            if isinstance(request, Backup):
+                path = Path(request.path)
+                if not path.is_absolute():
+                    raise UsageError(f"The path of a backup must be absolute: {request.path!r}.")
+                reply = Changed(request.id, await self.loop.run_in_executor(None, self._database.backup, path))
+            elif isinstance(request, Vacuum):
+                reply = Changed(request.id, await self.loop.run_in_executor(None, self._database.vacuum))
+            else:
+                reply = Checked(request.id, await self.loop.run_in_executor(None, self._database.integrity_problems))
+        except OpsqError as error:
+            reply = error_reply(request.id, error)
+        except OSError as error:
+            reply = error_reply(request.id, InputUnreadable(f"{type(request).__name__} failed: {error}."))
+        except Exception as error:  # noqa: BLE001  # one request's bug must not end everybody's connection
+            reply = error_reply(request.id, self.report(error))
+        session.answer(reply)
+        self.pulse_soon()
+
+    def report(self, error: Exception) -> OpsqError:
+        """Log a mistake of ours with its traceback; what to tell the peer. After a fatal one nobody is told anything."""
+        if isinstance(error, Fatal):
+            self._on_fatal(error)
+        _log.error("a mistake in opsq:\n%s", "".join(traceback.format_exception(error)))
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+        return Bug(f"A mistake in opsq: {type(error).__name__} at {place}.", hint=f"The traceback is in {self.settings.log_path}.")
+
+    # --- the pulse ----------------------------------------------------------------------------------------
+
+    def pulse_soon(self) -> None:
+        """Have `_pulse` run once after what the loop is doing now."""
+        if not self._has_pulse:
+            self._has_pulse = True
+            self.loop.call_soon(self._pulse)
+
+    def _on_committed(self) -> None:
+        self._committed.set()
+        self.pulse_soon()
+
+    def _pulse(self) -> None:
+        self._has_pulse = False
+        if self._is_closed:
+            return
+        self._guarded(self._step)
+
+    def _step(self) -> None:
+        engine = self.engine
+        now = read_clocks()
+        if engine.has_turn():
+            engine.turn(now)
+        self._committer.kick(now)
+        self._deliver()
+        if engine.removed_content:
+            self._upkeep.delete_content(list(engine.removed_content))
+            engine.removed_content.clear()
+        if engine.has_turn():
+            self.pulse_soon()
+        if self._stop_asked.is_set() and engine.is_quiet():
+            self._quiet.set()
+        self._arm_tick(engine.next_tick_s(now))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run engine work that answers nobody in particular: what it raises is a mistake of ours, and the process must not go on."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  # whatever it is, memory can no longer be trusted
+            self._on_fatal(error)
+
+    def _deliver(self) -> None:
+        outbox = self.engine.outbox
+        if outbox:
+            sessions = self._sessions
+            for peer, reply in outbox:
+                session = sessions.get(peer)
+                if session is not None:
+                    session.answer(self._completed(reply) if type(reply) is DaemonState else reply)
+            outbox.clear()
+        if self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for session in dirty:
+                session.flush()
+
+    def _completed(self, state: DaemonState) -> DaemonState:
+        return msgspec.structs.replace(
+            state,
+            server=__version__,
+            pid=os.getpid(),
+            state="draining" if self.is_stopping else state.state,
+            connections_count=len(self._connections),
+            settings=self.settings.texts(),
+        )
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def _arm_tick(self, delay_s: float) -> None:
+        at = self.loop.time() + max(delay_s, 0.001)
+        if self._tick_timer is not None:
+            if self._tick_at <= at:
+                return
+            self._tick_timer.cancel()
+        self._tick_at = at
+        self._tick_timer = self.loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        self._tick_timer = None
+        if self._is_closed:
+            return
+        now = read_clocks()
+        late_s = self.loop.time() - self._tick_at
+        heartbeat_s = self.settings.heartbeat_s
+        if late_s > heartbeat_s / 2:
+            # The process stood still, and what peers sent meanwhile is not read yet: their silence is not theirs.
+            _log.warning("stood still for %.1f s; nothing expires for the next %g s", late_s, heartbeat_s)
+            self._patient_until_ns = now.mono + int(heartbeat_s * 1e9)
+        self._committer.retry()
+        self._guarded(lambda: self.engine.tick(now))
+        self._check_sessions(now.mono)
+        if self._committer.commits_count != self._commits_seen:
+            self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
+        self._upkeep.tick(time.monotonic() - self._worked_at)
+        self.pulse_soon()
+
+    def _check_sessions(self, now_ns: int) -> None:
+        """Cut off who was silent for too long; looked at four times a heartbeat."""
+        heartbeat_ns = int(self.settings.heartbeat_s * 1e9)
+        if now_ns < self._patient_until_ns or now_ns - self._checked_ns < heartbeat_ns // 4:
+            return
+        self._checked_ns = now_ns
+        silence_ns = heartbeat_ns * self.settings.heartbeat_misses
+        for session in list(self._connections):
+            session.check(now_ns, silence_ns)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    async def _finish_commits(self) -> None:
+        """Commit all that is left; after repeated failures the file keeps what the last commit left, which is consistent."""
+        failures_left = _LAST_TRIES
+        while self._committer.is_busy or self.engine.has_batch():
+            self._committed.clear()
+            self._committer.kick(read_clocks())
+            await self._committed.wait()
+            if self._committer.is_held:
+                failures_left -= 1
+                if failures_left == 0:
+                    _log.error("the last rows could not be written; what consumers hold ends with this process")
+                    return
+                await asyncio.sleep(_TRY_AGAIN_S)
+                self._committer.retry()
+
+    async def _close_connections(self) -> None:
+        for session in list(self._connections):
+            session.close()
+        if self._connections:
+            self._all_closed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._all_closed.wait()
+        for session in list(self._connections):
+            session.abort()
+
+
+_NO_CLEANUP: dict[str, bool] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""The path is removed by `Bound`, and only when it is ours: an inherited one belongs to the service manager."""

@@ -1,0 +1,317 @@
+"""One connection: hello, frames in, replies out, back-pressure, heartbeats; every mistake of the peer gets an answer that says what it was.
+
+This file must not decide anything about chunks, nor wait for anything: what arrives goes to the engine at once, and replies are
+collected until the daemon asks for them to be written, one frame and one write for each turn of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from opsq.clock import Now
+from opsq.clock import now as read_clocks
+from opsq.errors import NotPermitted, OpsqError, ProtocolError, VersionMismatch
+from opsq.queue.engine import Peer
+from opsq.version import __version__
+from opsq.wire.frames import FrameReader, encode, request_reader
+from opsq.wire.messages import (
+    OPERATOR_REQUESTS,
+    VERSION,
+    Backup,
+    Check,
+    ErrorReply,
+    Hello,
+    Reply,
+    Request,
+    Stop,
+    Vacuum,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from opsq.daemon.server import Daemon
+
+HELLO_LIMIT_BYTES = 8192
+"""The first frame: nothing larger is buffered or decoded for a peer that has not said hello."""
+
+WRITE_HIGH_BYTES = 1 << 20
+"""Reading from a peer pauses while this much waits to be read by it."""
+
+WRITE_LIMIT_BYTES = 128 << 20
+"""A peer for which this much waits is cut off."""
+
+LINGER_S = 2.0
+"""How long a peer may take to read why its connection ends."""
+
+_hellos: msgspec.msgpack.Decoder[list[Hello]] = msgspec.msgpack.Decoder(list[Hello])
+_ASIDE = frozenset((Hello, Stop, Backup, Vacuum, Check, *OPERATOR_REQUESTS))
+"""Requests that the engine does not see, or not from everybody."""
+
+_log = logging.getLogger("opsq.session")
+
+
+class Session(asyncio.Protocol):
+    """One connection.
+
+    Args:
+        daemon: whose connection it is.
+        is_tcp: a token is needed.
+    """
+
+    def __init__(self, daemon: Daemon, *, is_tcp: bool) -> None:
+        self._daemon = daemon
+        self._is_tcp = is_tcp
+        self._transport: asyncio.Transport | None = None
+        self._greeting = bytearray()
+        self._reader: FrameReader[Request] = request_reader(daemon.settings.frame_limit_bytes)
+        self._replies: list[Reply] = []
+        self._is_dirty = False
+        self._is_slow = False
+        self._slow_since_ns = 0
+        self._waiting_bytes = 0
+        self.peer: Peer | None = None
+        self.is_operator = False
+        self.is_ending = False
+        self.heard_ns = time.monotonic_ns()
+
+    # --- what the event loop calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or tell why not."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        refusal = self._daemon.admit(self)
+        if refusal is not None:
+            self.end(refusal)
+
+    def data_received(self, received: bytes) -> None:
+        """Hand what arrived to the engine."""
+        if self.is_ending:
+            return
+        now = read_clocks()
+        self.heard_ns = now.mono
+        try:
+            if self.peer is None:
+                received = self._greet(received, now)
+            if self.peer is not None and received:
+                for request in self._reader.feed(received):
+                    self._handle(request, now)
+        except OpsqError as error:
+            self.end(error)
+        self._daemon.pulse_soon()
+
+    def eof_received(self) -> bool:
+        """Let the transport close; a peer that sends nothing more is gone."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Read nothing more from a peer that does not read."""
+        self._is_slow = True
+        self._slow_since_ns = time.monotonic_ns()
+        self._waiting_bytes = 1 << 62
+        if self._transport is not None and not self.is_ending:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on reading; the time in between is not the peer's silence."""
+        self._is_slow = False
+        self.heard_ns = time.monotonic_ns()
+        if self._transport is not None and not self.is_ending and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Give back what the peer held."""
+        self._transport = None
+        self._leave()
+        self._daemon.forget(self)
+
+    # --- what the daemon calls ----------------------------------------------------------------------------
+
+    def answer(self, reply: Reply) -> None:
+        """Collect a reply for the next `flush`."""
+        self._replies.append(reply)
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._daemon.dirty.append(self)
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        self._is_dirty = False
+        replies, self._replies = self._replies, []
+        transport = self._transport
+        if transport is None or transport.is_closing() or not replies:
+            return
+        self._write(transport, replies)
+        if self._is_slow and transport.get_write_buffer_size() > WRITE_LIMIT_BYTES:
+            self._cut_off("has not read its replies, and too many wait")
+
+    def check(self, now_ns: int, silence_ns: int) -> None:
+        """Cut off a peer that was silent, or has read nothing of what waits for it, for `silence_ns` nanoseconds."""
+        if self.is_ending or self._transport is None:
+            return
+        if self._is_slow:
+            waiting_bytes = self._transport.get_write_buffer_size()
+            if waiting_bytes < self._waiting_bytes:
+                self._waiting_bytes, self._slow_since_ns = waiting_bytes, now_ns
+            elif now_ns - self._slow_since_ns > silence_ns:
+                self._cut_off("has not read its replies")
+        elif now_ns - self.heard_ns > silence_ns:
+            self._cut_off("has missed its heartbeats")
+
+    def end(self, error: OpsqError, request_id: int = 0) -> None:
+        """Tell the peer why, then close; what it held is given back at once."""
+        if self.is_ending:
+            return
+        _log.info("%s: connection ends: %s", self.name, error.message)
+        self.is_ending = True
+        self._leave()
+        self.answer(error_reply(request_id, error))
+        self.flush()
+        transport = self._transport
+        if transport is None:
+            return
+        if self._is_slow or not self._daemon.may_linger(self):
+            transport.close()
+            return
+        # What the peer still sends is read and dropped until it closes: closing now could destroy the reply on its way.
+        transport.write_eof()
+        self._daemon.loop.call_later(LINGER_S, self.abort)
+
+    def close(self) -> None:
+        """Close after what was written has been sent."""
+        self.is_ending = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def name(self) -> str:
+        """Whose connection it is, for the log."""
+        return repr(self.peer.consumer) if self.peer is not None else "a connection without a hello"
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _greet(self, received: bytes, now: Now) -> bytes:
+        """Wait for the first frame, which holds a hello and nothing else; returns what came behind it."""
+        greeting = self._greeting
+        greeting += received
+        if len(greeting) < 4:
+            return b""
+        end = 4 + int.from_bytes(greeting[:4], "big")
+        if end > 4 + HELLO_LIMIT_BYTES:
+            raise ProtocolError(f"The first frame is to hold a Hello, in at most {HELLO_LIMIT_BYTES} bytes; this one has {end - 4}.")
+        if len(greeting) < end:
+            return b""
+        try:
+            hellos = _hellos.decode(memoryview(greeting)[4:end])
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"The first frame is to hold a Hello, and cannot be understood: {error}.") from error
+        if len(hellos) != 1:
+            raise ProtocolError("The first frame is to hold one Hello and nothing else.")
+        rest = bytes(greeting[end:])
+        self._greeting = bytearray()
+        self._welcome(hellos[0], now)
+        return rest
+
+    def _welcome(self, hello: Hello, now: Now) -> None:
+        daemon = self._daemon
+        try:
+            if hello.version != VERSION:
+                raise VersionMismatch(
+                    f"The client speaks protocol version {hello.version}, and this daemon ({__version__}) version {VERSION}.",
+                    hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
+                )
+            self.is_operator = daemon.is_operator(hello.token) if self._is_tcp else True
+        except OpsqError as error:
+            self.end(error, hello.id)
+            return
+        self.peer = daemon.connect(self, hello.name, now)
+        settings = daemon.settings
+        self.answer(
+            Welcome(
+                id=hello.id,
+                version=VERSION,
+                server=__version__,
+                consumer=self.peer.consumer,
+                heartbeat_s=settings.heartbeat_s,
+                frame_limit_bytes=settings.frame_limit_bytes,
+                chunk_limit_bytes=settings.chunk_limit_bytes,
+                is_operator=self.is_operator,
+                is_durable=settings.is_durable,
+                store=settings.store,
+                store_marker=daemon.store_marker,
+            )
+        )
+
+    def _handle(self, request: Request, now: Now) -> None:
+        peer = self.peer
+        if peer is None:
+            return  # an earlier message of this frame ended the session
+        try:
+            if type(request) in _ASIDE:
+                self._handle_aside(request, peer, now)
+            else:
+                self._daemon.engine.handle(peer, request, now)
+        except ProtocolError:
+            raise
+        except OpsqError as error:
+            self._refuse(request, error)
+        except Exception as error:  # noqa: BLE001  # one request's bug must not end everybody's connection
+            self._refuse(request, self._daemon.report(error))
+
+    def _handle_aside(self, request: Request, peer: Peer, now: Now) -> None:
+        if isinstance(request, Hello):
+            raise ProtocolError("A second Hello on one connection.")
+        if isinstance(request, OPERATOR_REQUESTS) and not self.is_operator:
+            raise NotPermitted(f"{type(request).__name__} needs the operator's token.", hint="This connection used the client token.")
+        if isinstance(request, Stop | Backup | Vacuum | Check):
+            self._daemon.operate(self, request)
+        else:
+            self._daemon.engine.handle(peer, request, now)
+
+    def _refuse(self, request: Request, error: OpsqError) -> None:
+        request_id = getattr(request, "id", None)
+        if request_id is None:
+            _log.info("%s: %s was ignored: %s", self.name, type(request).__name__, error.message)
+        else:
+            self.answer(error_reply(request_id, error))
+
+    def _write(self, transport: asyncio.Transport, replies: Sequence[Reply]) -> None:
+        frame = encode(replies)
+        limit_bytes = self._daemon.settings.frame_limit_bytes
+        if len(frame) - 4 <= limit_bytes:
+            transport.write(frame)
+        elif len(replies) > 1:
+            half = len(replies) // 2
+            self._write(transport, replies[:half])
+            self._write(transport, replies[half:])
+        else:
+            reply_id = getattr(replies[0], "id", 0)
+            text = f"The {type(replies[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {limit_bytes} bytes."
+            self._write(transport, [ErrorReply(reply_id, ProtocolError.code, text, "Ask for less at once, or raise frame_limit_bytes.")])
+
+    def _cut_off(self, why: str) -> None:
+        _log.warning("%s %s: connection closed", self.name, why)
+        self.is_ending = True
+        self._leave()
+        self.abort()
+
+    def _leave(self) -> None:
+        peer, self.peer = self.peer, None
+        if peer is not None:
+            self._daemon.disconnect(peer)
+
+
+def error_reply(request_id: int, error: OpsqError) -> ErrorReply:
+    """The reply that stands for an exception."""
+    return ErrorReply(request_id, error.code, error.message, error.hint)

@@ -1,0 +1,237 @@
+"""Sockets that the daemon listens on: bound by us, or inherited from a service manager; and their clean removal.
+
+This file must not accept or read anything. The state folder's lock is held before it is called, so a socket that nobody answers is
+stale and may be replaced; a live one never is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import stat
+
+from opsq.errors import AlreadyRunning, Conflict, NotPermitted, OpsqError, UsageError
+from opsq.settings import Settings, split_address
+
+BACKLOG = 128
+_FIRST_INHERITED = 3
+
+
+class Bound:
+    """A listening socket; `close` also removes the path that it was bound to, if that is still the one we made."""
+
+    def __init__(self, listener: socket.socket, *, path: str = "", lock_fd: int = -1) -> None:
+        self.socket = listener
+        self.path = path
+        self._lock_fd = lock_fd
+        self._inode = _inode(path) if path else None
+
+    @property
+    def name(self) -> str:
+        """The address, for people."""
+        name = self.socket.getsockname()
+        return str(name) if self.socket.family == socket.AF_UNIX else f"{name[0]}:{name[1]}"
+
+    def close(self) -> None:
+        """Stop listening. Effects: the path is unlinked unless somebody else's socket lies there now, or it was inherited."""
+        if self._inode is not None and _inode(self.path) == self._inode:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
+        self._inode = None
+        self.socket.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def open_all(settings: Settings) -> list[Bound]:
+    """Open every socket that the settings and the service manager ask for: one Unix socket, and TCP if wanted.
+
+    Raises:
+        AlreadyRunning: somebody answers at the path of the Unix socket.
+        UsageError: more than one socket was inherited, or one that contradicts an explicit setting; an address that other machines
+            can reach without `listen_force`.
+        NotPermitted, Conflict: the system refuses the address.
+    """
+    inherited = take_inherited()
+    bound: list[Bound] = []
+    try:
+        if inherited is not None:
+            bound.append(_accept_inherited(inherited, settings))
+        if inherited is None or inherited.family != socket.AF_UNIX:
+            bound.append(bind_unix(settings.socket, settings.socket_mode, settings.state_dir))
+        if settings.listen and (inherited is None or inherited.family == socket.AF_UNIX):
+            bound.append(bind_tcp(settings.listen, is_forced=settings.listen_force))
+    except BaseException:
+        for one in bound:
+            one.close()
+        raise
+    return bound
+
+
+def bind_unix(path: str, mode: int, state_dir: str) -> Bound:
+    """Listen on a Unix socket at `path` with file mode `mode`; a stale socket there is replaced.
+
+    Raises:
+        AlreadyRunning: somebody answers there.
+        Conflict: something that is no socket lies there.
+        NotPermitted: the folder is somebody else's.
+    """
+    folder = os.path.dirname(path)
+    lock_fd = -1
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if folder != state_dir:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            if folder.startswith("/tmp/opsq-"):  # noqa: S108  # the short way for long state folders
+                _check_private(folder)
+            lock_fd = _lock_beside(path)
+        _remove_stale(path)
+        listener.bind(path)
+        os.chmod(path, mode)  # before `listen`, so nobody can connect in between
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if lock_fd >= 0:
+            os.close(lock_fd)
+        raise _bind_failure(path, error) from error
+    except BaseException:
+        listener.close()
+        if lock_fd >= 0:
+            os.close(lock_fd)
+        raise
+    return Bound(listener, path=path, lock_fd=lock_fd)
+
+
+def bind_tcp(address: str, *, is_forced: bool) -> Bound:
+    """Listen on `HOST:PORT`; port 0 takes a free one.
+
+    Raises:
+        UsageError: the host is unknown, or can be reached by other machines and `is_forced` is false.
+        Conflict, NotPermitted: the port is taken, or not for this user.
+    """
+    host, port = split_address(address)
+    try:
+        family, kind, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise UsageError(f"Cannot listen on {address}: {error.strerror or error}.") from error
+    if not is_forced and not ipaddress.ip_address(str(name[0]).partition("%")[0]).is_loopback:
+        raise UsageError(
+            f"Other machines could reach {address}, and whoever holds the token could use this queue.",
+            hint="Listen on 127.0.0.1, or add --listen-force if this is meant.",
+        )
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(name)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _bind_failure(address, error) from error
+    return Bound(listener)
+
+
+def take_inherited() -> socket.socket | None:
+    """The one socket that a service manager hands over by LISTEN_PID and LISTEN_FDS; None if there is none for this process.
+
+    Effects: the variables are removed, so that no child takes them for its own.
+
+    Raises:
+        UsageError: there is more than one, or it is no listening stream socket.
+    """
+    pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or count in {"", "0"}:
+        return None
+    if count != "1":
+        raise UsageError(
+            f"The service manager handed over {count} sockets, and opsq takes one.",
+            hint="Keep one ListenStream= in the socket unit; further addresses are set by `listen`.",
+        )
+    os.set_inheritable(_FIRST_INHERITED, False)
+    try:
+        inherited = socket.socket(fileno=_FIRST_INHERITED)
+        is_listening = inherited.type == socket.SOCK_STREAM and inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise UsageError(f"What the service manager handed over is no socket: {error.strerror}.") from error
+    if not is_listening:
+        raise UsageError("The socket that the service manager handed over does not listen.", hint="Use ListenStream= and Accept=no.")
+    return inherited
+
+
+def _accept_inherited(inherited: socket.socket, settings: Settings) -> Bound:
+    bound = Bound(inherited)
+    if inherited.family == socket.AF_UNIX:
+        wanted, source = settings.socket, settings.source("socket")
+        is_other = not source.startswith("state_dir") and os.path.realpath(wanted) != os.path.realpath(bound.name)
+    else:
+        wanted, source = settings.listen, settings.source("listen")
+        is_other = bool(wanted) and split_address(wanted) != inherited.getsockname()[:2]
+        address = inherited.getsockname()[0]
+        if not settings.listen_force and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+            raise UsageError(f"The inherited socket {bound.name} can be reached by other machines.", hint="Add --listen-force if meant.")
+    if is_other:
+        raise UsageError(
+            f"{source} asks for {wanted}, but the service manager handed over {bound.name}.",
+            hint="Let both say the same, or leave one out.",
+        )
+    return bound
+
+
+def _remove_stale(path: str) -> None:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise Conflict(f"{path} exists and is no socket; it was left alone.", hint="Choose another path by --socket or OPSQ_SOCKET.")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            return
+        except OSError:
+            pass  # somebody is there, if a slow one
+    raise AlreadyRunning(f"Another process serves the socket {path}.", hint="Stop it, or choose another path by --socket or OPSQ_SOCKET.")
+
+
+def _lock_beside(path: str) -> int:
+    """Hold `PATH.lock`: two daemons with different state folders may be told to use one socket."""
+    lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock_fd)
+        raise AlreadyRunning(f"Another daemon serves the socket {path}.", hint="Choose another path by --socket or OPSQ_SOCKET.") from error
+    return lock_fd
+
+
+def _check_private(folder: str) -> None:
+    """Refuse a folder under /tmp that somebody else made or can write to."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise NotPermitted(
+            f"{folder} belongs to uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; it must be this user's own, mode 0700.",
+            hint="Remove it, or choose a short path by --socket or OPSQ_SOCKET.",
+        )
+
+
+def _bind_failure(name: str, error: OSError) -> OpsqError:
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return NotPermitted(f"Cannot listen on {name}: {error.strerror}.")
+    return Conflict(f"Cannot listen on {name}: {error.strerror or error}.", hint="Choose another address.")
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
