@@ -1,0 +1,196 @@
+"""Plain files: ranges read by `pread` on cached descriptors, durable writes, and what a failed write means.
+
+This file must not know of stores or chunks. A file submitted in place is known by its `Identity`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from threading import Lock
+
+from opsq.errors import ContentChanged, ContentMissing, OpsqError, StorageFull, StoreNotVisible
+
+DESCRIPTORS_LIMIT = 64
+
+Buffer = bytes | bytearray | memoryview
+
+Identity = tuple[int, int, int]
+"""(size in bytes, mtime in nanoseconds, inode) of a file at one moment."""
+
+
+def sync_descriptor(descriptor: int) -> None:
+    """Make the bytes of an open file durable; on macOS through the drive's own cache as well."""
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)
+
+
+def sync_path(path: str) -> None:
+    """Make the entries of a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: Buffer) -> None:
+    """Write all of `content`, in as many calls as it takes."""
+    done = os.write(descriptor, content)
+    if done < len(content):
+        view = memoryview(content)
+        while done < len(view):
+            done += os.write(descriptor, view[done:])
+
+
+def write_failure(path: str, error: OSError) -> OpsqError:
+    """The exception that tells what a failed write to `path` means for the user."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(
+            f"The storage is full: writing {path} failed with {free_bytes(path)} bytes free.",
+            hint="Make room, or remove finished submissions with `opsq rm`, and try again.",
+        )
+    return StoreNotVisible(f"Writing {path} failed: {error.strerror}.")
+
+
+def free_bytes(path: str) -> int:
+    """What an ordinary user may still write where `path` is, or would be."""
+    while True:
+        try:
+            room = os.statvfs(path)
+        except FileNotFoundError:
+            path = os.path.dirname(path) or "."
+        else:
+            return room.f_bavail * room.f_frsize
+
+
+def identity_of(descriptor: int) -> Identity:
+    """Size, mtime and inode of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+class _Descriptor:
+    """An open descriptor; closed when nobody uses it any more, so that no thread loses to the cache what it reads."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, path: str | bytes) -> None:
+        self.number = -1
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+class FileReader:
+    """Reads ranges of files, and keeps the descriptors that were used last. May be used from several threads."""
+
+    def __init__(self) -> None:
+        self._open: dict[str | bytes, _Descriptor] = {}
+        self._lock = Lock()
+
+    def read(self, path: str | bytes, offset: int, size: int, identity: Identity | None = None) -> bytes:
+        """Read exactly `size` bytes at `offset`.
+
+        Args:
+            path: of the file.
+            offset: in bytes.
+            size: in bytes.
+            identity: what the file must be, before and after.
+
+        Raises:
+            ContentMissing: the file is not there, cannot be opened, or ends before.
+            ContentChanged: the file is not what `identity` says.
+
+        Cost: one system call and one more for `identity`; an open when the file was not among the last 64.
+        """
+        descriptor = self._descriptor(path)
+        try:
+            content = os.pread(descriptor.number, size, offset)
+            while len(content) < size and (more := os.pread(descriptor.number, size - len(content), offset + len(content))):
+                content += more
+        except OSError as error:
+            raise ContentMissing(f"{os.fsdecode(path)} cannot be read: {error.strerror}.") from error
+        if identity is not None:
+            _check_identity(path, descriptor.number, identity)
+        if len(content) < size:
+            end = offset + len(content)
+            raise ContentMissing(f"{os.fsdecode(path)} ends after {end} bytes, but had {offset + size} or more.")
+        return content
+
+    def open(self, path: str | bytes, identity: Identity | None = None) -> int:
+        """A descriptor of the file that the caller closes; `identity` as for `read`."""
+        descriptor = self._descriptor(path)
+        if identity is not None:
+            _check_identity(path, descriptor.number, identity)
+        return os.dup(descriptor.number)
+
+    def forget(self, prefix: str) -> None:
+        """Close what is open below the folder `prefix`."""
+        with self._lock:
+            for path in [path for path in self._open if isinstance(path, str) and path.startswith(prefix + "/")]:
+                del self._open[path]
+
+    def close(self) -> None:
+        """Close everything."""
+        with self._lock:
+            self._open.clear()
+
+    def _descriptor(self, path: str | bytes) -> _Descriptor:
+        with self._lock:
+            descriptor = self._open.pop(path, None)
+            if descriptor is None:
+                descriptor = _open_to_read(path)
+                if len(self._open) >= DESCRIPTORS_LIMIT:
+                    del self._open[next(iter(self._open))]
+            self._open[path] = descriptor
+        return descriptor
+
+
+def _open_to_read(path: str | bytes) -> _Descriptor:
+    try:
+        return _Descriptor(path)
+    except FileNotFoundError as error:
+        raise ContentMissing(f"{os.fsdecode(path)} is gone.") from error
+    except OSError as error:
+        raise ContentMissing(f"{os.fsdecode(path)} cannot be opened: {error.strerror}.") from error
+
+
+def _check_identity(path: str | bytes, descriptor: int, identity: Identity) -> None:
+    found = identity_of(descriptor)
+    if found == identity:
+        return
+    names = ("size", "modification time", "inode")
+    changed = [f"{name} {was} → {now}" for name, was, now in zip(names, identity, found, strict=True) if was != now]
+    raise ContentChanged(
+        f"{os.fsdecode(path)} has changed since it was submitted in place ({', '.join(changed)}).",
+        hint="Submit it again, or without --in-place so that a copy is kept.",
+    )
+
+
+def make_folders(path: str) -> bool:
+    """Make a folder and those above it that are missing, all 0700; False if it was there."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            raise
+        return False
+    except FileNotFoundError:
+        make_folders(os.path.dirname(path))
+        return make_folders(path)
+    return True
+
+
+def unlink_if_there(path: str) -> None:
+    """Remove a file; nothing happens if it is not there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,161 @@
+"""Reads the chunks of one submission by range, from wherever its content lies.
+
+This file must not write anything. A `ChunkReader` serves one thread; descriptors are shared through the store.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from opsq.content.manifest import Content, Part, PartTable, Table, unpack_numbers
+from opsq.content.store import Store
+from opsq.errors import NotFound
+from opsq.ids import mask_indexes
+
+_COALESCED_BYTES = 8 << 20
+"""Neighbouring chunks are read together up to this size."""
+
+
+class OpenRange(NamedTuple):
+    """A chunk, without its header, as a range of an open file: for `sendfile` and the like. The caller closes it."""
+
+    descriptor: int
+    offset_bytes: int
+    size_bytes: int
+
+
+class ChunkReader:
+    """Reads chunks of one submission.
+
+    Args:
+        store: where the content was written.
+        content: its description.
+    """
+
+    def __init__(self, store: Store, content: Content) -> None:
+        self.content = content
+        self._store = store
+        self._parts = PartTable(store, content)
+        self._ends: Sequence[int]
+        if content.inline is not None:
+            self._ends = ()
+        elif content.ends is not None:
+            self._ends = unpack_numbers(content.ends)
+        elif content.manifest is not None:
+            self._ends = Table(store, f"{content.folder}/{content.manifest}", 0, content.chunks_count)
+        else:
+            self._ends = self._parts.ends
+
+    @cached_property
+    def header(self) -> bytes:
+        """What comes in front of each chunk."""
+        if self.content.header_object is None:
+            return self.content.header
+        name = f"{self.content.folder}/{self.content.header_object}"
+        return self._store.read_range(name, 0, self._store.size_bytes(name))
+
+    def size(self, index: int) -> int:
+        """The size of a chunk in bytes, its header counted."""
+        if self.content.inline is not None:
+            return len(self.header) + len(self.content.inline[self._checked(index)])
+        start, end = self._bounds(index)
+        return len(self.header) + end - start
+
+    def read(self, index: int) -> bytes:
+        """The bytes of a chunk.
+
+        Raises:
+            NotFound: there is no such chunk.
+            ContentMissing: its bytes are not where they were.
+            ContentChanged: its file, submitted in place, is not what it was.
+
+        Cost: one read; with more than 256 chunks, at times one more of the table.
+        """
+        if self.content.inline is not None:
+            return self.header + self.content.inline[self._checked(index)]
+        start, end = self._bounds(index)
+        content = self._read(self._part_of(index, start), start, end)
+        return self.header + content if self.header else content
+
+    def read_block(self, block: int, mask: int) -> Iterator[bytes]:
+        """The bytes of the chunks that `mask` names in `block`, ascending; neighbours are read together.
+
+        Raises:
+            OpsqError: as `read`.
+        """
+        if self.content.inline is not None:
+            yield from (self.read(index) for index in mask_indexes(block, mask))
+            return
+        group: list[tuple[int, int]] = []
+        group_part = -1
+        for index in mask_indexes(block, mask):
+            start, end = self._bounds(index)
+            part = self._part_of(index, start)
+            if group and (part != group_part or start != group[-1][1] or end - group[0][0] > _COALESCED_BYTES):
+                yield from self._read_group(group_part, group)
+                group = []
+            group.append((start, end))
+            group_part = part
+        if group:
+            yield from self._read_group(group_part, group)
+
+    def open_range(self, index: int) -> OpenRange | None:
+        """A chunk as a range of an open file; None if it is not one (inline, empty, or not on this file system).
+
+        Raises:
+            OpsqError: as `read`.
+        """
+        if self.content.inline is not None:
+            return None
+        start, end = self._bounds(index)
+        if start == end:
+            return None
+        number = self._part_of(index, start)
+        part = self._parts[number]
+        path = part.name if part.identity else self._store.path(self._object(part))
+        if path is None:
+            return None
+        descriptor = self._store.files.open(path, part.identity)
+        return OpenRange(descriptor, self._offset(number, start), end - start)
+
+    def _checked(self, index: int) -> int:
+        if 0 <= index < self.content.chunks_count:
+            return index
+        raise NotFound(f"There is no chunk {index}: the submission has {self.content.chunks_count} chunks, from 0 on.")
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        self._checked(index)
+        return self._ends[index - 1] if index else 0, self._ends[index]
+
+    def _part_of(self, index: int, start: int) -> int:
+        if self._ends is self._parts.ends:
+            return index
+        return min(bisect_right(self._parts.ends, start), self.content.parts_count - 1)
+
+    def _offset(self, number: int, start: int) -> int:
+        """Where the position `start` of the content is in the file of its part."""
+        part_start = self._parts.ends[number - 1] if number else 0
+        return self._parts[number].skipped_bytes + start - part_start
+
+    def _object(self, part: Part) -> str:
+        return f"{self.content.folder}/{part.name.decode()}"
+
+    def _read(self, number: int, start: int, end: int) -> bytes:
+        if start == end and (number < 0 or self._parts[number].identity is None):
+            return b""
+        part, offset = self._parts[number], self._offset(number, start)
+        if part.identity is not None:
+            return self._store.files.read(part.name, offset, end - start, part.identity)
+        return self._store.read_range(self._object(part), offset, end - start)
+
+    def _read_group(self, number: int, group: list[tuple[int, int]]) -> Iterator[bytes]:
+        first, last = group[0][0], group[-1][1]
+        content = self._read(number, first, last)
+        if len(group) == 1:
+            yield self.header + content
+            return
+        for start, end in group:
+            yield self.header + content[start - first : end - first]

@@ -1,0 +1,148 @@
+"""Finds where records end in a buffer: after a delimiter, or after a line end outside quotes.
+
+This file must not read or write anything, and knows nothing of chunks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import accumulate
+from operator import add
+
+LINE_END = b"\n"
+_QUOTE = b'"'
+_WINDOW_BYTES = 1 << 16
+
+
+class Scanner(ABC):
+    """Finds record ends between two positions of a buffer; where the last call stopped, the next one begins."""
+
+    keep_bytes = 0
+    """So many bytes before the place where scanning stopped must be in the buffer again when it goes on."""
+
+    @abstractmethod
+    def first(self, buffer: bytearray, low: int, high: int) -> int:
+        """The first record end in (low, high], or -1. After a find the next call begins there."""
+
+    @abstractmethod
+    def last(self, buffer: bytearray, low: int, high: int) -> int:
+        """The last record end in (low, high], or -1."""
+
+    @abstractmethod
+    def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
+        """Every record end in (low, high], ascending. Cost: some 100 ns a record, and its bytes once more in memory."""
+
+    def count(self, buffer: bytearray, low: int, high: int) -> tuple[int, int]:
+        """How many records end in (low, high], and where the last of them does (-1 if none, or if `keep_bytes` is 0)."""
+        found = self.all(buffer, low, high)
+        return len(found), found[-1] if found else -1
+
+
+class Delimited(Scanner):
+    """Records end with a delimiter."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        self._overlaps = overlaps_itself(delimiter)
+        self.keep_bytes = len(delimiter) - 1
+
+    def first(self, buffer: bytearray, low: int, high: int) -> int:
+        """See `Scanner.first`."""
+        found = buffer.find(self._delimiter, low, high)
+        return found + len(self._delimiter) if found >= 0 else -1
+
+    def last(self, buffer: bytearray, low: int, high: int) -> int:
+        """See `Scanner.last`."""
+        if self._overlaps:
+            return self.count(buffer, low, high)[1]
+        found = buffer.rfind(self._delimiter, low, high)
+        return found + len(self._delimiter) if found >= 0 else -1
+
+    def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
+        """See `Scanner.all`."""
+        return _ends_in(bytes(memoryview(buffer)[low:high]), self._delimiter, low)
+
+    def count(self, buffer: bytearray, low: int, high: int) -> tuple[int, int]:
+        """See `Scanner.count`."""
+        if self.keep_bytes == 0:
+            return buffer.count(self._delimiter, low, high), -1
+        return super().count(buffer, low, high)
+
+
+class Quoted(Scanner):
+    """Records end with a line end outside double quotes; a doubled quote inside quotes changes nothing."""
+
+    def __init__(self) -> None:
+        self._is_inside = False
+        """Whether the place where the last call stopped is inside quotes."""
+
+    def first(self, buffer: bytearray, low: int, high: int) -> int:
+        """See `Scanner.first`."""
+        while low < high:
+            stop = min(low + _WINDOW_BYTES, high)
+            found = self.all(buffer, low, stop)
+            if found:
+                self._is_inside = False
+                return found[0]
+            low = stop
+        return -1
+
+    def last(self, buffer: bytearray, low: int, high: int) -> int:
+        """See `Scanner.last`."""
+        is_inside = self._is_inside = self._is_inside ^ bool(buffer.count(_QUOTE, low, high) & 1)
+        while True:
+            quote = buffer.rfind(_QUOTE, low, high)
+            if not is_inside:
+                found = buffer.rfind(LINE_END, max(quote, low), high)
+                if found >= 0:
+                    return found + 1
+            if quote < 0:
+                return -1
+            high, is_inside = quote, not is_inside
+
+    def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
+        """See `Scanner.all`."""
+        is_inside, place = self._is_inside, low
+        ends: list[int] = []
+        pieces = bytes(memoryview(buffer)[low:high]).split(_QUOTE)
+        for piece in pieces:
+            if not is_inside and LINE_END in piece:
+                ends += _ends_in(piece, LINE_END, place)
+            place += len(piece) + 1
+            is_inside = not is_inside
+        self._is_inside = not is_inside
+        return ends
+
+
+class RecordCounter:
+    """Counts the records that have passed, so that an error can say where in the input it is."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self._scanner = scanner
+        self.keep_bytes = scanner.keep_bytes
+        self._cursor = 0
+        self._record_end = 0
+        self.count = 0
+
+    def feed(self, buffer: bytearray, base: int, stop: int) -> None:
+        """Count up to the offset `stop` of the stream; `buffer` begins at offset `base`, as for `Splitter.feed`."""
+        low = max(self._cursor - self.keep_bytes, self._record_end) - base
+        passed, last = self._scanner.count(buffer, low, stop - base)
+        self.count += passed
+        self._cursor = stop
+        if last >= 0:
+            self._record_end = base + last
+
+
+def overlaps_itself(delimiter: bytes) -> bool:
+    r"""True when two occurrences of `delimiter` can share bytes, as in `\n\n`."""
+    return any(delimiter.startswith(delimiter[shift:]) for shift in range(1, len(delimiter)))
+
+
+def _ends_in(piece: bytes, delimiter: bytes, offset: int) -> list[int]:
+    """The places after each delimiter in `piece`, taken leftmost first, plus `offset`; nothing per record runs in Python."""
+    records = piece.split(delimiter)
+    records.pop()
+    width = len(delimiter)
+    before = range(offset + width, offset + width * (len(records) + 1), width)
+    return list(map(add, accumulate(map(len, records)), before))
