@@ -64,21 +64,6 @@ def parse_submission_id(text: str) -> SubmissionId:
     raise NotFound(f"No submission has the id {text!r}: ids are numbers, as `opsq list` prints them.")
 
 
-class ChunkSet(NamedTuple):
-    """Some chunks of one block of one submission."""
-
-    submission_id: SubmissionId
-    block: int
-    mask: int
-
-    def indexes(self) -> Iterator[int]:
-        """The chunk indexes, ascending."""
-        return mask_indexes(self.block, self.mask)
-
-    def __len__(self) -> int:  # type: ignore[override]  # a set of chunks: its size is the count of chunks, not of fields
-        return self.mask.bit_count()
-
-
 def mask_indexes(block: int, mask: int) -> Iterator[int]:
     """The chunk indexes that `mask` names in `block`, ascending."""
     base = block * BLOCK_CHUNKS
@@ -141,7 +126,7 @@ class Handle(NamedTuple):
     """One reserved chunk, as one shell word: `SUBMISSION/INDEX@TOKEN`."""
 
     submission_id: SubmissionId
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a handle
     token: Token
 
     def __str__(self) -> str:
@@ -156,9 +141,7 @@ class Handle(NamedTuple):
         return 1 << self.index % BLOCK_CHUNKS
 
 
-_HANDLE = re.compile(
-    r"([0-9]{1,19})/([0-9]{1,18})@([0-9a-f]{1,15})\.([0-9a-f]{1,8})\.([0-9a-f]{1,16})\.([0-9a-f]{1,16})", re.ASCII
-)
+_HANDLE = re.compile(r"([0-9]{1,19})/([0-9]{1,18})@([0-9a-f]{1,15})\.([0-9a-f]{1,8})\.([0-9a-f]{1,16})\.([0-9a-f]{1,16})", re.ASCII)
 
 
 def parse_handle(text: str) -> Handle:
@@ -169,8 +152,6 @@ def parse_handle(text: str) -> Handle:
     """
     match = _HANDLE.fullmatch(text)
     if match is None or int(match[1]) >> 63:
-        raise InvalidHandle(
-            f"{text!r} is not a handle.", hint="A handle has the form SUBMISSION/INDEX@TOKEN, as `opsq reserve` prints it."
-        )
+        raise InvalidHandle(f"{text!r} is not a handle.", hint="A handle has the form SUBMISSION/INDEX@TOKEN, as `opsq reserve` prints it.")
     token = Token(int(match[3], 16), int(match[4], 16), int(match[5], 16), int(match[6], 16))
     return Handle(SubmissionId(int(match[1])), int(match[2]), token)

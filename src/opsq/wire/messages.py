@@ -107,7 +107,8 @@ class Held(Record):
 
 class Completion(Record):
     """Chunks that are done. `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending:
-    bytes, or `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times."""
+    bytes, or `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times.
+    """
 
     held: Held
     results: msgspec.Raw = msgspec.Raw(b"\xc0")
@@ -579,7 +580,8 @@ class Listed(Message):
 
 class ResultRows(Message):
     """Rows of whole blocks `[from_index // 64, next_block)`; several rows of one block in no special order; a completed chunk without a row
-    has an empty result. `completed` has one mask per block of the range. `is_final`: the submission has ended, so nothing more comes."""
+    has an empty result. `completed` has one mask per block of the range. `is_final`: the submission has ended, so nothing more comes.
+    """
 
     id: Id
     next_block: Block

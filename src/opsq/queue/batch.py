@@ -1,0 +1,139 @@
+"""A batch: the intents of many requests that become facts together, in one transaction.
+
+An entry is something that was validated and will be true once the commit has succeeded. Its rows are collected when it is added; memory
+changes only in its `settle`, called after the commit, or its `cancel`, called when the whole batch is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from opsq.clock import Now
+from opsq.errors import OpsqError
+from opsq.store import backlog, history, lanes
+from opsq.store.backlog import DeadRow, LeaseRow
+from opsq.store.database import Database
+from opsq.store.history import HistoryRow
+from opsq.wire.messages import ErrorReply, Message, Reply
+
+if TYPE_CHECKING:
+    from opsq.queue.core import Peer
+    from opsq.queue.folding import Fold
+    from opsq.queue.reservations import Part
+    from opsq.queue.supply import BlockWork, Supply
+
+
+class Entry(Protocol):
+    """A change of memory that waits for its commit."""
+
+    def settle(self, now: Now) -> None:
+        """The commit succeeded: the intent is a fact."""
+
+    def cancel(self, now: Now) -> None:
+        """The whole batch is gone: undo the intent."""
+
+
+class Batch:
+    """Intents in the order in which they came, and the rows that they will write."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.history: list[HistoryRow] = []
+        self.results: list[tuple[int, int, int, bytes]] = []
+        self.dead: list[DeadRow] = []
+        self.tried: dict[tuple[int, int], tuple[Supply, BlockWork]] = {}
+        self.leased: dict[int, Part] = {}
+        self.unleased: list[tuple[int, int, int, int]] = []
+        self.lane_counts: dict[int, tuple[int, int, int, int, int]] = {}
+        self.statements: list[Callable[[Database, Batch], None]] = []
+        self.replies: list[tuple[Peer, Reply]] = []
+        self.on_failed: list[Callable[[OpsqError], None]] = []
+        self.after: list[Callable[[Now], None]] = []
+        self.fold: Fold | None = None
+        self.forbids_fold = False
+        """Set by an entry that writes `block` itself."""
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.entries
+            or self.statements
+            or self.history
+            or self.replies
+            or self.leased
+            or self.unleased
+            or self.after
+            or self.lane_counts
+        )
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.history or self.statements or self.leased or self.unleased or self.fold or self.lane_counts)
+
+    def count(self, lane_ids: frozenset[int], delta: tuple[int, int, int, int, int]) -> None:
+        """Add (submissions, total, completed, dead, skipped) to lane 0 and to these lanes."""
+        for lane_id in (lanes.ALL, *lane_ids):
+            s, t, c, d, k = self.lane_counts.get(lane_id, (0, 0, 0, 0, 0))
+            self.lane_counts[lane_id] = (s + delta[0], t + delta[1], c + delta[2], d + delta[3], k + delta[4])
+
+    def apply(self, database: Database, wall: int) -> None:
+        """Write the rows; the caller has begun the transaction and will commit it."""
+        writer = database.writer
+        for statement in self.statements:
+            statement(database, self)
+        if self.history:
+            history.append(writer, self.history)
+        if self.results:
+            backlog.put_results(writer, self.results)
+        if self.dead:
+            backlog.put_dead(writer, self.dead)
+        for (submission_id, block), (supply, work) in self.tried.items():
+            backlog.put_attempts(writer, submission_id, block, supply.attempts_of(database.reader, work))
+        if self.unleased:
+            backlog.delete_leases(writer, self.unleased)
+        if self.leased:
+            held = [(part, part.mask & ~part.work.settling) for part in self.leased.values()]
+            backlog.delete_leases(writer, (part.row_key for part, mask in held if not mask))
+            backlog.put_leases(writer, (_lease_row(part, mask, wall) for part, mask in held if mask))
+        if self.fold is not None:
+            self.fold.apply(database, self.count)
+        if self.lane_counts:
+            lanes.add_counts(writer, ((*sums, lane_id) for lane_id, sums in self.lane_counts.items()))
+
+    def settle(self, now: Now) -> None:
+        """The commit succeeded."""
+        for entry in self.entries:
+            entry.settle(now)
+        if self.fold is not None:
+            self.fold.settle(now)
+
+    def cancel(self, error: OpsqError, now: Now) -> list[tuple[Peer, Reply]]:
+        """The batch is gone; the replies that its requests get instead."""
+        for entry in reversed(self.entries):
+            entry.cancel(now)
+        if self.fold is not None:
+            self.fold.cancel(now)
+        for refuse in self.on_failed:
+            refuse(error)
+        return [(peer, ErrorReply(request_id(reply), error.code, error.message, error.hint)) for peer, reply in self.replies]
+
+
+def request_id(message: Message) -> int:
+    """The id that a reply repeats."""
+    return int(getattr(message, "id", 0))
+
+
+def _lease_row(part: Part, mask: int, wall: int) -> LeaseRow:
+    reservation = part.reservation
+    return LeaseRow(
+        reservation.id,
+        part.supply.id,
+        part.work.index,
+        part.granted,
+        mask,
+        part.attempt,
+        reservation.consumer,
+        reservation.deadline_at(wall),
+        int(reservation.length_s * 1000),
+    )

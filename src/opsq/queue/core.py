@@ -1,0 +1,174 @@
+"""What the parts of the engine share: the database, the batch being formed, what is in memory of submissions, and the outbox.
+
+Must not decide anything; each part of the engine is given the one `Core` and changes only what it owns.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import apsw
+
+from opsq.clock import MonoNs, Now
+from opsq.ids import SubmissionId
+from opsq.queue.batch import Batch
+from opsq.queue.fronts import Front, make_front
+from opsq.queue.policy import Policy
+from opsq.queue.supply import BlockWork, Supply
+from opsq.queue.timers import Timers
+from opsq.store import lanes, meta, submissions
+from opsq.store.backlog import AttemptRow
+from opsq.store.database import Database
+from opsq.strategy.arms import Arm
+from opsq.wire.messages import Reply
+
+if TYPE_CHECKING:
+    from opsq.queue.folding import Folding
+    from opsq.queue.parked import Call
+    from opsq.queue.reservations import Reservation
+    from opsq.queue.watched import Watched
+
+SUPPLIES_KEPT = 20_000
+"""Submissions without anything going on that stay in memory (about 1 KiB each)."""
+FRONTS_KEPT = 256
+"""Fronts of strategies that are used no more are forgotten beyond this number; a new call walks again."""
+DESCRIBED_KEPT = 4096
+
+
+class Peer:
+    """One connection, as the engine knows it."""
+
+    __slots__ = ("calls", "consumer", "described", "heard", "is_connected", "reservations", "watches")
+
+    def __init__(self, name: str, now: Now) -> None:
+        self.consumer = f"{name or 'anonymous'}-{secrets.token_hex(4)}"
+        self.heard: MonoNs = now.mono
+        self.is_connected = True
+        self.reservations: dict[int, Reservation] = {}
+        self.calls: dict[int, Call] = {}
+        self.watches: dict[int, int] = {}
+        self.described: set[int] = set()
+
+
+class Core:
+    """The state that the parts of the engine share."""
+
+    folding: Folding
+    watched: Watched
+
+    def __init__(self, database: Database, policy: Policy, now: Now, rng: random.Random) -> None:
+        self.database = database
+        self.reader: apsw.Connection = database.reader
+        self.policy = policy
+        self.rng = rng
+        self.batch = Batch()
+        self.outbox: list[tuple[Peer, Reply]] = []
+        self.retries: Timers[tuple[int, int, int, int]] = Timers()
+        self.expiries: Timers[SubmissionId] = Timers()
+        self.supplies: OrderedDict[int, Supply] = OrderedDict()
+        self.fronts: OrderedDict[tuple[str, int], Front] = OrderedDict()
+        self.unfolded_done: dict[int, dict[int, int]] = {}
+        self.unfolded_completed: dict[int, int] = {}
+        self.states: dict[str, int] = dict.fromkeys(submissions.STATES, 0) | submissions.counts_by_state(self.reader)
+        self.has_news = False
+        """Something may have become free, or the last open submission has ended: parked calls must be looked at."""
+        self.is_full = False
+        self.is_draining = False
+        self.now = now
+        self.starts = meta.get_int(self.reader, "starts")
+        self._secret = meta.secret(self.reader)
+
+    # --- submissions in memory ----------------------------------------------------------------------------------------------------
+
+    def supply(self, submission_id: int) -> Supply | None:
+        """The submission in memory, loaded if need be, in whatever state; None when there is none. Cost: two look-ups the first time."""
+        supply = self.supplies.get(submission_id)
+        if supply is None:
+            row = submissions.load(self.reader, submission_id)
+            if row is None:
+                return None
+            supply = self.keep(Supply(row, lanes.of_submission(self.reader, submission_id)))
+            done = self.unfolded_done.pop(submission_id, None)
+            if done is not None:
+                self._overlay(supply, done)
+        return supply
+
+    def keep(self, supply: Supply) -> Supply:
+        """Hold a submission in memory, and drop the oldest idle ones when there are too many."""
+        self.supplies[supply.id] = supply
+        if len(self.supplies) > SUPPLIES_KEPT:
+            for _ in range(16):
+                oldest_id, oldest = next(iter(self.supplies.items()))
+                if oldest.blocks or oldest.is_closing or oldest is supply:
+                    self.supplies.move_to_end(oldest_id)
+                else:
+                    del self.supplies[oldest_id]
+                    break
+        return supply
+
+    def _overlay(self, supply: Supply, done: dict[int, int]) -> None:
+        """Put completions that were not folded when the last process ended on top of a freshly loaded submission."""
+        for index, mask in done.items():
+            work = supply.block(self.reader, index)
+            if work.attempts == ():
+                work.attempts = None
+            work.done |= mask
+        completed = self.unfolded_completed.pop(supply.id, 0)
+        supply.completed += completed
+        supply.unfinished -= completed
+
+    # --- tokens -------------------------------------------------------------------------------------------------------------------
+
+    def mac(self, submission_id: int, block: int, reservation_id: int, attempt: int, granted: int) -> int:
+        """The keyed hash of a token, 64 bits; the key lies in the file, so it outlives restarts."""
+        text = b"%d/%d/%d/%d/%d" % (submission_id, block, reservation_id, attempt, granted)
+        return int.from_bytes(blake2b(text, digest_size=8, key=self._secret).digest(), "big")
+
+    # --- fronts -------------------------------------------------------------------------------------------------------------------
+
+    def front(self, arm: Arm) -> Front | None:
+        """The front of an arm; None when no submission has ever been in its lane."""
+        lane_id = lanes.ALL if arm.lane is None else lanes.find(self.reader, *arm.lane)
+        if lane_id is None:
+            return None
+        key = (arm.order.name, lane_id)
+        front = self.fronts.get(key)
+        if front is None:
+            front = self.fronts[key] = make_front(arm.order, lane_id, self.rng)
+            if len(self.fronts) > FRONTS_KEPT:
+                self.fronts.popitem(last=False)
+        else:
+            self.fronts.move_to_end(key)
+        return front
+
+    def became_free(self, supply: Supply) -> None:
+        """Chunks of an open submission are free that were not: tell every front that it belongs to."""
+        if not supply.is_open:
+            return
+        for front in self.fronts.values():
+            if front.lane_id == lanes.ALL or front.lane_id in supply.lanes:
+                front.offer(supply)
+        self.has_news = True
+
+    def give_back(self, supply: Supply, work: BlockWork) -> None:
+        """Chunks of a block were given back: make those that are free available."""
+        if supply.give_back(work) or supply.cursor < supply.blocks_count:
+            self.became_free(supply)
+
+    def add_retry(self, due: MonoNs, supply: Supply, work: BlockWork, row: AttemptRow) -> None:
+        """Have delayed chunks come back at `due`."""
+        self.retries.add(due, (supply.id, work.index, row.mask, row.attempts + row.lost))
+
+    def reply(self, peer: Peer, message: Reply) -> None:
+        """Send now: the message tells nothing that waits for a commit."""
+        if peer.is_connected:
+            self.outbox.append((peer, message))
+
+    def forget_if_over(self, supply: Supply) -> None:
+        """Drop a submission that has ended and has nothing left in memory."""
+        if not supply.blocks and not supply.is_closing and supply.state != "open":
+            self.supplies.pop(supply.id, None)

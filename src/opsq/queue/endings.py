@@ -1,0 +1,297 @@
+"""How submissions end and begin again: completed, failed, cancelled, expired; requeued; removed.
+
+An end is one row that flips, whatever the size; what it leaves behind is folded or deleted in slices later. Only `requeue` leaves a final state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opsq.clock import Now, after
+from opsq.errors import Conflict, NotFinished, NotFound, OpsqError
+from opsq.ids import SubmissionId
+from opsq.queue.batch import Batch
+from opsq.queue.core import Core, Peer
+from opsq.queue.supply import BlockWork, Supply
+from opsq.store import backlog, history, submissions
+from opsq.store.database import Database
+from opsq.store.history import HistoryRow
+from opsq.wire.messages import Cancel, Changed, ErrorReply, Remove, Requeue
+
+if TYPE_CHECKING:
+    from opsq.queue.reservations import Reservations
+
+DUE_LIMIT = 200
+
+
+class Endings:
+    """Ends submissions, revives them, forgets them."""
+
+    def __init__(self, core: Core, reservations: Reservations) -> None:
+        self._core = core
+        self._reservations = reservations
+        self.removing: dict[int, bytes] = {}
+        self.removed_content: list[str] = []
+
+    def restore(self, now: Now) -> None:
+        """Set the timers of running times to live, and go on with removals that a crash interrupted."""
+        for submission_id, _, _, _, expires_at, expires_ms in submissions.with_durations(self._core.reader):
+            if expires_at is not None and expires_ms is not None:
+                remaining_ms = min(max(expires_at - now.wall, 0), expires_ms)
+                self._core.expiries.add(after(now.mono, remaining_ms / 1000), submission_id)
+        self.removing = dict(submissions.hidden(self._core.reader))
+
+    # --- ends ---------------------------------------------------------------------------------------------------------------------
+
+    def end(self, supply: Supply, state: str, reason: str, now: Now) -> None:
+        """Flip a submission into a final state with the batch; nothing of it is handed out or accepted from now on."""
+        batch = self._core.batch
+        skipped = supply.unfinished
+        supply.is_closing = True
+        batch.unleased += [part.row_key for work in supply.blocks.values() for part in work.parts if part.reservation.is_lease]
+        batch.statements.append(
+            lambda database, _: submissions.set_final(database.writer, supply.id, supply.lanes, state, now.wall, skipped, reason)
+        )
+        batch.count(supply.lanes, (0, 0, 0, 0, skipped))
+        batch.entries.append(_Ended(self, supply, state, reason, skipped))
+
+    def settle_ended(self, supply: Supply, state: str, reason: str, skipped: int, now: Now) -> None:
+        """The end of a submission was committed."""
+        core = self._core
+        core.states[supply.state] -= 1
+        core.states[state] += 1
+        supply.state, supply.is_closing, supply.unfinished = state, False, 0
+        supply.row = supply.row._replace(state=state, finished_at=now.wall, reason=reason, chunks_skipped=skipped)
+        code = "cancelled" if state == "cancelled" else "reservation_lost"
+        for work in list(supply.blocks.values()):
+            if work.parts:
+                self._reservations.take_from_holders(supply, work, work.reserved, code=code)
+            if not work.done and not work.settling:
+                del supply.blocks[work.index]
+        supply.delayed_count = 0
+        supply.returned.clear()
+        core.has_news = True
+        core.watched.ended(supply)
+        core.forget_if_over(supply)
+
+    def still_open(self, supply: Supply) -> None:
+        """The batch of an end is gone."""
+        supply.is_closing = False
+        self._core.became_free(supply)
+
+    def cancel(self, peer: Peer, request: Cancel, now: Now) -> None:
+        """Cancel a submission; what runs loses its reservation. Cancelling what is final changes nothing."""
+        supply = self._find(request.submission_id)
+        is_running = supply.state in {"open", "scheduled"} and not supply.is_closing
+        if is_running:
+            self._record(supply, history.CANCELLED, 0, 0, request.reason, now)
+            self.end(supply, "cancelled", request.reason, now)
+        self._core.batch.replies.append((peer, Changed(request.id, int(is_running))))
+
+    def tick(self, now: Now) -> None:
+        """Let submissions expire whose time is over."""
+        core = self._core
+        due = list(core.expiries.take(now.mono))
+        if core.states["open"] or core.states["scheduled"]:
+            due += submissions.expired(core.reader, now.wall, DUE_LIMIT)
+        for submission_id in due:
+            supply = core.supply(submission_id)
+            if supply is None or supply.state not in {"open", "scheduled"} or supply.is_closing or supply.row.expires_at is None:
+                continue
+            self._record(supply, history.EXPIRED, 0, 0, "", now)
+            self.end(supply, "expired", "Its time to live was over before all of it was done.", now)
+
+    def _record(self, supply: Supply, event: str, block: int, mask: int, reason: str, now: Now) -> None:
+        self._core.batch.history.append(HistoryRow(0, now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason))
+
+    def _find(self, submission_id: int) -> Supply:
+        supply = self._core.supply(submission_id)
+        if supply is None:
+            raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
+        return supply
+
+    # --- again --------------------------------------------------------------------------------------------------------------------
+
+    def requeue(self, peer: Peer, request: Requeue, now: Now) -> None:
+        """Give dead chunks new attempts; revive a submission that failed, was cancelled or expired.
+
+        It waits until the deaths are folded, since a fold in the same transaction would take the chunks away again.
+        """
+        self._find(request.submission_id)
+        folding = self._core.folding
+
+        def act(now: Now) -> None:
+            try:
+                self._requeue(peer, request, now)
+            except OpsqError as error:
+                self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint))
+
+        batch = self._core.batch
+        batch.after.append(lambda _: folding.after(folding.last_seq, act))
+        batch.on_failed.append(lambda error: self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint)))
+
+    def _requeue(self, peer: Peer, request: Requeue, now: Now) -> None:
+        core, supply = self._core, self._find(request.submission_id)
+        if supply.is_closing:
+            raise Conflict(f"Submission {supply.id} is just ending.", hint="Try again.")
+        dead = backlog.dead_chunks(core.reader, supply.id)
+        if request.indexes is not None:
+            unknown = sorted(set(request.indexes) - set(dead))
+            if unknown:
+                raise Conflict(f"Chunk {supply.id}/{unknown[0]} is not dead.", hint="`opsq dead list` shows the dead chunks.")
+            dead = sorted(set(request.indexes))
+        is_final = supply.state in submissions.FINAL_STATES
+        skipped = supply.row.chunks_skipped if is_final else 0
+        if not dead and not skipped:
+            core.reply(peer, Changed(request.id, 0))
+            return
+        masks: dict[int, int] = {}
+        for chunk in dead:
+            masks[chunk // 64] = masks.get(chunk // 64, 0) | 1 << chunk % 64
+        works = {index: supply.block(core.reader, index) for index in masks}
+        for index, mask in masks.items():
+            self._record(supply, history.REQUEUED, index, mask, "", now)
+        batch = core.batch
+        batch.forbids_fold = True
+
+        def write(database: Database, batch: Batch) -> None:
+            writer = database.writer
+            backlog.put_blocks(writer, [(supply.id, index, works[index].pending | mask) for index, mask in masks.items()])
+            backlog.delete_dead(writer, supply.id, dead)
+            submissions.add_dead(writer, supply.id, -len(dead))
+            if is_final:
+                submissions.set_open(writer, supply.row, supply.lanes)
+
+        for index, mask in masks.items():
+            work = works[index]
+            work.attempts = tuple(row._replace(mask=row.mask & ~mask) for row in supply.attempts_of(core.reader, work) if row.mask & ~mask)
+            batch.tried[supply.id, index] = (supply, work)
+        batch.statements.append(write)
+        batch.count(supply.lanes, (0, 0, 0, -len(dead), -skipped))
+        supply.is_closing = is_final
+        batch.entries.append(_Requeued(self, supply, works, masks, skipped))
+        batch.replies.append((peer, Changed(request.id, len(dead) + skipped)))
+
+    def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], skipped: int) -> None:
+        """The requeue was committed."""
+        core = self._core
+        count = sum(mask.bit_count() for mask in masks.values())
+        supply.dead -= count
+        supply.unfinished += count + skipped
+        if supply.state in submissions.FINAL_STATES:
+            core.states[supply.state] -= 1
+            core.states["open"] += 1
+            supply.state, supply.is_closing, supply.cursor = "open", False, 0
+            supply.loaded.clear()
+            supply.row = supply.row._replace(state="open", finished_at=None, reason="", chunks_skipped=0, expires_at=None, expires_ms=None)
+            core.keep(supply)
+        for index, work in works.items():
+            work = supply.blocks.setdefault(index, work)
+            work.pending |= masks[index]
+            supply.give_back(work)
+        core.became_free(supply)
+
+    # --- gone ---------------------------------------------------------------------------------------------------------------------
+
+    def remove(self, peer: Peer, request: Remove, now: Now) -> None:
+        """Forget a final submission.
+
+        Raises:
+            NotFinished: it may still be worked on.
+        """
+        supply = self._find(request.submission_id)
+        if supply.state not in submissions.FINAL_STATES or supply.is_closing:
+            raise NotFinished(f"Submission {supply.id} is {supply.state}.", hint=f"`opsq cancel {supply.id}` first.")
+        self.hide(supply)
+        self._core.batch.replies.append((peer, Changed(request.id, 1)))
+
+    def hide(self, supply: Supply) -> None:
+        """Begin the removal of a final submission."""
+        supply.is_closing = True
+        self._core.batch.statements.append(lambda database, _: submissions.hide(database.writer, supply.id))
+        self._core.batch.entries.append(_Hidden(self, supply))
+
+    def settle_hidden(self, supply: Supply) -> None:
+        """The removal of a submission has begun."""
+        self._core.states[supply.state] -= 1
+        supply.state = "removed"
+        self._core.supplies.pop(supply.id, None)
+        self.removing[supply.id] = supply.row.request_key
+
+    def remove_slice(self) -> None:
+        """Delete a slice of a removed submission with the batch."""
+        submission_id, request_key = next(iter(self.removing.items()))
+        entry = _Slice(self, SubmissionId(submission_id), request_key)
+        self._core.batch.statements.append(entry.write)
+        self._core.batch.entries.append(entry)
+
+
+class _Ended:
+    __slots__ = ("_endings", "_reason", "_skipped", "_state", "_supply")
+
+    def __init__(self, endings: Endings, supply: Supply, state: str, reason: str, skipped: int) -> None:
+        self._endings = endings
+        self._supply = supply
+        self._state = state
+        self._reason = reason
+        self._skipped = skipped
+
+    def settle(self, now: Now) -> None:
+        self._endings.settle_ended(self._supply, self._state, self._reason, self._skipped, now)
+
+    def cancel(self, now: Now) -> None:
+        self._endings.still_open(self._supply)
+
+
+class _Requeued:
+    __slots__ = ("_endings", "_masks", "_skipped", "_supply", "_works")
+
+    def __init__(self, endings: Endings, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], skipped: int) -> None:
+        self._endings = endings
+        self._supply = supply
+        self._works = works
+        self._masks = masks
+        self._skipped = skipped
+
+    def settle(self, now: Now) -> None:
+        self._endings.settle_requeued(self._supply, self._works, self._masks, self._skipped)
+
+    def cancel(self, now: Now) -> None:
+        for work in self._works.values():
+            work.attempts = None
+        self._endings.still_open(self._supply)
+
+
+class _Hidden:
+    __slots__ = ("_endings", "_supply")
+
+    def __init__(self, endings: Endings, supply: Supply) -> None:
+        self._endings = endings
+        self._supply = supply
+
+    def settle(self, now: Now) -> None:
+        self._endings.settle_hidden(self._supply)
+
+    def cancel(self, now: Now) -> None:
+        self._supply.is_closing = False
+
+
+class _Slice:
+    __slots__ = ("_endings", "_id", "_is_done", "_request_key")
+
+    def __init__(self, endings: Endings, submission_id: SubmissionId, request_key: bytes) -> None:
+        self._endings = endings
+        self._id = submission_id
+        self._request_key = request_key
+        self._is_done = False
+
+    def write(self, database: Database, batch: Batch) -> None:
+        self._is_done = submissions.remove_slice(database.writer, self._id)
+
+    def settle(self, now: Now) -> None:
+        if self._is_done:
+            self._endings.removing.pop(self._id, None)
+            self._endings.removed_content.append(self._request_key.hex())
+
+    def cancel(self, now: Now) -> None:
+        """Nothing to undo: the slice comes again."""

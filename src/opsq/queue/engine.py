@@ -1,0 +1,331 @@
+"""The engine: takes requests, time and finished commits; gives replies. The only door to everything else in this package.
+
+It does no I/O but SQLite, knows no clock, and never awaits. Whoever drives it (the daemon, the embedded queue, a test) calls `handle` with
+each request, `tick` when `next_tick_s` is over, `begin_batch`, COMMIT and `end_batch` while `has_batch`, and after each call sends what lies
+in `outbox`. Between `begin_batch` and `end_batch` other requests may be handled; they form the next batch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import apsw
+
+from opsq.clock import MonoNs, Now
+from opsq.errors import OpsqError, ProtocolError, StorageFull
+from opsq.queue.batch import Batch
+from opsq.queue.core import Core, Peer
+from opsq.queue.endings import Endings
+from opsq.queue.folding import Folding
+from opsq.queue.intake import Intake
+from opsq.queue.outcomes import Outcomes
+from opsq.queue.parked import Parked
+from opsq.queue.policy import Policy
+from opsq.queue.reports import Reports
+from opsq.queue.reservations import Reservations
+from opsq.queue.retention import Retention
+from opsq.queue.watched import Watched
+from opsq.store.database import Database, Deposed
+from opsq.wire import messages as m
+
+TICK_LIMIT_S = 1.0
+"""The wall clock is looked at this often, for `--at`."""
+FULL_RETRY_NS = 1_000_000_000
+
+__all__ = ["Engine", "Fatal", "Peer"]
+
+
+class Fatal(Exception):  # not an error of a request: the process must end
+    """The process must end without answering anything more: a commit's outcome is unknown, or another process owns the file."""
+
+
+class Engine:
+    """One queue on one database."""
+
+    def __init__(self, database: Database, policy: Policy, now: Now, *, rng: random.Random | None = None) -> None:
+        self._core = core = Core(database, policy, now, rng or random.Random())
+        core.folding = self._folding = Folding(core)
+        core.watched = self._watched = Watched(core)
+        self._reservations = Reservations(core)
+        self._endings = Endings(core, self._reservations)
+        self._outcomes = self._reservations.outcomes = Outcomes(core, self._reservations, self._endings)
+        self._intake = Intake(core)
+        self._parked = Parked(core, self._reservations)
+        self._reports = self._watched.reports = Reports(core, self._reservations, self._parked)
+        self._retention = Retention(core, self._endings)
+        self._flying: Batch | None = None
+        self._last_tick: MonoNs = now.mono
+        self._full_retry: MonoNs = now.mono
+        self._folding.restore()
+        self._reservations.restore(now)
+        self._intake.restore(now)
+        self._endings.restore(now)
+        self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
+            m.Submit: self._intake.submit,
+            m.Reserve: self._parked.reserve,
+            m.Complete: self.complete,
+            m.CompleteAndReserve: self.complete_and_reserve,
+            m.Fail: self.fail,
+            m.Release: self.release,
+            m.ReleaseConsumer: self.release_consumer,
+            m.Extend: self.extend,
+            m.Reassert: self.reassert,
+            m.Started: lambda peer, request, now: self._reservations.start(peer, request.chunks),
+            m.Heartbeat: self.heartbeat,
+            m.Abandon: self.abandon,
+            m.Describe: lambda peer, request, now: self._reports.describe(peer, request),
+            m.GetAttachment: lambda peer, request, now: self._reports.attachment(peer, request),
+            m.Show: lambda peer, request, now: self._reports.show(peer, request),
+            m.List: lambda peer, request, now: self._reports.list(peer, request),
+            m.Wait: lambda peer, request, now: self._watched.wait(peer, request),
+            m.Results: self._watched.results,
+            m.Cancel: self._endings.cancel,
+            m.Remove: self._endings.remove,
+            m.Dead: lambda peer, request, now: self._reports.dead(peer, request),
+            m.Requeue: self._endings.requeue,
+            m.Status: self._reports.status,
+            m.Explain: lambda peer, request, now: self._reports.explain(peer, request),
+        }
+
+    @property
+    def outbox(self) -> list[tuple[Peer, m.Reply]]:
+        """Replies and pushes to be sent now; the driver empties it after each call."""
+        return self._core.outbox
+
+    @property
+    def removed_content(self) -> list[str]:
+        """Hex request keys of submissions that are gone, whose content the driver is to delete; it empties the list."""
+        return self._endings.removed_content
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the storage was full at the last commit."""
+        return self._core.is_full
+
+    # --- requests -----------------------------------------------------------------------------------------------------------------
+
+    def connect(self, name: str, now: Now) -> Peer:
+        """A new connection of a consumer or producer that calls itself `name`."""
+        return Peer(name, now)
+
+    def disconnect(self, peer: Peer, now: Now) -> None:
+        """A connection is gone: what it had started counts as lost, what it had not is free."""
+        self._parked.disconnect(peer)
+        self._watched.disconnect(peer)
+        self._reservations.disconnect(peer, now)
+        self._parked.serve(now)
+
+    def handle(self, peer: Peer, request: m.Request, now: Now) -> None:
+        """Take one request; its reply comes into `outbox`, now or after a commit.
+
+        Raises:
+            OpsqError: the answer to this request.
+            Fatal: we do not own the file any more.
+        """
+        peer.heard = now.mono
+        verb = self._verbs.get(type(request))
+        if verb is None:
+            raise ProtocolError(f"{type(request).__name__} cannot be used here.")
+        try:
+            verb(peer, request, now)
+            self._parked.serve(now)
+        except Deposed as error:
+            raise Fatal(str(error)) from error
+
+    def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
+        """Complete chunks; answered after the commit."""
+        refusals = self._outcomes.complete(peer.consumer, request.completions, now)
+        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
+        """Complete chunks and, once that is committed, reserve."""
+        self._parked.plan(request.strategy)
+        refusals = self._outcomes.complete(peer.consumer, request.completions, now)
+        batch = self._core.batch
+        batch.replies.append((peer, m.Completed(request.id, refusals)))
+        batch.after.append(lambda now: self._reserve_after(peer, request, now))
+
+    def _reserve_after(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
+        if not peer.is_connected:
+            return
+        try:
+            self._parked.reserve(peer, request, now)
+        except OpsqError as error:
+            self._core.reply(peer, m.ErrorReply(request.id, error.code, error.message, error.hint))
+
+    def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
+        """Count failed attempts; answered after the commit."""
+        refusals = self._outcomes.fail(peer.consumer, request.failures, now)
+        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def release(self, peer: Peer, request: m.Release, now: Now) -> None:
+        """Give chunks back."""
+        refusals = self._reservations.release(request.held, now)
+        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def release_consumer(self, peer: Peer, request: m.ReleaseConsumer, now: Now) -> None:
+        """Give back what another consumer holds."""
+        count = self._reservations.release_consumer(request.consumer, now)
+        self._core.batch.replies.append((peer, m.Changed(request.id, count)))
+
+    def extend(self, peer: Peer, request: m.Extend, now: Now) -> None:
+        """Move deadlines."""
+        refusals = self._reservations.extend(request.held, request.lease_s, now)
+        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def reassert(self, peer: Peer, request: m.Reassert, now: Now) -> None:
+        """Take up again what was held before a reconnect."""
+        refusals = self._reservations.reassert(peer, request.held, now)
+        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def heartbeat(self, peer: Peer, request: m.Heartbeat, now: Now) -> None:
+        """The consumer lives: `handle` has noted it."""
+        self._core.reply(peer, m.Alive(request.id))
+
+    def abandon(self, peer: Peer, request: m.Abandon, now: Now) -> None:
+        """A parked call is not wanted any more."""
+        self._parked.abandon(peer, request.request_id)
+        self._watched.abandon(peer, request.request_id)
+
+    # --- batches ------------------------------------------------------------------------------------------------------------------
+
+    def has_batch(self, now: Now) -> bool:
+        """Whether there is something to commit, and no commit is under way."""
+        if self._flying is not None or (self._core.is_full and now.mono < self._full_retry):
+            return False
+        return bool(self._core.batch) or self._folding.is_due(now)
+
+    def begin_batch(self, now: Now) -> bool:
+        """Write the rows of all intents inside a transaction, which the driver then commits.
+
+        Returns:
+            Whether there is a transaction to commit; False: nothing was written, call `end_batch` at once.
+
+        Raises:
+            apsw.Error: hand it to `end_batch`.
+            Fatal: we do not own the file any more.
+        """
+        core = self._core
+        batch = self._flying = core.batch
+        core.batch = Batch()
+        for seq, row in enumerate(batch.history, self._folding.last_seq + 1):
+            batch.history[seq - self._folding.last_seq - 1] = row._replace(seq=seq)
+        if not batch.forbids_fold and self._folding.is_due(now):
+            batch.fold = self._folding.slice(now)
+        if not batch.has_rows:
+            return False
+        try:
+            core.database.begin()
+            batch.apply(core.database, now.wall)
+        except Deposed as error:
+            raise Fatal(str(error)) from error
+        return True
+
+    def end_batch(self, error: Exception | None, now: Now) -> None:
+        """The commit succeeded (None) or not: facts change, replies leave.
+
+        Raises:
+            Fatal: the outcome of the commit is unknown.
+        """
+        batch, core = self._flying, self._core
+        if batch is None:
+            return
+        self._flying = None
+        if error is not None:
+            self._failed(batch, error, now)
+            return
+        core.is_full = False
+        self._folding.last_seq += len(batch.history)
+        self._folding.committed(batch.history, now)
+        batch.settle(now)
+        core.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
+        for action in batch.after:
+            action(now)
+        self._folding.run_waiting(now)
+        self._parked.serve(now)
+
+    def _failed(self, batch: Batch, error: Exception, now: Now) -> None:
+        """Everything that waits is refused: later intents may rest on those of the batch that is gone."""
+        core = self._core
+        is_gone = core.database.rollback()
+        if not isinstance(error, apsw.FullError) or not is_gone:
+            raise Fatal(f"The outcome of a commit is unknown: {error}") from error
+        core.is_full = True
+        self._full_retry = MonoNs(now.mono + FULL_RETRY_NS)
+        refusal = StorageFull(f"No room left for {core.database.path}.", hint="Nothing of this request was stored; send it again later.")
+        waiting, core.batch = core.batch, Batch()
+        for lost in (waiting, batch):
+            core.outbox += [(peer, reply) for peer, reply in lost.cancel(refusal, now) if peer.is_connected]
+
+    # --- time ---------------------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        """Do what is due. A tick that comes late by half a heartbeat postpones all expiries by one heartbeat."""
+        core = self._core
+        heartbeat_ns = int(core.policy.heartbeat_s * 1e9)
+        if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2:
+            self._reservations.hold(MonoNs(now.mono + heartbeat_ns))
+        self._last_tick = now.mono
+        if not core.is_full:
+            self._intake.tick(now)
+            self._endings.tick(now)
+            self._reservations.tick(now)
+            self._retention.tick(now)
+        elif now.mono >= self._full_retry and not core.batch:
+            core.batch.statements.append(lambda database, _: database.probe())
+        self._outcomes.tick(now)
+        self._parked.tick(now)
+        self._watched.tick(now)
+        try:
+            self._parked.serve(now)
+        except Deposed as error:
+            raise Fatal(str(error)) from error
+
+    def next_tick_s(self, now: Now) -> float:
+        """Seconds until `tick` has something to do, at most 1."""
+        if self._retention.is_active:
+            return 0.0
+        dues = (
+            self._core.retries.next_due(),
+            self._core.expiries.next_due(),
+            self._reservations.next_due(),
+            self._intake.next_due(),
+            self._parked.next_due(),
+            self._watched.next_due(),
+        )
+        soonest = min((due for due in dues if due is not None), default=None)
+        if soonest is None:
+            return TICK_LIMIT_S
+        return min(max((soonest - now.mono) / 1e9, 0.0), TICK_LIMIT_S)
+
+    def has_turn(self) -> bool:
+        """Whether a bounded run stopped half-way; `turn` goes on."""
+        return self._parked.has_turn
+
+    def turn(self, now: Now) -> None:
+        """Go on with a bounded run."""
+        try:
+            self._parked.serve(now)
+        except Deposed as error:
+            raise Fatal(str(error)) from error
+
+    # --- the end ------------------------------------------------------------------------------------------------------------------
+
+    def stop_handing_out(self) -> None:
+        """Answer parked and future reserves with nothing."""
+        self._core.is_draining = True
+        self._parked.stop()
+
+    def is_quiet(self) -> bool:
+        """Whether no connection holds anything any more."""
+        return not any(not reservation.is_lease for reservation in self._reservations.all())
+
+    def save_reservations(self, now: Now) -> None:
+        """Turn what connections hold into leases that outlive a restart; takes effect with the next batch."""
+        self._reservations.save(now)
+
+    def fold_all(self) -> None:
+        """Have the next batches fold everything, so that the stopped file tells the whole truth by itself."""
+        self._folding.is_urgent = True

@@ -1,0 +1,234 @@
+"""How submissions come in: validation, request keys and unique keys, and the instant at which they open.
+
+Must not know how a submission ends.
+"""
+
+from __future__ import annotations
+
+from opsq.clock import Now, after
+from opsq.errors import UsageError
+from opsq.ids import SubmissionId, SubmissionIds
+from opsq.queue.batch import Batch
+from opsq.queue.core import Core, Peer
+from opsq.queue.supply import Supply
+from opsq.queue.timers import Timers
+from opsq.store import lanes, submissions
+from opsq.store.database import Database
+from opsq.store.submissions import SubmissionRow
+from opsq.strategy.arms import shuffle_of
+from opsq.wire.messages import Created, NewSubmission, Submit, Submitted
+
+CONTENT_LIMIT_BYTES = 64 << 10
+ATTACHMENT_LIMIT_BYTES = 1 << 20
+METADATA_LIMIT = 64
+BUILT_IN_KEYS = frozenset({"submission"})
+DUE_LIMIT = 200
+"""Scheduled submissions opened by one look at the clock."""
+
+
+class Intake:
+    """Takes submissions in."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._ids = SubmissionIds(submissions.last_id(core.reader))
+        self._by_request_key: dict[bytes, SubmissionId] = {}
+        self._by_unique_key: dict[str, SubmissionId] = {}
+        self._delays: Timers[SubmissionId] = Timers()
+        self._opening: set[int] = set()
+
+    def restore(self, now: Now) -> None:
+        """Set the timers of delays that are still running: what remains lies between nothing and the whole."""
+        for submission_id, state, not_before_at, delay_ms, *_ in submissions.with_durations(self._core.reader):
+            if state == "scheduled" and not_before_at is not None and delay_ms is not None:
+                remaining_ms = min(max(not_before_at - now.wall, 0), delay_ms)
+                self._delays.add(after(now.mono, remaining_ms / 1000), submission_id)
+
+    def submit(self, peer: Peer, request: Submit, now: Now) -> None:
+        """Store submissions, all or none; the reply follows the commit.
+
+        Raises:
+            UsageError: one of them cannot be; nothing is stored.
+        """
+        for new in request.submissions:
+            _validate(new)
+        created = [self._submit_one(new, now) for new in request.submissions]
+        self._core.batch.replies.append((peer, Submitted(request.id, created)))
+
+    def _submit_one(self, new: NewSubmission, now: Now) -> Created:
+        core, batch = self._core, self._core.batch
+        known = self._by_request_key.get(new.request_key) or submissions.by_request_key(core.reader, new.request_key)
+        if known is None and new.unique_key is not None:
+            known = self._by_unique_key.get(new.unique_key) or submissions.by_unique_key(core.reader, new.unique_key)
+        if known is not None:
+            return Created(known, False)
+        row = self._row(new, now)
+        self._by_request_key[new.request_key] = row.id
+        if new.unique_key is not None:
+            self._by_unique_key[new.unique_key] = row.id
+        entry = _Submitted(self, new, row)
+        batch.entries.append(entry)
+        batch.statements.append(entry.write)
+        return Created(row.id, True)
+
+    def _row(self, new: NewSubmission, now: Now) -> SubmissionRow:
+        policy = self._core.policy
+        backoff = new.backoff or policy.backoff
+        not_before_at, delay_ms = _instant(now, new.not_before_at, new.delay_s)
+        expires_at, expires_ms = _instant(now, new.expires_at, new.expires_s)
+        if new.chunks_count == 0:
+            state = "completed"
+        elif not_before_at is not None and not_before_at > now.wall:
+            state = "scheduled"
+        else:
+            state = "open"
+        submission_id = self._ids.next(now.wall)
+        return SubmissionRow(
+            id=submission_id,
+            state=state,
+            chunks_total=new.chunks_count,
+            chunks_completed=0,
+            chunks_dead=0,
+            chunks_skipped=0,
+            frontier=0,
+            priority=new.priority,
+            shuffle=shuffle_of(submission_id),
+            reservation_s=new.reservation_s or policy.reservation_s,
+            max_attempts=new.max_attempts or policy.max_attempts,
+            max_lost=new.max_lost or policy.max_lost,
+            backoff_base_s=backoff.base_s,
+            backoff_factor=backoff.factor,
+            backoff_max_s=backoff.max_s,
+            keep_on_dead=int(new.keep_on_dead),
+            submitted_at=now.wall,
+            not_before_at=not_before_at,
+            delay_ms=delay_ms,
+            expires_at=expires_at,
+            expires_ms=expires_ms,
+            finished_at=now.wall if state == "completed" else None,
+            request_key=new.request_key,
+            unique_key=new.unique_key,
+            reason="",
+            has_attachment=int(new.attachment is not None),
+        )
+
+    def stored(self, new: NewSubmission, row: SubmissionRow, lane_of: dict[str, tuple[int, int | str]], now: Now) -> None:
+        """A submission was committed."""
+        self._forget_keys(new)
+        core = self._core
+        core.states[row.state] += 1
+        if row.state == "open":
+            core.became_free(core.keep(Supply(row, lane_of)))
+        elif row.state == "scheduled" and row.delay_ms is not None:
+            self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
+        if row.expires_ms is not None and row.state != "completed":
+            core.expiries.add(after(now.mono, row.expires_ms / 1000), row.id)
+
+    def refused(self, new: NewSubmission) -> None:
+        """The batch of a submission is gone."""
+        self._forget_keys(new)
+
+    def _forget_keys(self, new: NewSubmission) -> None:
+        self._by_request_key.pop(new.request_key, None)
+        if new.unique_key is not None:
+            self._by_unique_key.pop(new.unique_key, None)
+
+    def tick(self, now: Now) -> None:
+        """Open what is due: delays by the monotonic clock, `--at` by the wall clock."""
+        for submission_id in self._delays.take(now.mono):
+            self._open(submission_id)
+        if self._core.states["scheduled"]:
+            for submission_id in submissions.due(self._core.reader, now.wall, DUE_LIMIT):
+                self._open(submission_id)
+
+    def next_due(self) -> int | None:
+        """When `tick` has a delay to end; `--at` is looked at each second in any case."""
+        return self._delays.next_due()
+
+    def _open(self, submission_id: SubmissionId) -> None:
+        supply = self._core.supply(submission_id)
+        if supply is None or supply.state != "scheduled" or supply.is_closing or submission_id in self._opening:
+            return
+        self._opening.add(submission_id)
+        self._core.batch.statements.append(lambda database, _: submissions.set_open(database.writer, supply.row, supply.lanes))
+        self._core.batch.entries.append(_Opened(self, supply))
+
+    def opened(self, supply: Supply) -> None:
+        """The opening of a submission was committed."""
+        self._opening.discard(supply.id)
+        if supply.state == "scheduled":
+            self._core.states["scheduled"] -= 1
+            self._core.states["open"] += 1
+            supply.state = "open"
+            self._core.became_free(supply)
+
+    def not_opened(self, supply: Supply, now: Now) -> None:
+        """The batch of an opening is gone: try again."""
+        self._opening.discard(supply.id)
+        if supply.row.delay_ms is not None:
+            self._delays.add(after(now.mono, 1.0), supply.id)
+
+
+def _validate(new: NewSubmission) -> None:
+    for key in new.metadata:
+        if key in BUILT_IN_KEYS:
+            raise UsageError(f"The metadata key {key!r} is built in.", hint="Choose another name for the key.")
+    if len(new.metadata) > METADATA_LIMIT:
+        raise UsageError(f"{len(new.metadata)} metadata pairs are more than the {METADATA_LIMIT} that a submission may have.")
+    if new.delay_s is not None and new.not_before_at is not None:
+        raise UsageError("A submission has either a delay or a time to start at, not both.")
+    if new.expires_s is not None and new.expires_at is not None:
+        raise UsageError("A submission has either a time to live or a time to expire at, not both.")
+    if len(new.content) > CONTENT_LIMIT_BYTES:
+        raise UsageError(f"The content description has {len(new.content)} bytes; the limit is {CONTENT_LIMIT_BYTES}.")
+    if new.attachment is not None and len(new.attachment) > ATTACHMENT_LIMIT_BYTES:
+        raise UsageError(
+            f"The attachment has {len(new.attachment)} bytes; the limit is {ATTACHMENT_LIMIT_BYTES}.", hint="Attach a path or URL instead."
+        )
+
+
+def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | None, int | None]:
+    """(wall instant, full length in ms if it was given as a duration)."""
+    if duration_s is not None:
+        return now.wall + int(duration_s * 1000), int(duration_s * 1000)
+    return at, None
+
+
+class _Submitted:
+    __slots__ = ("_intake", "_lanes", "_new", "_row")
+
+    def __init__(self, intake: Intake, new: NewSubmission, row: SubmissionRow) -> None:
+        self._intake = intake
+        self._new = new
+        self._row = row
+        self._lanes: dict[str, tuple[int, int | str]] = {}
+
+    def write(self, database: Database, batch: Batch) -> None:
+        new, row, writer = self._new, self._row, database.writer
+        submissions.insert(writer, row, new.content, new.attachment)
+        self._lanes = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
+        lane_ids = [lane for lane, _ in self._lanes.values()]
+        lanes.attach(writer, row.id, lane_ids)
+        if row.state == "open":
+            lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
+        batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, 0))
+
+    def settle(self, now: Now) -> None:
+        self._intake.stored(self._new, self._row, self._lanes, now)
+
+    def cancel(self, now: Now) -> None:
+        self._intake.refused(self._new)
+
+
+class _Opened:
+    __slots__ = ("_intake", "_supply")
+
+    def __init__(self, intake: Intake, supply: Supply) -> None:
+        self._intake = intake
+        self._supply = supply
+
+    def settle(self, now: Now) -> None:
+        self._intake.opened(self._supply)
+
+    def cancel(self, now: Now) -> None:
+        self._intake.not_opened(self._supply, now)

@@ -1,0 +1,316 @@
+"""Reserve calls: serving them from the fronts of their arms, and parking those that find nothing until something becomes free.
+
+Parked calls with equal strategies are served by one run, the longest waiting first; while nothing changes they cost no query at all. A run
+visits at most `TURN_ROWS` rows in one turn of the event loop and goes on in the next from where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from opsq.clock import MonoNs, Now, after
+from opsq.errors import StorageFull
+from opsq.ids import first_bits
+from opsq.queue.core import DESCRIBED_KEPT, Core, Peer
+from opsq.queue.fronts import Deck, Front
+from opsq.queue.reservations import Reservation, Reservations
+from opsq.queue.supply import Supply
+from opsq.queue.timers import Timers
+from opsq.store import lanes, submissions
+from opsq.strategy.arms import Arm, compile_arms
+from opsq.strategy.text import parse
+from opsq.wire.messages import CompleteAndReserve, ErrorReply, Grant, Reserve, Reserved, SubmissionContent
+
+TURN_ROWS = 2_000
+"""Rows visited and grants made in one turn of the event loop; a few milliseconds."""
+PLANS_KEPT = 4_096
+DECK_TURNS = 16
+"""A call on a deck is filled by about so many submissions."""
+
+
+class Call:
+    """A reserve call that has not been answered."""
+
+    __slots__ = ("deadline", "is_over", "peer", "request", "since")
+
+    def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, now: Now) -> None:
+        self.peer = peer
+        self.request = request
+        self.since: MonoNs = now.mono
+        self.deadline: MonoNs | None = None if request.wait_s is None else after(now.mono, request.wait_s)
+        self.is_over = False
+
+
+class _Plan(NamedTuple):
+    text: str
+    arms: list[Arm]
+
+
+class Parked:
+    """Serves and parks reserve calls."""
+
+    def __init__(self, core: Core, reservations: Reservations) -> None:
+        self._core = core
+        self._reservations = reservations
+        self._plans: dict[str, _Plan] = {}
+        self._queues: dict[str, deque[Call]] = {}
+        self._deadlines: Timers[Call] = Timers()
+        self._rows_left = TURN_ROWS
+        self._has_turn = False
+
+    def plan(self, text: str) -> _Plan:
+        """The canonical text and the arms of a strategy; `InvalidStrategy` if it is none."""
+        plan = self._plans.get(text)
+        if plan is None:
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            tree = parse(text)
+            plan = self._plans[text] = _Plan(str(tree), compile_arms(tree))
+        return plan
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def waiting(self) -> dict[str, str]:
+        """The strategy that each waiting consumer waits with."""
+        return {call.peer.consumer: text for text, queue in self._queues.items() for call in queue if not call.is_over}
+
+    # --- calls --------------------------------------------------------------------------------------------------------------------
+
+    def reserve(self, peer: Peer, request: Reserve | CompleteAndReserve, now: Now) -> None:
+        """Answer with grants now, or park the call.
+
+        Raises:
+            InvalidStrategy: the strategy cannot be parsed.
+            StorageFull: nothing is handed out while the disk is full, and the call does not want to wait.
+        """
+        plan = self.plan(request.strategy)
+        core = self._core
+        call = Call(peer, request, now)
+        if core.is_draining:
+            core.reply(peer, Reserved(request.id))
+            return
+        if core.is_full and request.wait_s == 0:
+            raise StorageFull("The storage is full, so nothing is handed out.", hint="Free some space; the daemon tries again by itself.")
+        queue = self._queues.get(plan.text)
+        self._rows_left = TURN_ROWS
+        if not queue and self._answer(call, plan, now):
+            return
+        if queue is None:
+            queue = self._queues[plan.text] = deque()
+        queue.append(call)
+        peer.calls[request.id] = call
+        if call.deadline is not None:
+            self._deadlines.add(call.deadline, call)
+
+    def abandon(self, peer: Peer, request_id: int) -> None:
+        """The caller does not want to wait any longer."""
+        call = peer.calls.pop(request_id, None)
+        if call is not None:
+            self._end(call, Reserved(request_id))
+
+    def disconnect(self, peer: Peer) -> None:
+        """Forget the calls of a connection."""
+        for call in peer.calls.values():
+            call.is_over = True
+        peer.calls.clear()
+
+    def stop(self) -> None:
+        """Answer all parked calls with nothing: the daemon drains."""
+        for queue in list(self._queues.values()):
+            for call in queue:
+                if not call.is_over:
+                    self._end(call, Reserved(call.request.id))
+        self._queues.clear()
+
+    def tick(self, now: Now) -> None:
+        """Answer the calls whose time is over."""
+        for call in self._deadlines.take(now.mono):
+            if not call.is_over:
+                self._end(call, Reserved(call.request.id))
+
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has something to do."""
+        return self._deadlines.next_due()
+
+    def _end(self, call: Call, reply: Reserved | ErrorReply) -> None:
+        call.is_over = True
+        call.peer.calls.pop(call.request.id, None)
+        self._core.reply(call.peer, reply)
+
+    # --- serving ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a run stopped at its bound and wants to go on."""
+        return self._has_turn
+
+    def serve(self, now: Now) -> None:
+        """Serve parked calls after something has changed; the strategy whose first call waits longest comes first."""
+        core = self._core
+        if not (core.has_news or self._has_turn) or core.is_full or core.is_draining:
+            return
+        core.has_news = self._has_turn = False
+        self._rows_left = TURN_ROWS
+        for text in sorted(self._queues, key=lambda text: self._queues[text][0].since if self._queues[text] else 0):
+            queue = self._queues[text]
+            plan = self.plan(text)
+            while queue and self._rows_left > 0:
+                if not queue[0].is_over:
+                    if not self._answer(queue[0], plan, now):
+                        break
+                    queue[0].is_over = True
+                    queue[0].peer.calls.pop(queue[0].request.id, None)
+                queue.popleft()
+            if not queue:
+                del self._queues[text]
+            if self._rows_left <= 0:
+                self._has_turn = True
+                return
+
+    def _answer(self, call: Call, plan: _Plan, now: Now) -> bool:
+        """Answer a call if it can be answered now: with grants, or with nothing when it does not want to wait."""
+        core, request = self._core, call.request
+        reservation, grants = self._fill(call, plan, now)
+        if reservation is not None:
+            if request.lease_s is not None:
+                self._reply_after_commit(call, reservation, grants)
+            else:
+                core.database.check_owner()
+                core.reply(call.peer, self._reserved(call, reservation, grants))
+            return True
+        if self._rows_left <= 0:
+            self._has_turn = True
+            return False
+        if request.until_empty and self._is_empty(plan):
+            core.reply(call.peer, Reserved(request.id, is_empty=True))
+            return True
+        if request.wait_s == 0:
+            core.reply(call.peer, Reserved(request.id))
+            return True
+        return False
+
+    def _fill(self, call: Call, plan: _Plan, now: Now) -> tuple[Reservation | None, list[Grant]]:
+        """Reserve up to the count asked for, from the first arms that have work."""
+        core, request = self._core, call.request
+        wanted = request.count
+        grants: list[Grant] = []
+        reservation: Reservation | None = None
+        shortest_s = float("inf")
+        for arm in plan.arms:
+            front = core.front(arm)
+            while wanted and front is not None and self._rows_left > 0:
+                visited = front.rows_visited
+                submission_id = front.peek(core.reader)
+                self._rows_left -= front.rows_visited - visited
+                if submission_id is None:
+                    break
+                supply = core.supply(submission_id)
+                if supply is None or not supply.is_open:
+                    front.drop()
+                    self._rows_left -= 1
+                    continue
+                if reservation is None:
+                    reservation = self._reservations.open(call.peer, supply.reservation_s, now, is_lease=request.lease_s is not None)
+                taken = self._take(supply, _turn(front, request.count, wanted), reservation, grants, now)
+                wanted -= taken
+                self._rows_left -= 1
+                if taken:
+                    shortest_s = min(shortest_s, supply.reservation_s)
+                if supply.returned or supply.cursor < supply.blocks_count:
+                    front.end_turn()
+                else:
+                    front.drop()
+        if reservation is not None:
+            if not grants:
+                self._reservations.discard(reservation)
+                return None, []
+            self._reservations.seal(reservation, request.lease_s if request.lease_s is not None else shortest_s, now)
+        return reservation, grants
+
+    def _take(self, supply: Supply, count: int, reservation: Reservation, grants: list[Grant], now: Now) -> int:
+        """Reserve up to `count` chunks of one submission, in index order."""
+        core = self._core
+        left = count
+        while left and self._rows_left > 0:
+            found = supply.next_block(core.reader, now)
+            if found is None:
+                break
+            work, late = found
+            for due, row in late:
+                core.add_retry(due, supply, work, row)
+            self._rows_left -= 1
+            mask = work.free
+            if not mask:
+                continue
+            if mask.bit_count() > left:
+                mask = first_bits(mask, left)
+            left -= mask.bit_count()
+            grants += self._reservations.add(reservation, supply, work, mask)
+        return count - left
+
+    def _reserved(self, call: Call, reservation: Reservation, grants: list[Grant]) -> Reserved:
+        core, peer = self._core, call.peer
+        told = peer.described
+        described = []
+        for grant in grants:
+            submission_id = grant.submission_id
+            if submission_id not in told:
+                if len(told) >= DESCRIBED_KEPT:
+                    told.clear()
+                told.add(submission_id)
+                described.append(self.describe(core.supplies[submission_id]))
+        return Reserved(call.request.id, reservation.id, reservation.length_s, grants, described)
+
+    def describe(self, supply: Supply) -> SubmissionContent:
+        """What a consumer needs to read the chunks of a submission."""
+        return SubmissionContent(
+            supply.id, supply.total, submissions.content(self._core.reader, supply.id), supply.metadata, bool(supply.row.has_attachment)
+        )
+
+    def _reply_after_commit(self, call: Call, reservation: Reservation, grants: list[Grant]) -> None:
+        """A lease is a row, so its reply waits for the commit."""
+        batch = self._core.batch
+        batch.leased |= {id(part): part for part in reservation.parts.values()}
+        batch.entries.append(_Leased(self._reservations, reservation))
+        batch.replies.append((call.peer, self._reserved(call, reservation, grants)))
+
+    def _is_empty(self, plan: _Plan) -> bool:
+        """Whether the strategy can serve nothing any more unless a new submission comes: no open submission lies in any of its lanes."""
+        for arm in plan.arms:
+            if arm.lane is None:
+                if self._core.states["open"]:
+                    return False
+                continue
+            lane_id = lanes.find(self._core.reader, *arm.lane)
+            if lane_id is not None and lanes.has_open(self._core.reader, lane_id):
+                return False
+        return True
+
+
+def _turn(front: Front, count: int, wanted: int) -> int:
+    """How many chunks one turn gives: on a deck a sixteenth of the call, in whole blocks where that is possible; else all that is wanted."""
+    if not isinstance(front, Deck):
+        return wanted
+    turn = max(1, count // DECK_TURNS)
+    if turn >= 32:
+        turn = -(-turn // 64) * 64
+    return min(turn, wanted)
+
+
+class _Leased:
+    """A lease that is being committed."""
+
+    __slots__ = ("_reservation", "_reservations")
+
+    def __init__(self, reservations: Reservations, reservation: Reservation) -> None:
+        self._reservations = reservations
+        self._reservation = reservation
+
+    def settle(self, now: Now) -> None:
+        """Nothing changes: the chunks have been held since they were chosen."""
+
+    def cancel(self, now: Now) -> None:
+        for part in list(self._reservation.parts.values()):
+            self._reservations.free(part.supply, part.work, part.mask)

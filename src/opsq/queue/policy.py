@@ -1,0 +1,24 @@
+"""The defaults and bounds that govern the engine; values only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from opsq.wire.messages import Backoff
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Every number that a user may set and the engine obeys."""
+
+    reservation_s: float = 600.0
+    """How long a reservation lasts without a heartbeat: longer than most chunks run, short enough for an operator to wait for."""
+    heartbeat_s: float = 5.0
+    heartbeat_misses: int = 3
+    max_attempts: int = 5
+    max_lost: int = 5
+    backoff: Backoff = Backoff()
+    history_days: float = 30.0
+    history_rows: int = 10_000_000
+    finished_days: float = 7.0
+    restart_lease_s: float = 30.0
+    """How long the daemon keeps, over its own restart, what connected consumers hold."""

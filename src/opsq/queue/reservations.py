@@ -1,0 +1,413 @@
+"""Reservations: who holds which chunks until when, and the proof of it.
+
+Owns `Reservation` and `Part` and the table of them; grants, gives back, extends, takes up again, lets expire. What becomes of a chunk that is
+completed, failed or lost is decided in `outcomes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from opsq.clock import MonoNs, Now, after
+from opsq.queue.core import Core, Peer
+from opsq.queue.supply import BlockWork, Supply, split_by_attempt
+from opsq.queue.timers import Timers
+from opsq.store import backlog
+from opsq.wire.messages import ChunkMask, Grant, Held, Refusal, Revoked
+
+if TYPE_CHECKING:
+    from opsq.queue.outcomes import Outcomes
+
+
+class Reservation:
+    """What one call was handed out. Its deadline holds for all of it; a heartbeat of its peer moves the deadline to its full length from then."""
+
+    __slots__ = ("consumer", "deadline", "granted_at", "id", "is_lease", "length_s", "parts", "peer")
+
+    def __init__(self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool) -> None:
+        self.id = reservation_id
+        self.consumer = consumer
+        self.peer = peer
+        self.length_s = length_s
+        self.is_lease = is_lease
+        self.granted_at = now
+        self.deadline: MonoNs = after(now.mono, length_s)
+        self.parts: dict[tuple[int, int, int], Part] = {}
+
+    def deadline_at(self, wall: int) -> int:
+        """The wall instant at which a lease ends if nothing extends it from `wall` on; what is stored."""
+        return wall + int(self.length_s * 1000)
+
+
+class Part:
+    """What a reservation holds of one block, at one attempt: `granted` at first, `mask` still."""
+
+    __slots__ = ("attempt", "granted", "mac", "mask", "reservation", "started", "supply", "work")
+
+    def __init__(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int, attempt: int, mac: int) -> None:
+        self.reservation = reservation
+        self.supply = supply
+        self.work = work
+        self.granted = mask
+        self.mask = mask
+        self.attempt = attempt
+        self.mac = mac
+        self.started = 0
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return self.supply.id, self.work.index, self.granted
+
+    @property
+    def row_key(self) -> tuple[int, int, int, int]:
+        return self.reservation.id, self.supply.id, self.work.index, self.granted
+
+
+class Reservations:
+    """The table of reservations."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._by_id: dict[int, Reservation] = {}
+        self._deadlines: Timers[int] = Timers()
+        self._next_id = core.starts << 32
+        self.outcomes: Outcomes
+        self._hold_until: MonoNs = core.now.mono
+
+    # --- granting -----------------------------------------------------------------------------------------------------------------
+
+    def open(self, peer: Peer, length_s: float, now: Now, *, is_lease: bool) -> Reservation:
+        """Begin a reservation; `add` fills it."""
+        self._next_id += 1
+        reservation = Reservation(self._next_id, peer.consumer, peer, length_s, now, is_lease=is_lease)
+        self._by_id[reservation.id] = reservation
+        if not is_lease:
+            peer.reservations[reservation.id] = reservation
+        return reservation
+
+    def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Grant]:
+        """Reserve free chunks of a block: one grant for each attempt number among them."""
+        core = self._core
+        work.reserved |= mask
+        supply.reserved_count += mask.bit_count()
+        attempts = supply.attempts_of(core.reader, work)
+        grants = []
+        for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
+            mac = core.mac(supply.id, work.index, reservation.id, attempt, hit)
+            part = Part(reservation, supply, work, hit, attempt, mac)
+            reservation.parts[part.key] = part
+            work.parts.append(part)
+            grants.append(Grant(supply.id, work.index, hit, attempt, mac))
+        return grants
+
+    def seal(self, reservation: Reservation, length_s: float, now: Now) -> None:
+        """The reservation is complete: set its deadline."""
+        reservation.length_s = length_s
+        reservation.deadline = after(now.mono, length_s)
+        self._deadlines.add(reservation.deadline, reservation.id)
+
+    def discard(self, reservation: Reservation) -> None:
+        """Nothing was found for a reservation."""
+        del self._by_id[reservation.id]
+        if reservation.peer is not None:
+            reservation.peer.reservations.pop(reservation.id, None)
+
+    # --- finding ------------------------------------------------------------------------------------------------------------------
+
+    def find(self, held: Held) -> Part | None:
+        """The part that a token stands for, if the reservation still holds any of it and the token is right."""
+        reservation = self._by_id.get(held.reservation_id)
+        if reservation is None:
+            return None
+        part = reservation.parts.get((held.submission_id, held.block, held.granted))
+        return part if part is not None and part.mac == held.mac and part.attempt == held.attempt else None
+
+    def is_genuine(self, held: Held) -> bool:
+        """Whether the token was made by us for these chunks, however long ago."""
+        if held.mask & ~held.granted:
+            return False
+        return held.mac == self._core.mac(held.submission_id, held.block, held.reservation_id, held.attempt, held.granted)
+
+    def refusal(self, held: Held, mask: int, code: str) -> Refusal:
+        """Say why something is refused, with the present state."""
+        return Refusal(held.submission_id, held.block, mask, code, f"{self._present_state(held)}.")
+
+    def _present_state(self, held: Held) -> str:
+        supply = self._core.supply(held.submission_id)
+        name = f"Chunk {held.submission_id}/{held.block * 64 + (held.mask & -held.mask).bit_length() - 1}"
+        if supply is None:
+            return f"Submission {held.submission_id} is not known"
+        if not supply.is_open:
+            return f"{name}: the submission is {supply.state if supply.state != 'open' else 'about to end'}"
+        work = supply.blocks.get(held.block)
+        pending = work.unfinished if work is not None else backlog.pending(self._core.reader, supply.id, held.block)
+        if work is None and held.block >= supply.frontier:
+            return f"{name} is waiting and not reserved; a reservation that expires again and again needs a longer --reservation or --lease"
+        if not pending & held.mask:
+            return f"{name} is finished"
+        if work is not None and work.delayed & held.mask:
+            return f"{name} is waiting for a retry"
+        holders = sorted({part.reservation.consumer for part in work.parts if part.mask & held.mask}) if work is not None else []
+        if holders:
+            return f"{name} is reserved by {', '.join(holders)} under another reservation or token"
+        return f"{name} is waiting and not reserved; a reservation that expires again and again needs a longer --reservation or --lease"
+
+    def oldest(self) -> Reservation | None:
+        """The reservation that has been held longest."""
+        return next(iter(self._by_id.values()), None)
+
+    def all(self) -> Iterator[Reservation]:
+        """Every reservation, oldest first."""
+        yield from self._by_id.values()
+
+    # --- giving back --------------------------------------------------------------------------------------------------------------
+
+    def take_from_holders(self, supply: Supply, work: BlockWork, mask: int, *, code: str = "", spared: Reservation | None = None) -> None:
+        """Nobody holds `mask` any more. With a `code`, holders other than `spared` are told."""
+        for part in list(work.parts):
+            hit = part.mask & mask
+            if not hit:
+                continue
+            part.mask &= ~hit
+            work.reserved &= ~hit
+            supply.reserved_count -= hit.bit_count()
+            reservation = part.reservation
+            if code and reservation is not spared and reservation.peer is not None:
+                self._core.reply(reservation.peer, Revoked([ChunkMask(supply.id, work.index, hit)], code))
+            if not part.mask:
+                self._drop_part(part)
+
+    def _drop_part(self, part: Part) -> None:
+        part.work.parts.remove(part)
+        reservation = part.reservation
+        reservation.parts.pop(part.key, None)
+        if not reservation.parts:
+            self._by_id.pop(reservation.id, None)
+            if reservation.peer is not None:
+                reservation.peer.reservations.pop(reservation.id, None)
+
+    def touch_leases(self, work: BlockWork, mask: int) -> None:
+        """Chunks are settling: the rows of leases that hold them change with the batch."""
+        for part in work.parts:
+            if part.mask & mask and part.reservation.is_lease:
+                self._core.batch.leased[id(part)] = part
+
+    def release(self, held_list: list[Held], now: Now) -> list[Refusal]:
+        """Give chunks back; counts no attempt. Leases give back with the commit, other reservations at once."""
+        refusals = []
+        for held in held_list:
+            part = self.find(held)
+            mask = held.mask & part.mask & ~part.work.settling if part is not None else 0
+            if part is not None and mask:
+                self._give_back(part, mask)
+            if held.mask & ~mask:
+                refusals.append(self.refusal(held, held.mask & ~mask, "reservation_lost"))
+        return refusals
+
+    def _give_back(self, part: Part, mask: int) -> None:
+        if part.reservation.is_lease:
+            part.work.settling |= mask
+            self._core.batch.leased[id(part)] = part
+            self._core.batch.entries.append(_GivenBack(self, part, mask))
+        else:
+            self.free(part.supply, part.work, mask)
+
+    def free(self, supply: Supply, work: BlockWork, mask: int) -> None:
+        """Take chunks from their holders and make them available again, now."""
+        self.take_from_holders(supply, work, mask)
+        self._core.give_back(supply, work)
+
+    def release_consumer(self, consumer: str, now: Now) -> int:
+        """Give back all that one consumer holds, leases included; the count of chunks."""
+        count = 0
+        for reservation in [r for r in self._by_id.values() if r.consumer == consumer]:
+            for part in list(reservation.parts.values()):
+                mask = part.mask & ~part.work.settling
+                if mask:
+                    if reservation.peer is not None:
+                        self._core.reply(reservation.peer, Revoked([ChunkMask(part.supply.id, part.work.index, mask)], "reservation_lost"))
+                    count += mask.bit_count()
+                    self._give_back(part, mask)
+        return count
+
+    def disconnect(self, peer: Peer, now: Now) -> None:
+        """A connection is gone: what it had started is lost, the rest is free at once."""
+        peer.is_connected = False
+        for reservation in list(peer.reservations.values()):
+            self._lose(reservation, now, reason="the connection of the consumer was lost")
+            reservation.peer = None
+        peer.reservations.clear()
+
+    def _lose(self, reservation: Reservation, now: Now, *, reason: str) -> None:
+        for part in list(reservation.parts.values()):
+            mask = part.mask & ~part.work.settling
+            started = mask if reservation.is_lease else mask & part.started
+            if started:
+                self.outcomes.lose(part, started, reason, now)
+            if mask & ~started:
+                self.free(part.supply, part.work, mask & ~started)
+
+    # --- keeping ------------------------------------------------------------------------------------------------------------------
+
+    def start(self, peer: Peer, chunks: list[ChunkMask]) -> None:
+        """Note that work on chunks has begun, so that losing the peer counts against them."""
+        for chunk in chunks:
+            supply = self._core.supplies.get(chunk.submission_id)
+            work = supply.blocks.get(chunk.block) if supply is not None else None
+            for part in work.parts if work is not None else ():
+                if part.reservation.peer is peer:
+                    part.started |= part.mask & chunk.mask
+
+    def extend(self, held_list: list[Held], lease_s: float | None, now: Now) -> list[Refusal]:
+        """Move the deadline of the reservations that hold these chunks to `lease_s` (None: their length) from now."""
+        refusals = []
+        for held in held_list:
+            part = self.find(held)
+            if part is None or held.mask & ~part.mask:
+                refusals.append(self.refusal(held, held.mask, "reservation_lost"))
+                continue
+            reservation = part.reservation
+            self.seal(reservation, lease_s if lease_s is not None else reservation.length_s, now)
+            if reservation.is_lease:
+                self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
+        return refusals
+
+    def reassert(self, peer: Peer, held_list: list[Held], now: Now) -> list[Refusal]:
+        """A client that reconnects goes on with what it holds: chunks that nobody else has got meanwhile are its own again."""
+        refusals = []
+        for held in held_list:
+            kept = self._take_up(peer, held, now) if self.is_genuine(held) else 0
+            if held.mask & ~kept:
+                refusals.append(self.refusal(held, held.mask & ~kept, "reservation_lost"))
+        return refusals
+
+    def _take_up(self, peer: Peer, held: Held, now: Now) -> int:
+        core = self._core
+        supply = core.supply(held.submission_id)
+        if supply is None or not supply.is_open or held.block >= supply.blocks_count:
+            return 0
+        reservation = self._by_id.get(held.reservation_id)
+        if reservation is not None and reservation.peer is not peer:
+            self._move(reservation, peer, now)
+        part = self.find(held)
+        kept = held.mask & part.mask if part is not None else 0
+        work = supply.block(core.reader, held.block)
+        mask = held.mask & ~kept & (work.free | work.delayed)
+        if mask:
+            if reservation is None:
+                reservation = Reservation(held.reservation_id, peer.consumer, peer, supply.reservation_s, now, is_lease=False)
+                self._by_id[reservation.id] = peer.reservations[reservation.id] = reservation
+                self.seal(reservation, reservation.length_s, now)
+            supply.delayed_count -= (work.delayed & mask).bit_count()
+            work.delayed &= ~mask
+            work.reserved |= mask
+            supply.reserved_count += mask.bit_count()
+            if part is None:
+                part = Part(reservation, supply, work, held.granted, held.attempt, held.mac)
+                part.mask = 0
+                reservation.parts[part.key] = part
+                work.parts.append(part)
+            part.mask |= mask
+        return kept | mask
+
+    def _move(self, reservation: Reservation, peer: Peer, now: Now) -> None:
+        """A reservation gets a new connection; if it was a lease over a restart, it is a lease no more."""
+        if reservation.peer is not None:
+            reservation.peer.reservations.pop(reservation.id, None)
+        if reservation.is_lease:
+            reservation.is_lease = False
+            self._core.batch.unleased += [part.row_key for part in reservation.parts.values()]
+        reservation.peer = peer
+        reservation.consumer = peer.consumer
+        peer.reservations[reservation.id] = reservation
+        longest = max((part.supply.reservation_s for part in reservation.parts.values()), default=self._core.policy.reservation_s)
+        self.seal(reservation, longest, now)
+
+    # --- time ---------------------------------------------------------------------------------------------------------------------
+
+    def hold(self, until: MonoNs) -> None:
+        """Postpone all expiries: the process itself was late, so consumers may have been alive all the time."""
+        self._hold_until = max(self._hold_until, until)
+
+    def tick(self, now: Now) -> None:
+        """Let reservations expire whose deadline has come and that no heartbeat has extended."""
+        if now.mono < self._hold_until:
+            return
+        for reservation_id in self._deadlines.take(now.mono):
+            reservation = self._by_id.get(reservation_id)
+            if reservation is None:
+                continue
+            if reservation.peer is not None and not reservation.is_lease:
+                reservation.deadline = max(reservation.deadline, after(reservation.peer.heard, reservation.length_s))
+            if reservation.deadline > now.mono:
+                self._deadlines.add(reservation.deadline, reservation_id)
+                continue
+            if reservation.peer is not None:
+                held = [ChunkMask(part.supply.id, part.work.index, part.mask) for part in reservation.parts.values()]
+                self._core.reply(reservation.peer, Revoked(held, "reservation_lost"))
+                reservation.peer.reservations.pop(reservation.id, None)
+                for part in reservation.parts.values():
+                    part.started = part.mask  # expiry counts as a loss: whoever sits on chunks for so long has started them
+            self._lose(reservation, now, reason="the reservation expired")
+
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has something to do."""
+        due = self._deadlines.next_due()
+        return None if due is None else max(due, self._hold_until)
+
+    # --- leases over restarts -----------------------------------------------------------------------------------------------------
+
+    def save(self, now: Now) -> None:
+        """Turn what connections hold into leases, for the time of a restart."""
+        for reservation in list(self._by_id.values()):
+            if not reservation.is_lease and reservation.parts:
+                reservation.is_lease = True
+                reservation.length_s = self._core.policy.restart_lease_s
+                self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
+
+    def restore(self, now: Now) -> None:
+        """Take up the leases of the file: what remains of each lies between nothing and its full length."""
+        for row in backlog.leases(self._core.reader):
+            supply = self._core.supply(row.submission_id)
+            if supply is None or not supply.is_open:
+                continue
+            work = supply.block(self._core.reader, row.block)
+            mask = row.mask & (work.free | work.delayed)
+            if not mask:
+                continue
+            reservation = self._by_id.get(row.reservation_id)
+            if reservation is None:
+                length_s = row.length_ms / 1000
+                reservation = Reservation(row.reservation_id, row.consumer, None, length_s, now, is_lease=True)
+                remaining_s = min(max(row.deadline_at - now.wall, 0), row.length_ms) / 1000
+                reservation.deadline = after(now.mono, remaining_s)
+                self._by_id[reservation.id] = reservation
+                self._deadlines.add(reservation.deadline, reservation.id)
+            mac = self._core.mac(supply.id, row.block, reservation.id, row.attempt, row.granted)
+            part = Part(reservation, supply, work, row.granted, row.attempt, mac)
+            part.mask = mask
+            reservation.parts[part.key] = part
+            work.parts.append(part)
+            work.reserved |= mask
+            supply.reserved_count += mask.bit_count()
+
+
+class _GivenBack:
+    """Leased chunks that are free once the row of the lease has changed."""
+
+    __slots__ = ("_mask", "_part", "_reservations")
+
+    def __init__(self, reservations: Reservations, part: Part, mask: int) -> None:
+        self._reservations = reservations
+        self._part = part
+        self._mask = mask
+
+    def settle(self, now: Now) -> None:
+        self._part.work.settling &= ~self._mask
+        self._reservations.free(self._part.supply, self._part.work, self._mask)
+
+    def cancel(self, now: Now) -> None:
+        self._part.work.settling &= ~self._mask
+        if not self._part.mask & self._mask:
+            self._reservations.free(self._part.supply, self._part.work, self._mask)

@@ -1,0 +1,258 @@
+"""The supply of one submission: which of its chunks are free, and in what masks the others are busy.
+
+Owns `BlockWork` and `Supply`, which live in memory only; must not know strategies, connections or transactions. A block is in memory while
+anything about it is not plain: below the cursor and free again, reserved, settling, finished but not folded, or waiting for a retry.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import apsw
+
+from opsq.clock import MonoNs, Now
+from opsq.ids import SubmissionId, block_mask, blocks_of
+from opsq.store import backlog
+from opsq.store.backlog import AttemptRow
+from opsq.store.submissions import SubmissionRow
+from opsq.wire.messages import Backoff
+
+if TYPE_CHECKING:
+    from opsq.queue.reservations import Part
+
+READ_BLOCKS = 64
+"""Blocks read from the database at once while the cursor is below the frontier."""
+
+
+class BlockWork:
+    """A block in memory. Masks: `pending` as stored (or implied by the frontier); `reserved` held by `parts`; `settling` in a commit that
+    has not succeeded yet; `done` finished since the last fold; `delayed` waiting for a retry.
+    """
+
+    __slots__ = ("attempts", "delayed", "done", "index", "parts", "pending", "reserved", "settling")
+
+    def __init__(self, index: int, pending: int) -> None:
+        self.index = index
+        self.pending = pending
+        self.reserved = 0
+        self.settling = 0
+        self.done = 0
+        self.delayed = 0
+        self.attempts: tuple[AttemptRow, ...] | None = ()
+        self.parts: list[Part] = []
+
+    @property
+    def free(self) -> int:
+        return self.pending & ~(self.reserved | self.settling | self.done | self.delayed)
+
+    @property
+    def unfinished(self) -> int:
+        return self.pending & ~self.done
+
+
+class Supply:
+    """The work of one submission.
+
+    Blocks below `cursor` have been offered: those of them with free chunks are in the heap `returned`, so chunks come in index order and no
+    call passes twice over what is busy. From `cursor` on, blocks come from the database up to `frontier`, and are whole from there.
+    """
+
+    __slots__ = (
+        "backoff",
+        "blocks",
+        "blocks_count",
+        "completed",
+        "cursor",
+        "dead",
+        "delayed_count",
+        "folded",
+        "frontier",
+        "id",
+        "is_closing",
+        "keep_on_dead",
+        "lanes",
+        "loaded",
+        "max_attempts",
+        "max_lost",
+        "metadata",
+        "priority",
+        "reservation_s",
+        "reserved_count",
+        "returned",
+        "row",
+        "shuffle",
+        "state",
+        "total",
+        "unfinished",
+    )
+
+    def __init__(self, row: SubmissionRow, lanes: dict[str, tuple[int, int | str]]) -> None:
+        self.row = row
+        self.id: SubmissionId = row.id
+        self.state = row.state
+        self.shuffle = row.shuffle
+        self.priority = row.priority
+        self.total = row.chunks_total
+        self.blocks_count = blocks_of(row.chunks_total)
+        self.completed = self.folded = row.chunks_completed
+        self.dead = row.chunks_dead
+        self.frontier = row.frontier
+        self.reservation_s = row.reservation_s
+        self.max_attempts = row.max_attempts
+        self.max_lost = row.max_lost
+        self.backoff = Backoff(row.backoff_base_s, row.backoff_factor, row.backoff_max_s)
+        self.keep_on_dead = bool(row.keep_on_dead)
+        self.lanes = frozenset(lane for lane, _ in lanes.values())
+        self.metadata = {key: value for key, (_, value) in lanes.items()}
+        self.unfinished = row.chunks_total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
+        self.reserved_count = 0
+        self.delayed_count = 0
+        self.is_closing = False
+        self.cursor = 0
+        self.blocks: dict[int, BlockWork] = {}
+        self.returned: list[int] = []
+        self.loaded: list[int] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether chunks may be handed out."""
+        return self.state == "open" and not self.is_closing
+
+    def block(self, reader: apsw.Connection, index: int) -> BlockWork:
+        """The block `index` in memory, read or made if need be."""
+        work = self.blocks.get(index)
+        if work is None:
+            pending = backlog.pending(reader, self.id, index) if index < self.frontier else block_mask(self.total, index)
+            work = self.blocks[index] = BlockWork(index, pending)
+            if index < self.frontier:
+                work.attempts = None
+        return work
+
+    def attempts_of(self, reader: apsw.Connection, work: BlockWork) -> tuple[AttemptRow, ...]:
+        """What is known of failed attempts in a block."""
+        if work.attempts is None:
+            work.attempts = tuple(row for _, row in backlog.attempts(reader, self.id, work.index, work.index + 1))
+        return work.attempts
+
+    def give_back(self, work: BlockWork) -> bool:
+        """Note that chunks of a block may have become free; True if any has."""
+        if not work.free:
+            return False
+        if work.index < self.cursor:
+            heapq.heappush(self.returned, work.index)
+        return True
+
+    def next_block(self, reader: apsw.Connection, now: Now) -> tuple[BlockWork, list[tuple[MonoNs, AttemptRow]]] | None:
+        """The lowest block with free chunks; None when nothing is free.
+
+        Returns:
+            The block, and (due, row) of its chunks that were found waiting for a retry from before a restart. Such a block may have
+            nothing free; the caller sets the timers and asks again.
+        """
+        returned = self.returned
+        while returned:
+            work = self.blocks.get(returned[0])
+            if work is not None and work.free:
+                return work, []
+            heapq.heappop(returned)
+        while self.cursor < self.blocks_count:
+            if self.cursor < self.frontier:
+                if not self.loaded and not self._read(reader):
+                    continue
+                index = self.loaded.pop()
+                self.cursor = index + 1
+                work = self.blocks.get(index)
+                if work is None:
+                    continue
+                late = self._restore_delays(reader, work, now)
+            else:
+                index = self.cursor
+                self.cursor += 1
+                work = self.blocks.get(index)
+                if work is None:
+                    work = self.blocks[index] = BlockWork(index, block_mask(self.total, index))
+                late = self._restore_delays(reader, work, now) if work.attempts is None else []
+            if work.free:
+                heapq.heappush(returned, index)
+            if work.free or late:
+                return work, late
+        return None
+
+    def _read(self, reader: apsw.Connection) -> bool:
+        """Bring the next blocks below the frontier into memory; False when there are none, and the cursor stands at the frontier.
+
+        They enter `blocks` at once, so that a fold between now and their turn is not missed.
+        """
+        rows = backlog.supply(reader, self.id, self.cursor, self.frontier, READ_BLOCKS)
+        if not rows:
+            self.cursor = self.frontier
+            return False
+        known: dict[int, list[AttemptRow]] = {}
+        for index, attempt in backlog.attempts(reader, self.id, rows[0][0], rows[-1][0] + 1):
+            known.setdefault(index, []).append(attempt)
+        for index, pending in rows:
+            if index not in self.blocks:
+                work = self.blocks[index] = BlockWork(index, pending)
+                work.attempts = tuple(known.get(index, ()))
+        self.loaded = [index for index, _ in reversed(rows)]
+        return True
+
+    def _restore_delays(self, reader: apsw.Connection, work: BlockWork, now: Now) -> list[tuple[MonoNs, AttemptRow]]:
+        """Chunks of a block read after a restart that are not due yet: what remains of a delay lies between nothing and all of it."""
+        late = []
+        for row in self.attempts_of(reader, work):
+            remaining_ms = min(max(row.due_at - now.wall, 0), row.delay_ms)
+            mask = row.mask & work.free
+            if remaining_ms and mask:
+                work.delayed |= mask
+                self.delayed_count += mask.bit_count()
+                late.append((MonoNs(now.mono + remaining_ms * 1_000_000), row._replace(mask=mask)))
+        return late
+
+    def forget_if_plain(self, work: BlockWork) -> None:
+        """Drop a finished block from memory."""
+        if not work.pending and not work.parts:
+            self.blocks.pop(work.index, None)
+
+
+def split_by_attempt(rows: tuple[AttemptRow, ...], mask: int) -> list[tuple[int, int]]:
+    """`mask` as parts of equal attempt number (failures and losses so far): (attempt, mask), the untried first."""
+    parts = []
+    rest = mask
+    for row in rows:
+        hit = row.mask & rest
+        if hit:
+            parts.append((row.attempts + row.lost, hit))
+            rest &= ~hit
+    if rest:
+        parts.insert(0, (0, rest))
+    return parts
+
+
+def tried(
+    rows: tuple[AttemptRow, ...], mask: int, *, attempts: int, lost: int, due_at: int, delay_ms: int
+) -> tuple[tuple[AttemptRow, ...], list[AttemptRow]]:
+    """Count `attempts` failures and `lost` losses more for the chunks in `mask`, next due at `due_at`.
+
+    Returns:
+        All rows of the block, rows with equal fields joined; and the new rows of the chunks in `mask`.
+    """
+    changed: dict[tuple[int, int], int] = {}
+    kept: dict[tuple[int, int, int, int], int] = {}
+    rest = mask
+    for row in rows:
+        hit = row.mask & mask
+        rest &= ~hit
+        if hit:
+            counts = (row.attempts + attempts, row.lost + lost)
+            changed[counts] = changed.get(counts, 0) | hit
+        if row.mask & ~mask:
+            fields = row[1:]
+            kept[fields] = kept.get(fields, 0) | row.mask & ~mask
+    if rest:
+        changed[attempts, lost] = changed.get((attempts, lost), 0) | rest
+    new = [AttemptRow(hit, *counts, due_at, delay_ms) for counts, hit in changed.items()]
+    for row in new:
+        kept[row[1:]] = kept.get(row[1:], 0) | row.mask
+    return tuple(AttemptRow(hit, *fields) for fields, hit in kept.items()), new

@@ -1,0 +1,175 @@
+"""Rows of `block`, `attempt`, `dead`, `result` and `lease`: what is still to do, how often it was tried, what came of it, who holds it.
+
+Masks are unsigned on this side of the functions and two's complement in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apsw
+
+from opsq.ids import from_sql, to_sql
+
+SUPPLY_SQL = "SELECT block, pending FROM block WHERE submission_id = ?1 AND block >= ?2 AND block < ?3 ORDER BY block LIMIT ?4"
+"""The supply of a submission below its frontier; from the frontier on it is arithmetic. `explain` shows this statement."""
+
+
+class AttemptRow(NamedTuple):
+    """How often some chunks of a block were tried in vain. `due_at` 0: may be tried at once; `delay_ms`: the whole back-off."""
+
+    mask: int
+    attempts: int
+    lost: int
+    due_at: int
+    delay_ms: int
+
+
+class DeadRow(NamedTuple):
+    """A dead letter."""
+
+    submission_id: int
+    chunk: int
+    attempts: int
+    lost: int
+    dead_at: int
+    reason: str
+    exit_status: int | None
+    signal: int | None
+
+
+class LeaseRow(NamedTuple):
+    """What one reservation that outlives its connection holds of a block."""
+
+    reservation_id: int
+    submission_id: int
+    block: int
+    granted: int
+    mask: int
+    attempt: int
+    consumer: str
+    deadline_at: int
+    length_ms: int
+
+
+def supply(connection: apsw.Connection, submission_id: int, start: int, frontier: int, limit: int) -> list[tuple[int, int]]:
+    """(block, pending) of up to `limit` blocks in `[start, frontier)` that have something pending, ascending."""
+    return [(block, from_sql(pending)) for block, pending in connection.execute(SUPPLY_SQL, (submission_id, start, frontier, limit))]
+
+
+def pending(connection: apsw.Connection, submission_id: int, block: int) -> int:
+    """The pending mask of one block below the frontier; 0 when all of it is finished."""
+    row = connection.execute("SELECT pending FROM block WHERE submission_id = ? AND block = ?", (submission_id, block)).fetchone()
+    return from_sql(row[0]) if row else 0
+
+
+def put_blocks(writer: apsw.Connection, rows: Iterable[tuple[int, int, int]]) -> None:
+    """Store (submission, block, pending mask), replacing what is there; masks are not 0."""
+    writer.executemany(
+        "INSERT INTO block (submission_id, block, pending) VALUES (?1, ?2, ?3) "
+        "ON CONFLICT (submission_id, block) DO UPDATE SET pending = excluded.pending",
+        ((submission_id, block, to_sql(mask)) for submission_id, block, mask in rows),
+    )
+
+
+def delete_blocks(writer: apsw.Connection, rows: Iterable[tuple[int, int]]) -> None:
+    """Delete finished blocks (submission, block); those that have no row are no mistake."""
+    writer.executemany("DELETE FROM block WHERE submission_id = ? AND block = ?", rows)
+
+
+def put_frontiers(writer: apsw.Connection, rows: Iterable[tuple[int, int, int]]) -> None:
+    """Move frontiers and add folded completions: rows of (frontier, completions, submission)."""
+    writer.executemany("UPDATE submission SET frontier = ?, chunks_completed = chunks_completed + ? WHERE id = ?", rows)
+
+
+def attempts(connection: apsw.Connection, submission_id: int, start: int, end: int) -> Iterator[tuple[int, AttemptRow]]:
+    """(block, row) of the blocks in `[start, end)` that have been tried in vain."""
+    for block, mask, *fields in connection.execute(
+        "SELECT block, mask, attempts, lost, due_at, delay_ms FROM attempt WHERE submission_id = ? AND block >= ? AND block < ?",
+        (submission_id, start, end),
+    ):
+        yield block, AttemptRow(from_sql(mask), *fields)
+
+
+def put_attempts(writer: apsw.Connection, submission_id: int, block: int, rows: Iterable[AttemptRow]) -> None:
+    """Replace what is stored of the attempts of a block."""
+    writer.execute("DELETE FROM attempt WHERE submission_id = ? AND block = ?", (submission_id, block))
+    writer.executemany(
+        "INSERT INTO attempt (submission_id, block, mask, attempts, lost, due_at, delay_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        ((submission_id, block, to_sql(row.mask), *row[1:]) for row in rows),
+    )
+
+
+def delete_attempts(writer: apsw.Connection, rows: Iterable[tuple[int, int]]) -> None:
+    """Delete the attempts of finished blocks (submission, block)."""
+    writer.executemany("DELETE FROM attempt WHERE submission_id = ? AND block = ?", rows)
+
+
+def put_dead(writer: apsw.Connection, rows: Iterable[DeadRow]) -> None:
+    """Record dead letters."""
+    writer.executemany("INSERT OR REPLACE INTO dead VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def dead(connection: apsw.Connection, submission_id: int | None, after: tuple[int, int], limit: int) -> list[DeadRow]:
+    """Dead letters after `(submission, chunk)`, in that order, of one submission or of all."""
+    sql = "SELECT * FROM dead WHERE (submission_id, chunk) > (?, ?)"
+    bindings: tuple[int, ...] = after
+    if submission_id is not None:
+        sql += " AND submission_id = ?"
+        bindings = (max(after[0], submission_id), after[1] if after[0] == submission_id else -1, submission_id)
+    return [DeadRow(*row) for row in connection.execute(f"{sql} ORDER BY submission_id, chunk LIMIT ?", (*bindings, limit))]
+
+
+def dead_chunks(connection: apsw.Connection, submission_id: int) -> list[int]:
+    """The indexes of all dead chunks of a submission, ascending."""
+    return [row[0] for row in connection.execute("SELECT chunk FROM dead WHERE submission_id = ? ORDER BY chunk", (submission_id,))]
+
+
+def delete_dead(writer: apsw.Connection, submission_id: int, chunks: Iterable[int]) -> None:
+    """Forget dead letters."""
+    writer.executemany("DELETE FROM dead WHERE submission_id = ? AND chunk = ?", ((submission_id, chunk) for chunk in chunks))
+
+
+def put_results(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
+    """Store results: (submission, block, mask, MessagePack array of one entry per bit)."""
+    writer.executemany(
+        "INSERT OR REPLACE INTO result (submission_id, block, mask, results) VALUES (?, ?, ?, ?)",
+        ((submission_id, block, to_sql(mask), results) for submission_id, block, mask, results in rows),
+    )
+
+
+def results(connection: apsw.Connection, submission_id: int, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+    """(block, mask, results) of the blocks in `[start, end)`, by block."""
+    for block, mask, blob in connection.execute(
+        "SELECT block, mask, results FROM result WHERE submission_id = ? AND block >= ? AND block < ? ORDER BY block",
+        (submission_id, start, end),
+    ):
+        yield block, from_sql(mask), blob
+
+
+def delete_results(writer: apsw.Connection, submission_id: int, block: int, mask: int) -> None:
+    """Forget one row of results."""
+    writer.execute("DELETE FROM result WHERE submission_id = ? AND block = ? AND mask = ?", (submission_id, block, to_sql(mask)))
+
+
+def put_leases(writer: apsw.Connection, rows: Iterable[LeaseRow]) -> None:
+    """Store leases, replacing the row of the same grant."""
+    writer.executemany(
+        "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        ((*row[:3], to_sql(row.granted), to_sql(row.mask), *row[5:]) for row in rows),
+    )
+
+
+def delete_leases(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, int]]) -> None:
+    """Delete leases by (reservation, submission, block, granted mask)."""
+    writer.executemany(
+        "DELETE FROM lease WHERE reservation_id = ? AND submission_id = ? AND block = ? AND granted = ?",
+        ((reservation_id, submission_id, block, to_sql(granted)) for reservation_id, submission_id, block, granted in rows),
+    )
+
+
+def leases(connection: apsw.Connection) -> Iterator[LeaseRow]:
+    """Every lease, by reservation."""
+    for row in connection.execute("SELECT * FROM lease ORDER BY reservation_id"):
+        yield LeaseRow._make((*row[:3], from_sql(row[3]), from_sql(row[4]), *row[5:]))

@@ -1,0 +1,38 @@
+"""Which file systems lie under a path; nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+_NETWORK = re.compile(
+    r"nfs\d?|cifs|smb\w*|9p|afs|afpfs|webdav|ceph|glusterfs|lustre|beegfs|gpfs|fuse\.(sshfs|glusterfs|s3fs|gcsfuse|rclone|davfs.*)"
+)
+
+
+def network_filesystem(folder: Path) -> str | None:
+    """The type of the network file system that `folder` lies on; None for a local one, or one that cannot be told."""
+    mounts = _mounts()
+    for place in (folder.resolve(), *folder.resolve().parents):
+        kind = mounts.get(str(place))
+        if kind is not None:
+            return kind if _NETWORK.fullmatch(kind) else None
+    return None
+
+
+def _mounts() -> dict[str, str]:
+    """Mount point → type; a later mount on the same point hides an earlier one."""
+    if sys.platform == "linux":
+        try:
+            lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+        except OSError:
+            return {}
+        fields = [line.split(" ") for line in lines]
+        return {re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), point): kind for _, point, kind, *_ in fields}
+    try:
+        listing = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=5, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return {m[1]: m[2] for m in re.finditer(r"^.* on (.*) \((\w+)", listing, re.MULTILINE)}

@@ -1,0 +1,104 @@
+"""Lanes: one per metadata pair, and lane 0 for everything; which submissions are in them, and their counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apsw
+
+ALL = 0
+"""The lane that every open submission is in."""
+
+Value = int | str
+
+
+class LaneCounts(NamedTuple):
+    """What the submissions of a lane, finished ones included, add up to; `completed` counts folded completions only."""
+
+    value: Value
+    submissions: int
+    total: int
+    completed: int
+    dead: int
+    skipped: int
+
+
+def find(connection: apsw.Connection, key: str, value: Value) -> int | None:
+    """The lane of a pair; None when no submission has ever had it."""
+    row = connection.execute("SELECT id FROM lane WHERE key = ? AND value = ?", (key, value)).fetchone()
+    return int(row[0]) if row else None
+
+
+def find_or_make(writer: apsw.Connection, key: str, value: Value) -> int:
+    """The lane of a pair, made if need be."""
+    found = find(writer, key, value)
+    if found is None:
+        writer.execute("INSERT INTO lane (key, value) VALUES (?, ?)", (key, value))
+        found = writer.last_insert_rowid()
+    return found
+
+
+def of_submission(connection: apsw.Connection, submission_id: int) -> dict[str, tuple[int, Value]]:
+    """Key → (lane, value) of a submission's metadata."""
+    rows = connection.execute(
+        "SELECT l.key, l.id, l.value FROM submission_lane s JOIN lane l ON l.id = s.lane_id WHERE s.submission_id = ?", (submission_id,)
+    )
+    return {key: (lane_id, value) for key, lane_id, value in rows}
+
+
+def attach(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
+    """Record the metadata of a submission, for as long as it exists."""
+    writer.executemany("INSERT INTO submission_lane (submission_id, lane_id) VALUES (?, ?)", ((submission_id, lane) for lane in lane_ids))
+
+
+def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: int, lane_ids: Iterable[int]) -> None:
+    """Make an open submission visible to walks."""
+    writer.executemany(
+        "INSERT OR IGNORE INTO lane_submission (lane_id, submission_id, shuffle, priority) VALUES (?, ?, ?, ?)",
+        ((lane, submission_id, shuffle, priority) for lane in (ALL, *lane_ids)),
+    )
+
+
+def leave(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
+    """Take a submission out of all walks."""
+    writer.executemany(
+        "DELETE FROM lane_submission WHERE lane_id = ? AND submission_id = ?", ((lane, submission_id) for lane in (ALL, *lane_ids))
+    )
+
+
+def forget(writer: apsw.Connection, submission_id: int) -> None:
+    """Delete the metadata of a removed submission, its share of the counters, and lanes that nobody is in any more."""
+    rows = [row[0] for row in writer.execute("SELECT lane_id FROM submission_lane WHERE submission_id = ?", (submission_id,))]
+    writer.executemany(
+        "UPDATE lane SET submissions_count = submissions_count - 1, chunks_total = chunks_total - s.chunks_total, "
+        "chunks_completed = lane.chunks_completed - s.chunks_completed, chunks_dead = lane.chunks_dead - s.chunks_dead, "
+        "chunks_skipped = lane.chunks_skipped - s.chunks_skipped "
+        "FROM submission s WHERE s.id = ? AND lane.id = ?",
+        ((submission_id, lane) for lane in (ALL, *rows)),
+    )
+    writer.execute("DELETE FROM submission_lane WHERE submission_id = ?", (submission_id,))
+    writer.executemany("DELETE FROM lane WHERE id = ? AND submissions_count = 0", ((lane,) for lane in rows))
+
+
+def has_open(connection: apsw.Connection, lane_id: int) -> bool:
+    """Whether any open submission is in the lane."""
+    return connection.execute("SELECT 1 FROM lane_submission WHERE lane_id = ? LIMIT 1", (lane_id,)).fetchone() is not None
+
+
+def add_counts(writer: apsw.Connection, deltas: Iterable[tuple[int, int, int, int, int, int]]) -> None:
+    """Add to the counters of lanes: rows of (submissions, total, completed, dead, skipped, lane)."""
+    writer.executemany(
+        "UPDATE lane SET submissions_count = submissions_count + ?, chunks_total = chunks_total + ?, "
+        "chunks_completed = chunks_completed + ?, chunks_dead = chunks_dead + ?, chunks_skipped = chunks_skipped + ? WHERE id = ?",
+        deltas,
+    )
+
+
+def counts(connection: apsw.Connection, key: str) -> Iterator[tuple[int, LaneCounts]]:
+    """Lane and counters of each value of `key` (`''`: lane 0 alone), by value. Cost: the values of the key."""
+    for lane_id, *fields in connection.execute(
+        "SELECT id, value, submissions_count, chunks_total, chunks_completed, chunks_dead, chunks_skipped FROM lane WHERE key = ? ORDER BY value",
+        (key,),
+    ):
+        yield lane_id, LaneCounts(*fields)

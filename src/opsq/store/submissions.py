@@ -1,0 +1,231 @@
+"""Rows of `submission`: inserting, loading, flipping their state, removing them in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apsw
+
+from opsq.ids import SubmissionId
+from opsq.store import lanes
+
+FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
+STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
+
+REMOVE_ROWS = 2_000
+"""Rows deleted per table in one slice of a removal: about 10 ms together."""
+
+
+class SubmissionRow(NamedTuple):
+    """A submission without its content and attachment, column by column."""
+
+    id: SubmissionId
+    state: str
+    chunks_total: int
+    chunks_completed: int
+    chunks_dead: int
+    chunks_skipped: int
+    frontier: int
+    priority: int
+    shuffle: int
+    reservation_s: float
+    max_attempts: int
+    max_lost: int
+    backoff_base_s: float
+    backoff_factor: float
+    backoff_max_s: float
+    keep_on_dead: int
+    submitted_at: int
+    not_before_at: int | None
+    delay_ms: int | None
+    expires_at: int | None
+    expires_ms: int | None
+    finished_at: int | None
+    request_key: bytes
+    unique_key: str | None
+    reason: str
+    has_attachment: int
+
+
+_COLUMNS = ", ".join(SubmissionRow._fields[:-1]) + ", attachment IS NOT NULL"
+_LOAD = f"SELECT {_COLUMNS} FROM submission WHERE id = ? AND state != 'removed'"
+_INSERT = (
+    f"INSERT INTO submission ({', '.join(SubmissionRow._fields[:-1])}, content, attachment) "
+    f"VALUES ({', '.join('?' * (len(SubmissionRow._fields) + 1))})"
+)
+
+
+def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachment: bytes | None) -> None:
+    """Insert a submission; its lanes are another matter."""
+    writer.execute(_INSERT, (*row[:-1], content, attachment))
+
+
+def load(connection: apsw.Connection, submission_id: int) -> SubmissionRow | None:
+    """The submission, or None. Cost: one look-up by primary key."""
+    row = connection.execute(_LOAD, (submission_id,)).fetchone()
+    return SubmissionRow(*row) if row else None
+
+
+def content(connection: apsw.Connection, submission_id: int) -> bytes:
+    """The opaque description of where its chunks lie."""
+    row = connection.execute("SELECT content FROM submission WHERE id = ?", (submission_id,)).fetchone()
+    return bytes(row[0]) if row else b""
+
+
+def attachment(connection: apsw.Connection, submission_id: int) -> bytes | None:
+    """Its attachment, if it has one."""
+    row = connection.execute("SELECT attachment FROM submission WHERE id = ?", (submission_id,)).fetchone()
+    return bytes(row[0]) if row and row[0] is not None else None
+
+
+def by_request_key(connection: apsw.Connection, request_key: bytes) -> SubmissionId | None:
+    """The submission that this request made, if it was made."""
+    row = connection.execute("SELECT id FROM submission WHERE request_key = ?", (request_key,)).fetchone()
+    return SubmissionId(row[0]) if row else None
+
+
+def by_unique_key(connection: apsw.Connection, unique_key: str) -> SubmissionId | None:
+    """The unfinished submission that holds this key, if any."""
+    row = connection.execute(
+        "SELECT id FROM submission WHERE unique_key = ? AND unique_key IS NOT NULL AND state IN ('scheduled', 'open')", (unique_key,)
+    ).fetchone()
+    return SubmissionId(row[0]) if row else None
+
+
+def last_id(connection: apsw.Connection) -> int:
+    """The largest id ever stored and still there."""
+    row = connection.execute("SELECT max(id) FROM submission").fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def counts_by_state(connection: apsw.Connection) -> dict[str, int]:
+    """How many submissions are in each state. Cost: a scan; called once, at start."""
+    rows = connection.execute("SELECT state, count(*) FROM submission WHERE state != 'removed' GROUP BY state")
+    return {str(state): int(count) for state, count in rows}
+
+
+def listed(connection: apsw.Connection, states: list[str], lane_ids: list[int], before: int | None, limit: int) -> Iterator[SubmissionRow]:
+    """Submissions newest first, below id `before`, in any of `states` (empty: all) and in every lane of `lane_ids`."""
+    bindings: list[int | str] = []
+    if lane_ids:
+        sql = (
+            f"SELECT {_COLUMNS} FROM submission_lane l JOIN submission ON id = l.submission_id WHERE l.lane_id = ? AND l.submission_id < ?"
+        )
+        bindings += [lane_ids[0], before if before is not None else (1 << 63) - 1]
+        order = "l.submission_id"
+        for lane_id in lane_ids[1:]:
+            sql += " AND EXISTS (SELECT 1 FROM submission_lane WHERE submission_id = l.submission_id AND lane_id = ?)"
+            bindings.append(lane_id)
+    else:
+        sql = f"SELECT {_COLUMNS} FROM submission WHERE id < ?"
+        bindings.append(before if before is not None else (1 << 63) - 1)
+        order = "id"
+    sql += " AND state != 'removed'"
+    if states:
+        sql += f" AND state IN ({', '.join('?' * len(states))})"
+        bindings += states
+    sql += f" ORDER BY {order} DESC LIMIT ?"
+    bindings.append(limit)
+    return (SubmissionRow(*row) for row in connection.execute(sql, tuple(bindings)))
+
+
+def set_open(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int]) -> None:
+    """Make a submission visible to strategies."""
+    writer.execute("UPDATE submission SET state = 'open', finished_at = NULL, chunks_skipped = 0, reason = '' WHERE id = ?", (row.id,))
+    lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
+
+
+def set_final(
+    writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int], state: str, finished_at: int, skipped: int, reason: str
+) -> None:
+    """Flip a submission into a final state and out of all lanes; its blocks stay as the record of what was skipped."""
+    writer.execute(
+        "UPDATE submission SET state = ?, finished_at = ?, chunks_skipped = ?, reason = ? WHERE id = ?",
+        (state, finished_at, skipped, reason, submission_id),
+    )
+    lanes.leave(writer, submission_id, lane_ids)
+
+
+def add_dead(writer: apsw.Connection, submission_id: int, count: int) -> None:
+    """Count chunks as dead (or, negative, not dead any more)."""
+    writer.execute("UPDATE submission SET chunks_dead = chunks_dead + ? WHERE id = ?", (count, submission_id))
+
+
+def due(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId]:
+    """Scheduled submissions whose wall-clock time (`--at`) has come."""
+    return [
+        SubmissionId(row[0])
+        for row in connection.execute(
+            "SELECT id FROM submission WHERE state = 'scheduled' AND not_before_at <= ? AND delay_ms IS NULL ORDER BY not_before_at LIMIT ?",
+            (wall, limit),
+        )
+    ]
+
+
+def expired(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId]:
+    """Unfinished submissions whose wall-clock expiry has come."""
+    return [
+        SubmissionId(row[0])
+        for row in connection.execute(
+            "SELECT id FROM submission WHERE expires_at <= ? AND expires_at IS NOT NULL AND state IN ('scheduled', 'open') "
+            "AND expires_ms IS NULL ORDER BY expires_at LIMIT ?",
+            (wall, limit),
+        )
+    ]
+
+
+def with_durations(connection: apsw.Connection) -> Iterator[tuple[SubmissionId, str, int | None, int | None, int | None, int | None]]:
+    """Unfinished submissions with a delay or an expiry given as a duration: id, state, then both instants with their full lengths."""
+    for row in connection.execute(
+        "SELECT id, state, not_before_at, delay_ms, expires_at, expires_ms FROM submission "
+        "WHERE state = 'scheduled' AND delay_ms IS NOT NULL "
+        "UNION SELECT id, state, not_before_at, delay_ms, expires_at, expires_ms FROM submission "
+        "WHERE expires_at IS NOT NULL AND expires_ms IS NOT NULL AND state IN ('scheduled', 'open')"
+    ):
+        yield (SubmissionId(row[0]), *row[1:])
+
+
+def finished_before(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId]:
+    """Final submissions that ended before `wall`, the oldest first."""
+    return [
+        SubmissionId(row[0])
+        for row in connection.execute(
+            "SELECT id FROM submission WHERE finished_at < ? AND finished_at IS NOT NULL ORDER BY finished_at LIMIT ?", (wall, limit)
+        )
+    ]
+
+
+def hide(writer: apsw.Connection, submission_id: int) -> None:
+    """The first step of a removal: the submission is gone for everyone."""
+    writer.execute("UPDATE submission SET state = 'removed', finished_at = NULL WHERE id = ?", (submission_id,))
+
+
+def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, bytes]]:
+    """Submissions whose removal has begun: id and request key."""
+    return [
+        (SubmissionId(row[0]), bytes(row[1]))
+        for row in connection.execute("SELECT id, request_key FROM submission WHERE state = 'removed'")
+    ]
+
+
+def remove_slice(writer: apsw.Connection, submission_id: int) -> bool:
+    """Delete some rows of a hidden submission; True when that was all of it."""
+    is_done = True
+    for table, key in (
+        ("block", "block"),
+        ("attempt", "block, mask"),
+        ("dead", "chunk"),
+        ("result", "block, mask"),
+        ("history_block", "block, seq"),
+    ):
+        writer.execute(
+            f"DELETE FROM {table} WHERE submission_id = ?1 AND ({key}) IN "
+            f"(SELECT {key} FROM {table} WHERE submission_id = ?1 LIMIT {REMOVE_ROWS})",
+            (submission_id,),
+        )
+        is_done = is_done and writer.changes() < REMOVE_ROWS
+    if is_done:
+        lanes.forget(writer, submission_id)
+        writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
+    return is_done
