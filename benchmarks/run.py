@@ -21,6 +21,7 @@ from harness.rows import Row
 _HERE = Path(__file__).parent
 _NAMES = (
     "insert",
+    "reserve",
     "throughput",
     "pipelined",
     "one_at_a_time",

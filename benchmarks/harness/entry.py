@@ -14,11 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from harness.machine import file_system, look_at_machine
 from harness.report import print_table
 from harness.rows import Row
 from rivals.programs import Program, RivalMissingError
+
+Size = TypeVar("Size")
 
 EXIT_SHORT = 1
 EXIT_MISSING = 2
@@ -38,8 +41,8 @@ class Context:
         """How many times each side runs."""
         return 3 if self.is_quick else 5
 
-    def size(self, full: int, quick: int) -> int:
-        """The size to use: `full`, or `quick` under --quick."""
+    def size(self, full: Size, quick: Size) -> Size:
+        """The size (or sizes) to use: `full`, or `quick` under --quick."""
         return quick if self.is_quick else full
 
     def folder(self, name: str) -> Path:
