@@ -177,7 +177,7 @@ def test_store_is_always_a_url() -> None:
 def test_import_loads_only_cheap_modules() -> None:
     """The hot verbs import this at every process start."""
     heavy = {"pathlib", "tomllib", "difflib", "hashlib", "logging", "asyncio", "socket", "subprocess", "pytimeparse2"}
-    code = f"import sys, opsq.settings as s; s.load(); sys.exit(repr({heavy} & set(sys.modules)).replace('set()', '') or 0)"
+    code = f"import sys, opsq.settings as s; s.load(); sys.exit(not {heavy}.isdisjoint(sys.modules))"
     run = subprocess.run(
         [sys.executable, "-S", "-c", code], env={"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True
     )

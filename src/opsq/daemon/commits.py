@@ -49,7 +49,6 @@ class Committer:
         self._work: queue.SimpleQueue[tuple[Callable[[], None], Callable[[Exception | None], None]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="opsq-commit", daemon=True)
         self._is_busy = False
-        self._is_held = False
         self._is_copying = False
         self._copied_bytes = 0
         self._restart_at = 0.0
@@ -62,26 +61,20 @@ class Committer:
         """Whether the helper thread is at work on the writer."""
         return self._is_busy
 
-    @property
-    def is_held(self) -> bool:
-        """Whether the last batch failed, so that none begins before `retry`."""
-        return self._is_held
-
     def kick(self, now: Now) -> None:
         """Begin the next batch, if there is one and the writer is free."""
-        if self._is_busy or self._is_held or not self._engine.has_batch():
-            return
-        try:
-            self._engine.begin_batch(now)
-        except Exception as error:  # noqa: BLE001  # whatever failed, the engine knows how to undo the batch
-            self._end(error)
-            return
-        self._is_busy = True
-        self._work.put((self._database.commit, self._end))
-
-    def retry(self) -> None:
-        """Let batches begin again after a failed one."""
-        self._is_held = False
+        engine = self._engine
+        while not self._is_busy and engine.has_batch(now):
+            try:
+                has_transaction = engine.begin_batch(now)
+            except Exception as error:  # noqa: BLE001  # whatever failed, the engine knows whether the batch can be undone
+                self._end(error)
+                return
+            if not has_transaction:
+                engine.end_batch(None, now)
+                continue
+            self._is_busy = True
+            self._work.put((self._database.commit, self._end))
 
     def stop(self) -> None:
         """End the helper thread; nothing may be in flight."""
@@ -113,7 +106,6 @@ class Committer:
             self.commits_count += 1
             self._copy_log()
         else:
-            self._is_held = True  # until the next tick: a full disk must not become a busy loop
             self._tell(error)
         self._on_done()
 

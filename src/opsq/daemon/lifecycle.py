@@ -132,7 +132,7 @@ def is_locked(lock_path: str) -> bool:
     """
     try:
         descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
         raise NotPermitted(f"Cannot look at {lock_path}: {error.strerror}.") from error

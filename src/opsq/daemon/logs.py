@@ -1,15 +1,17 @@
 """The daemon's log: a rotating file, and stderr in the foreground, written by a thread of their own.
 
-A reader of stderr that blocks, or a slow disk, must never delay a reply: records wait in a bounded queue, and what does not fit is
-counted and dropped.
+A reader of stderr that blocks, or a slow disk, must never delay a reply nor the end of the process: records wait in a bounded queue,
+what does not fit is counted and dropped, and stderr gets only what it takes at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
+import os
 import queue
-import sys
+import select
 import threading
 import time
 
@@ -42,7 +44,7 @@ class Log:
             raise NotPermitted(f"Cannot write the log {settings.log_path}: {error.strerror}.") from error
         self._outputs: list[logging.Handler] = [file]
         if has_stderr:
-            self._outputs.append(logging.StreamHandler(sys.stderr))
+            self._outputs.append(_Stderr())
         for output in self._outputs:
             output.setFormatter(formatter)
         self._records: queue.Queue[logging.LogRecord | None] = queue.Queue(_QUEUE_RECORDS)
@@ -63,6 +65,23 @@ class Log:
         if not stopper.is_alive():
             for output in self._outputs:
                 output.close()
+
+
+class _Stderr(logging.Handler):
+    """Writes to stderr what it takes without blocking: a blocked write would hold locks that the interpreter wants at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._poll = select.poll()
+        self._poll.register(2, select.POLLOUT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = (self.format(record) + "\n").encode(errors="backslashreplace")
+        with contextlib.suppress(OSError):
+            for start in range(0, len(text), select.PIPE_BUF):
+                if not self._poll.poll(0):  # writable means that PIPE_BUF bytes fit
+                    return
+                os.write(2, text[start : start + select.PIPE_BUF])
 
 
 class _Listener(logging.handlers.QueueListener):

@@ -39,8 +39,6 @@ DESCRIPTORS_RESERVED = 64 + BACKLOG
 
 LINGERING_LIMIT = 64
 _CLOSE_S = 2.0
-_LAST_TRIES = 3
-_TRY_AGAIN_S = 0.5
 
 _log = logging.getLogger("opsq.daemon")
 
@@ -81,6 +79,7 @@ class Daemon:
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
         self._upkeep = Upkeep(database, store, self.loop)
         self._servers: list[asyncio.AbstractServer] = []
+        self._bound: list[Bound] = []
         self._has_pulse = False
         self._tick_at = 0.0
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -99,7 +98,8 @@ class Daemon:
     # --- life ---------------------------------------------------------------------------------------------
 
     async def serve(self, bound: list[Bound]) -> None:
-        """Accept connections on these sockets."""
+        """Accept connections on these sockets, which are closed when the daemon ends."""
+        self._bound = bound
         for one in bound:
             is_tcp = one.socket.family != socket.AF_UNIX
             one.socket.setblocking(False)
@@ -121,7 +121,7 @@ class Daemon:
         await self._stop_asked.wait()
 
     async def end(self) -> None:
-        """Drain, commit what is left, and close every connection; the sockets and the database are left to the caller."""
+        """Drain, commit what is left, and close sockets and connections; the database is left to the caller."""
         _log.info("draining for up to %g s", max(self._drain_until - time.monotonic(), 0))
         while not self._quiet.is_set() and (left_s := self._drain_until - time.monotonic()) > 0:
             try:
@@ -134,6 +134,8 @@ class Daemon:
         await self._upkeep.stop()
         for server in self._servers:
             server.close()
+        for one in self._bound:
+            one.close()
         for session, request_id in self._stops:
             session.answer(Changed(request_id))
         self._is_closed = True
@@ -345,7 +347,6 @@ class Daemon:
             # The process stood still, and what peers sent meanwhile is not read yet: their silence is not theirs.
             _log.warning("stood still for %.1f s; nothing expires for the next %g s", late_s, heartbeat_s)
             self._patient_until_ns = now.mono + int(heartbeat_s * 1e9)
-        self._committer.retry()
         self._guarded(lambda: self.engine.tick(now))
         self._check_sessions(now.mono)
         if self._committer.commits_count != self._commits_seen:
@@ -366,19 +367,15 @@ class Daemon:
     # --- the end ------------------------------------------------------------------------------------------
 
     async def _finish_commits(self) -> None:
-        """Commit all that is left; after repeated failures the file keeps what the last commit left, which is consistent."""
-        failures_left = _LAST_TRIES
-        while self._committer.is_busy or self.engine.has_batch():
+        """Commit and fold all that is left; if there is no room for it, the file keeps what the last commit left."""
+        self.engine.fold_all()
+        while self._committer.is_busy or self.engine.has_batch(read_clocks()):
             self._committed.clear()
             self._committer.kick(read_clocks())
-            await self._committed.wait()
-            if self._committer.is_held:
-                failures_left -= 1
-                if failures_left == 0:
-                    _log.error("the last rows could not be written; what consumers hold ends with this process")
-                    return
-                await asyncio.sleep(_TRY_AGAIN_S)
-                self._committer.retry()
+            if self._committer.is_busy:
+                await self._committed.wait()
+        if self.engine.is_full:
+            _log.error("no room for the last rows: what consumers hold ends with this process")
 
     async def _close_connections(self) -> None:
         for session in list(self._connections):

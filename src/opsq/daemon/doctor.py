@@ -1,0 +1,154 @@
+"""What is right and what is wrong with the surroundings of a daemon, each with what to do about it.
+
+This file only looks: it must not change anything, nor start or stop a daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import resource
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from opsq.daemon.asking import Asking
+from opsq.daemon.lifecycle import is_locked
+from opsq.errors import OpsqError, Unreachable
+from opsq.settings import Settings, config_paths
+from opsq.store.database import Database
+from opsq.store.filesystem import network_filesystem
+from opsq.units import format_size
+from opsq.version import __version__
+from opsq.wire.messages import DaemonState, Status
+
+_ROOM_BYTES = 256 << 20
+_LINGER_DIR = Path("/var/lib/systemd/linger")
+_SYSTEMD_DIR = Path("/run/systemd/system")
+
+
+class Fact(NamedTuple):
+    """One thing that was looked at; `advice` is what to do, empty when there is nothing to do."""
+
+    check: str
+    is_ok: bool
+    detail: str
+    advice: str = ""
+
+
+def examine(settings: Settings) -> list[Fact]:
+    """Look at everything, in the order in which it matters.
+
+    Cost: asks a running daemon once; of a stopped one reads the database file, all of it up to 64 MB.
+    """
+    facts = [Fact("versions", True, f"opsq {__version__}, SQLite {apsw.sqlite_lib_version()}")]
+    facts += _files()
+    facts += _state_dir(settings)
+    facts += _socket(settings)
+    facts += _daemon(settings)
+    facts += _network(settings)
+    facts.append(_descriptors(settings))
+    facts += _lingering()
+    return facts
+
+
+def _files() -> Iterator[Fact]:
+    found = [path for path in config_paths() if os.path.exists(path)]
+    yield Fact("settings", True, f"read from {', '.join(found)}" if found else f"no file; looked for {', '.join(config_paths())}")
+
+
+def _state_dir(settings: Settings) -> Iterator[Fact]:
+    path = settings.state_dir
+    detail = f"{path} ({settings.source('state_dir')})"
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        yield Fact("state folder", True, f"{detail}, not there yet", "`opsq start` makes it.")
+        return
+    except OSError as error:
+        yield Fact("state folder", False, f"{detail}: {error.strerror}", "Name another by --state-dir or OPSQ_STATE_DIR.")
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.geteuid():
+        yield Fact("state folder", False, f"{detail} belongs to uid {found.st_uid}", "Run opsq as that user, or name another --state-dir.")
+    elif mode & 0o077:
+        yield Fact("state folder", False, f"{detail} has mode {mode:04o}: others can look into it", f"Run: chmod 700 {path}")
+    else:
+        yield Fact("state folder", True, detail)
+    remote = network_filesystem(Path(path))
+    if remote:
+        yield Fact("file system", settings.allow_network_fs, f"{path} is on {remote}", "Use a local folder, or --allow-network-fs.")
+    free_bytes = shutil.disk_usage(path).free
+    advice = "" if free_bytes >= _ROOM_BYTES else "Make room: a full disk stops handing out."
+    yield Fact("room", not advice, f"{format_size(free_bytes >> 20 << 20)} free", advice)
+
+
+def _socket(settings: Settings) -> Iterator[Fact]:
+    detail = f"{settings.socket} (from {settings.source('socket')})"
+    try:
+        found = os.stat(settings.socket)
+    except OSError:
+        yield Fact("socket", True, detail)
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        yield Fact("socket", False, f"{detail} is no socket", "Remove it, or choose another path by --socket.")
+    else:
+        yield Fact("socket", True, f"{detail}, mode {stat.S_IMODE(found.st_mode):04o}, of uid {found.st_uid}")
+
+
+def _daemon(settings: Settings) -> Iterator[Fact]:
+    try:
+        with Asking(settings) as asking:
+            state = asking.ask(Status(1), 10)
+        if isinstance(state, DaemonState):
+            yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
+        return
+    except Unreachable as error:
+        if settings.address:
+            yield Fact("daemon", False, error.message, "Check the address, and that the daemon was started with --listen.")
+            return
+        if is_locked(settings.lock_path):
+            yield Fact("daemon", False, "the state folder is in use, but nobody answers", "Look for the process in its opsq.lock.")
+            return
+        yield Fact("daemon", False, "not running", "Run: opsq start")
+    except OpsqError as error:
+        yield Fact("daemon", False, error.message, error.hint)
+        return
+    if os.path.exists(settings.database_path):
+        try:
+            Database.open_read_only(Path(settings.database_path)).close()
+            yield Fact("database", True, f"{settings.database_path}, {format_size(os.path.getsize(settings.database_path))}")
+        except OpsqError as error:
+            yield Fact("database", False, error.message, error.hint)
+
+
+def _network(settings: Settings) -> Iterator[Fact]:
+    if settings.listen:
+        yield Fact("network", True, f"listens on {settings.listen}; the token is in {settings.token_file}")
+    for path in (settings.token_file, settings.client_token_file):
+        if os.path.exists(path) and os.stat(path).st_mode & 0o077:
+            yield Fact("token", False, f"others can read {path}", f"Run: chmod 600 {path}")
+
+
+def _descriptors(settings: Settings) -> Fact:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_enough = hard == resource.RLIM_INFINITY or hard >= settings.connection_limit
+    detail = f"{'no limit' if hard == resource.RLIM_INFINITY else hard} for {settings.connection_limit} connections"
+    return Fact("descriptors", is_enough, detail, "" if is_enough else "Raise the limit (ulimit -n), or lower connection_limit.")
+
+
+def _lingering() -> Iterator[Fact]:
+    """Case 1: services of a user, and what they started, are ended at logout unless the user lingers."""
+    if not _SYSTEMD_DIR.exists() or os.geteuid() == 0:
+        return
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return
+    does_linger = (_LINGER_DIR / user).exists()
+    advice = "" if does_linger else f"To keep a user service over logout, run: loginctl enable-linger {user}"
+    yield Fact("lingering", True, "on" if does_linger else "off: services of this user end at logout", advice)
