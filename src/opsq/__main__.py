@@ -1,0 +1,76 @@
+"""The program `opsq`: hot verbs are answered before anything heavy is imported, all others by the typer app.
+
+It owns the exit status and the way every failure is told; it must not know what a verb does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+HOT_VERBS = frozenset({"reserve", "read", "complete", "fail", "release", "extend"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Returns:
+        The exit status of the table in opsq(1).
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _open_standard_descriptors()
+        status = _run(words)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _silenced(130)
+    except BrokenPipeError:  # whoever read our output has gone, as with `| head -1`
+        return _silenced(141)
+    except Exception as error:  # noqa: BLE001  # every failure ends here, and is told there
+        from opsq.cli.failure import tell
+
+        return tell(error, words)
+    return status
+
+
+def _run(words: list[str]) -> int:
+    from opsq.cli.options import split_verb
+
+    verb, rest = split_verb(words)
+    if verb and verb[0] in HOT_VERBS and not _wants_help(rest):
+        from opsq.cli.hot import run_hot
+
+        return run_hot(verb[0], rest)
+    from opsq.cli.app import run
+
+    return run([*verb, *rest])
+
+
+def _wants_help(words: list[str]) -> bool:
+    return "--help" in (words[: words.index("--")] if "--" in words else words)
+
+
+def _open_standard_descriptors() -> None:
+    """Open /dev/null in place of closed standard streams, lest a socket or a file becomes stdout."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number: this one; as stdin it cannot be read
+            os.set_inheritable(opened, True)
+            if descriptor > 0:
+                setattr(sys, name, os.fdopen(opened, "w", closefd=False))
+
+
+def _silenced(status: int) -> int:
+    """Let nothing more come out of this process, not even at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,270 @@
+"""The typer app: which verbs there are, where each lives, and how a command line reaches one.
+
+It must not know what a verb does. Only the verb that is asked for is imported and declared; `build()` declares all, for help and for
+the generator of man pages and completions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+from typer._click.core import ParameterSource
+from typer._click.exceptions import ClickException
+from typer.exceptions import Abort, Exit
+from typer.models import OptionInfo
+
+from opsq.cli.options import GLOBAL, HOT, Option, Verb
+from opsq.errors import UsageError
+from opsq.settings import SETTINGS
+from opsq.version import __version__
+
+HELP = """A durable batch-work queue: submit a large input as chunks, run any program on each, get the results in input order.
+
+Every verb takes --json, which prints a JSON document on stdout, also on failure. Work is done at least once: a chunk whose consumer is
+lost is handed out again; a completion that was acknowledged never is.
+"""
+
+
+class Place(NamedTuple):
+    """Where a verb is: its function has the name of the verb, with `_` for `-`, in a module of opsq.cli."""
+
+    module: str
+    panel: str
+
+
+_DAEMON, _PRODUCE, _CONSUME, _LOOK = "Daemon", "Producing", "Consuming", "Looking"
+
+VERBS: dict[str, Place] = {
+    "start": Place("daemon", _DAEMON),
+    "stop": Place("daemon", _DAEMON),
+    "restart": Place("daemon", _DAEMON),
+    "status": Place("status", _DAEMON),
+    "submit": Place("submit", _PRODUCE),
+    "wait": Place("wait", _PRODUCE),
+    "results": Place("results", _PRODUCE),
+    "show": Place("submissions", _PRODUCE),
+    "list": Place("submissions", _PRODUCE),
+    "cancel": Place("submissions", _PRODUCE),
+    "rm": Place("submissions", _PRODUCE),
+    "dead": Place("dead", _PRODUCE),
+    "consume": Place("consume", _CONSUME),
+    **{name: Place("hot", _CONSUME) for name in HOT},
+    "explain": Place("explain", _LOOK),
+    "config": Place("upkeep", _LOOK),
+    "doctor": Place("upkeep", _LOOK),
+    "check": Place("upkeep", _LOOK),
+    "backup": Place("upkeep", _LOOK),
+    "vacuum": Place("upkeep", _LOOK),
+    "demo": Place("demo", _LOOK),
+    "completion": Place("completion", _LOOK),
+}
+
+GROUPS: dict[str, tuple[str, ...]] = {"dead": ("list", "requeue")}
+"""Verbs that have verbs of their own; the first is meant when none is given."""
+
+OTHERS_SAY = {
+    "ack": "complete",
+    "add": "submit",
+    "ctl": "status",
+    "del": "rm",
+    "delete": "rm",
+    "done": "complete",
+    "enqueue": "submit",
+    "get": "reserve",
+    "help": "--help",
+    "info": "show",
+    "kill": "cancel",
+    "ls": "list",
+    "nack": "fail",
+    "output": "results",
+    "pop": "reserve",
+    "ps": "status",
+    "push": "submit",
+    "put": "submit",
+    "remove": "rm",
+    "requeue": "dead requeue",
+    "retry": "dead requeue",
+    "stats": "status",
+    "top": "status --watch",
+    "touch": "extend",
+    "version": "--version",
+    "work": "consume",
+    "worker": "consume",
+}
+"""What other tools call our verbs."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command line whose global options stand behind the verb.
+
+    Returns:
+        The exit status.
+    """
+    words = list(words)
+    if not words:
+        return _nothing_asked()
+    name = "" if words[0].startswith("-") else words[0]
+    if name and name not in VERBS:
+        raise _unknown(name)
+    if name in GROUPS and not (len(words) > 1 and (words[1] in GROUPS[name] or words[1] == "--help")):
+        words.insert(1, GROUPS[name][0])
+    command = typer.main.get_command(build([name] if name else [] if words[0] == "--version" else VERBS))
+    try:
+        with command.make_context("opsq", words) as context:
+            command.invoke(context)
+    except ClickException as error:
+        raise UsageError(error.format_message(), hint=f"`opsq {name + ' ' if name else ''}--help` explains it.") from error
+    except Exit as error:
+        return error.exit_code
+    except Abort as error:
+        raise KeyboardInterrupt from error
+    return 0
+
+
+def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
+    """The app with these verbs."""
+    app = typer.Typer(
+        name="opsq",
+        help=HELP,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        invoke_without_command=True,
+        rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,
+        context_settings={"help_option_names": ["--help"]},
+    )
+    app.callback()(_global())
+    for name in names:
+        place = VERBS[name]
+        if name in HOT:
+            verb = HOT[name]
+            app.command(name, help=verb.help, rich_help_panel=place.panel)(_hot(verb))
+            continue
+        module = import_module(f"opsq.cli.{place.module}")
+        if name in GROUPS:
+            group = typer.Typer(help=inspect.getdoc(module), rich_markup_mode=app.rich_markup_mode)
+            group.callback()(lambda: None)
+            for part in GROUPS[name]:
+                group.command(part)(_verb(getattr(module, f"{name}_{part}"), f"{name} {part}"))
+            app.add_typer(group, name=name, help=module.HELP, rich_help_panel=place.panel)
+        else:
+            function = getattr(module, name if name != "list" else "list_")
+            app.command(name, rich_help_panel=place.panel)(_verb(function, name))
+    return app
+
+
+def _global() -> Callable[..., None]:
+    """What typer shows of the options in front of a verb; `split_verb` has moved them behind it."""
+
+    def command(version: bool, **_: object) -> None:
+        if version:
+            sys.stdout.write(f"opsq {__version__}\n")
+            raise Exit
+
+    mark = typer.Option("--version", help="Print the version and exit.")
+    version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, mark], default=False)
+    command.__doc__ = HELP
+    return _with_parameters(command, [version, *(_declare(option, "") for option in GLOBAL)])
+
+
+def _verb(function: Callable[..., None], name: str) -> Callable[..., None]:
+    """What typer calls for a verb: takes the options of `function` and the global ones, and hands over a `Caller` for the latter."""
+    signature = inspect.signature(function, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.name != "caller" and p.kind is not p.VAR_KEYWORD]
+    if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        own += [_declare(option, name) for option in _setting_options()]
+    for parameter in own:
+        for mark in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(mark, OptionInfo) and not mark.envvar:
+                mark.envvar = Option((_long_form(mark, parameter.name),), "").variable(name)
+
+    def command(context: typer.Context, **values: Any) -> None:
+        from opsq.cli.caller import Caller
+
+        options = {option.name: values.pop(option.name) for option in GLOBAL}
+        function(Caller(options, _by_flag(context)), **values)
+
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__
+    return _with_parameters(command, [*own, *(_declare(option, name) for option in GLOBAL)])
+
+
+def _hot(verb: Verb) -> Callable[..., None]:
+    """What typer shows of a hot verb. Only --help comes this way; the verb itself is answered before typer is loaded."""
+
+    def command(**_: object) -> None:
+        """Nothing."""
+
+    own = []
+    if verb.argument:
+        kind: Any = list[str] if verb.is_many else str
+        mark = typer.Argument(metavar=verb.argument, help=verb.argument_help)
+        default = None if verb.is_optional else inspect.Parameter.empty
+        annotation: Any = Annotated[kind | None if verb.is_optional else kind, mark]
+        own.append(inspect.Parameter("arguments", inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
+    return _with_parameters(command, [*own, *(_declare(option, verb.name) for option in (*verb.options, *GLOBAL))])
+
+
+def _with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """`function`, which takes anything, with the signature that typer is to see."""
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    shown = [
+        *(p for p in own if p.annotation is typer.Context),
+        *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters),
+    ]
+    function.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # inspect reads it; functions may have it
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return function
+
+
+def _declare(option: Option, verb: str) -> inspect.Parameter:
+    """An option of the table as typer declares it; durations come as text and are read by the table's own parser."""
+    kinds: dict[str, Any] = {"flag": bool, "count": int, "text": str, "duration": str}
+    kind = kinds[option.kind]
+    mark = typer.Option(
+        *option.flags, help=option.help, envvar=option.variable(verb), metavar=option.metavar or None, min=1 if kind is int else None
+    )
+    annotation: Any = Annotated[kind if option.default is not None else kind | None, mark]
+    default = str(option.default) if option.kind == "duration" and option.default is not None else option.default
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _setting_options() -> list[Option]:
+    """Every setting of the daemon as an option, but for those that are global options."""
+    known = {option.name for option in GLOBAL}
+    return [
+        Option(
+            (setting.flag,),
+            setting.text[0].upper() + setting.text[1:] + ".",
+            "flag" if isinstance(setting.default, bool) else "text",
+            default=False if isinstance(setting.default, bool) else None,
+            environment=setting.variable,
+        )
+        for setting in SETTINGS
+        if setting.name not in known
+    ]
+
+
+def _long_form(mark: OptionInfo, name: str) -> str:
+    flags = [flag for flag in (mark.default, *(mark.param_decls or ())) if isinstance(flag, str) and flag.startswith("--")]
+    return flags[0] if flags else name
+
+
+def _by_flag(context: typer.Context) -> frozenset[str]:
+    return frozenset(name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE)
+
+
+def _unknown(name: str) -> UsageError:
+    from difflib import get_close_matches
+
+    ours = OTHERS_SAY.get(name) or next(iter(get_close_matches(name, VERBS, 1)), None)
+    hint = f"It is called `opsq {ours}` here." if ours else "`opsq --help` lists the verbs."
+    return UsageError(f"opsq has no verb {name!r}.", hint=hint)
+
+
+def _nothing_asked() -> NoReturn:
+    raise UsageError("No verb was given.", hint="`opsq --help` lists the verbs; `opsq demo` shows it all at work.")

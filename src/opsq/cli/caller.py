@@ -1,0 +1,162 @@
+"""What a verb is given: the global options, the settings, a connection, and the ways to speak.
+
+People on a terminal get rich tables and progress, pipes get plain lines, `--json` gets documents; this file makes that choice once. Rich is
+loaded only when something is drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from opsq.cli.failure import Silent, complaint
+from opsq.cli.reach import connect, is_remote, settings_of
+from opsq.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from opsq.client.connection import Connection
+    from opsq.errors import OpsqError
+
+
+class Caller:
+    """The person or script behind a command line.
+
+    Args:
+        options: the values of the global options, by name.
+        by_flag: which of them stood on the command line itself.
+    """
+
+    def __init__(self, options: Mapping[str, Any], by_flag: frozenset[str]) -> None:
+        self.is_json = bool(options.get("json"))
+        self.is_quiet = bool(options.get("quiet"))
+        self._options = options
+        self._by_flag = by_flag
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings as flags, environment and files give them."""
+        return settings_of(self._options, self._by_flag)
+
+    def settings_with(self, flags: Mapping[str, object]) -> Settings:
+        """The settings, with those of more flags than the global ones that stood on the command line."""
+        return settings_of(self._options, self._by_flag, {name: flag for name, flag in flags.items() if name in self._by_flag})
+
+    @property
+    def target(self) -> str:
+        """The address that `connect` dials."""
+        return self.settings.address if is_remote(self.settings) else self.settings.socket
+
+    @property
+    def target_source(self) -> str:
+        """Which setting chose `target`."""
+        return self.settings.source("address" if is_remote(self.settings) else "socket")
+
+    def connect(self, *, reconnect_s: float = 0.0) -> Connection:
+        """A greeted connection to the daemon; the verb closes it."""
+        return connect(self.settings, reconnect_s=reconnect_s)
+
+    # --- speaking -----------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def is_rich(self) -> bool:
+        """Whether stdout is a terminal and neither JSON nor silence was asked for."""
+        return sys.stdout.isatty() and not self.is_json
+
+    @cached_property
+    def console(self) -> Console:
+        """Stdout, drawn by rich."""
+        from rich.console import Console
+
+        return Console(highlight=False)
+
+    def document(self, document: object) -> None:
+        """Print a JSON document, if JSON was asked for."""
+        if self.is_json:
+            from opsq.cli.json_shapes import print_json
+
+            print_json(document)
+
+    def lines(self, lines: Sequence[str]) -> None:
+        """Print plain lines on stdout, unless JSON was asked for."""
+        if not self.is_json and lines:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+    def remark(self, text: str) -> None:
+        """Tell a person on a terminal something on stderr; scripts hear nothing."""
+        if sys.stderr.isatty() and not self.is_quiet and not self.is_json:
+            sys.stderr.write(text + "\n")
+
+    def told(self, failure: OpsqError) -> Silent:
+        """Say on stderr what went wrong; gives back what ends the verb with that status, after its document was printed."""
+        print(complaint(failure), file=sys.stderr, flush=True)
+        return Silent(failure.exit_status)
+
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "", right: frozenset[str] = frozenset()
+    ) -> None:
+        """Print rows: a table on a terminal, else one line a row with tabs between the fields.
+
+        Args:
+            right: the columns that hold numbers.
+        """
+        if self.is_json:
+            return
+        if not self.is_rich:
+            self.lines(["\t".join(_field(value) for value in row) for row in rows])
+            return
+        table = self.new_table(columns, title=title, right=right)
+        for row in rows:
+            table.add_row(*("" if value is None else _text(value) for value in row))
+        self.console.print(table)
+
+    def new_table(self, columns: Sequence[str], *, title: str = "", right: frozenset[str] = frozenset()) -> Table:
+        """An empty rich table in the house style."""
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+        for column in columns:
+            is_number = column in right
+            table.add_column(column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        return table
+
+    @contextlib.contextmanager
+    def progress(self, unit: str = "chunks") -> Iterator[Any]:
+        """Progress on stderr: bars on a terminal, else nothing.
+
+        Args:
+            unit: chunks or bytes.
+
+        Yields:
+            A rich `Progress`, or None off a terminal.
+        """
+        if not sys.stderr.isatty() or self.is_quiet or self.is_json:
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        counts = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            yield progress
+
+
+def _field(value: object) -> str:
+    """A value in a line of fields: tabs and line ends inside would break it, so they become blanks."""
+    return "" if value is None else str(value).translate(_BLANKS)
+
+
+_BLANKS = {9: " ", 10: " ", 13: " ", 27: " "}
+
+
+def _text(value: object) -> Any:
+    from rich.text import Text
+
+    return value if isinstance(value, Text) else Text(str(value))

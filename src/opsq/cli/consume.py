@@ -1,0 +1,57 @@
+"""The verb consume: runs a program for each chunk. How children are run and reported stands in opsq.runner."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from opsq.cli import values
+from opsq.cli.caller import Caller
+from opsq.cli.json_shapes import ConsumeDocument, ErrorShape
+from opsq.errors import UsageError, WorkFailed
+
+
+def consume(
+    caller: Caller,
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The program and its arguments, behind --.")],
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, max=4096, metavar="N", help="How many at once; by default one a core.")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option("--strategy", "-s", metavar="STRATEGY", help="Which chunks come first; see `opsq explain`.")
+    ] = "Random",
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when nothing is free, reserved by anyone or waiting for a retry.")
+    ] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End as soon as nothing can be reserved.")] = False,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What this consumer is called in `opsq status`.")] = "",
+    grace: Annotated[str | None, typer.Option("--grace", metavar="D", help="How long what runs may go on after a signal.")] = None,
+) -> None:
+    """Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.
+
+    Any other exit fails the chunk, with the tail of stderr as the reason. Chunks may be run more than once, when a consumer is lost.
+    """
+    if until_empty and until_idle:
+        raise UsageError("--until-empty and --until-idle exclude each other.")
+    from opsq.runner.pool import consume as run
+
+    grace_s = values.duration("--grace", grace)
+    with caller.progress() as progress:
+        outcome = run(
+            caller.connect,
+            command,
+            jobs=jobs,
+            strategy=strategy,
+            until="empty" if until_empty else "idle" if until_idle else "",
+            name=name,
+            grace_s=caller.settings.grace_s if grace_s is None else grace_s,
+            progress=progress,
+        )
+    document = ConsumeDocument(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)
+    if not outcome.dead_count:
+        caller.document(document)
+        return
+    failure = WorkFailed(f"{outcome.dead_count} chunks died.", hint="`opsq dead list` tells why.")
+    caller.document(ConsumeDocument(*document.__struct_fields__, error=ErrorShape.of(failure)))
+    raise caller.told(failure)

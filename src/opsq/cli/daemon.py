@@ -1,0 +1,58 @@
+"""The verbs that begin and end the daemon: start, stop, restart."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from opsq.cli import values
+from opsq.cli.caller import Caller
+from opsq.cli.failure import Silent
+from opsq.cli.json_shapes import StartDocument, StopDocument
+from opsq.daemon import lifecycle
+from opsq.daemon.lifecycle import StartResult
+from opsq.errors import UsageError
+
+Drain = Annotated[
+    str | None, typer.Option("--drain", metavar="D", help="How long to wait for what is reserved; by default the setting drain_s.")
+]
+
+
+def start(
+    caller: Caller,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Be the daemon in this process, for a service manager; log to stderr too.")
+    ] = False,
+    **settings: object,
+) -> None:
+    """Start the daemon and return when it is ready; one that runs already is left alone, with exit 0."""
+    found = caller.settings_with(settings)
+    if found.address and found.source("address") == "--address":
+        raise UsageError("opsq start starts a daemon on this machine.", hint="--listen HOST:PORT makes it listen on TCP.")
+    if foreground:
+        sys.stdout.flush()
+        status = lifecycle.run_foreground(found)
+        if status:
+            raise Silent(status)
+        return
+    _say_started(caller, lifecycle.start(found))
+
+
+def stop(caller: Caller, drain: Drain = None) -> None:
+    """Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs."""
+    result = lifecycle.stop(caller.settings, values.duration("--drain", drain))
+    caller.document(StopDocument(result.status))
+    caller.remark("The daemon has stopped." if result.status == "stopped" else "No daemon was running.")
+
+
+def restart(caller: Caller, drain: Drain = None, **settings: object) -> None:
+    """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold."""
+    _say_started(caller, lifecycle.restart(caller.settings_with(settings), values.duration("--drain", drain)))
+
+
+def _say_started(caller: Caller, result: StartResult) -> None:
+    caller.document(StartDocument(result.status, result.pid, result.socket))
+    verb = "runs already" if result.status == "already_running" else "is ready"
+    caller.remark(f"The daemon {verb}: pid {result.pid}, socket {result.socket}.")

@@ -1,0 +1,145 @@
+"""Hands a submission over: opens its inputs, has them cut and copied, tells the daemon.
+
+The content is whole and durable before the daemon hears of it, and is removed when the daemon refuses. Options are none of its business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from opsq.cli.caller import Caller
+from opsq.cli.template import Template
+from opsq.content.cutting import Plan, open_input, plan
+from opsq.content.manifest import Content, encode
+from opsq.content.splitting import Splitting
+from opsq.content.store import Store, open_store
+from opsq.content.writing import ContentWriter
+from opsq.errors import InputUnreadable, OpsqError, Unreachable, UsageError
+from opsq.wire.messages import Created, NewSubmission, Submit, Submitted
+
+RESEND_S = 10.0
+"""How long a daemon that went away during the last step may take to come back."""
+
+
+def expand(words: list[str]) -> list[str]:
+    """The inputs, with those globs replaced that name no file themselves.
+
+    Raises:
+        InputUnreadable: nothing matches a glob.
+        UsageError: stdin is named twice.
+    """
+    if words.count("-") > 1:
+        raise UsageError("Stdin (-) can be read only once.")
+    paths: list[str] = []
+    for word in words:
+        if word == "-" or not glob.has_magic(word) or os.path.lexists(word):
+            paths.append(word)
+            continue
+        found = sorted(glob.glob(word, recursive=True))
+        if not found:
+            raise InputUnreadable(f"Nothing matches {word}.")
+        paths += found
+    return paths
+
+
+def read_whole(path: str) -> bytes:
+    """The bytes of a file, or of stdin for `-`."""
+    with _opened(path) as file:
+        try:
+            return file.readall()
+        except OSError as error:
+            raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def plan_of(paths: list[str], splitting: Splitting) -> Plan:
+    """What the chunks would be; writes nothing."""
+    with contextlib.ExitStack() as stack:
+        return plan(((path, stack.enter_context(_opened(path))) for path in paths), splitting)
+
+
+def hand_over(
+    caller: Caller, rules: NewSubmission, template: Template, paths: list[str], splitting: Splitting, *, is_in_place: bool
+) -> tuple[Content, Created]:
+    """Write the content and submit it.
+
+    Args:
+        rules: all of the submission but its content.
+        template: whose chunks and attachment are taken when there are no `paths`, or no attachment.
+
+    Effects: durable when it returns; nothing is left in the store when it raises, unless the daemon vanished for good during
+    the last step: then it is unknown whether the submission exists.
+    """
+    folder = rules.request_key.hex()
+    with caller.connect() as daemon:
+        welcome = daemon.welcome
+        store = open_store(welcome.store)
+        store.check_marker(welcome.store_marker)
+        source = template.open_source(daemon, store) if not paths else None
+        rules = template.with_attachment(daemon, rules)
+    with ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer:
+        if source is not None:
+            for index in range(source.content.chunks_count):
+                writer.add_chunk(source.read(index))
+        elif is_in_place:
+            for path in paths:
+                writer.add_in_place(path, splitting)
+        else:
+            _copy(caller, writer, paths, splitting)
+        content = writer.finish()
+    rules = replace(rules, chunks_count=content.chunks_count, content=encode(content))
+    return content, _submit(caller, rules, store, folder)
+
+
+def _submit(caller: Caller, rules: NewSubmission, store: Store, folder: str) -> Created:
+    """Send the submission; when the daemon goes away meanwhile, send it again: the request key makes that safe."""
+    try:
+        with caller.connect() as daemon:
+            created = daemon.call(Submit(daemon.next_id(), [rules]), Submitted).created[0]
+    except Unreachable:
+        with caller.connect(reconnect_s=RESEND_S) as daemon:
+            return daemon.call(Submit(daemon.next_id(), [rules]), Submitted).created[0]
+    except OpsqError:
+        store.delete_folder(folder)
+        raise
+    if not created.is_new:  # there was one with this unique key
+        store.delete_folder(folder)
+    return created
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[io.FileIO]:
+    if path == "-":
+        yield io.FileIO(0, "rb", closefd=False)
+    else:
+        with open_input(path) as file:
+            yield file
+
+
+def _copy(caller: Caller, writer: ContentWriter, paths: list[str], splitting: Splitting) -> None:
+    with caller.progress("bytes") as progress:
+        total_bytes = sum(os.path.getsize(path) for path in paths if path != "-" and os.path.isfile(path))
+        bar = progress.add_task("copying", total=total_bytes or None) if progress else None
+        for path in paths:
+            with _opened(path) as file:
+                writer.write_stream(_Counted(file, progress, bar) if progress else file, splitting, path)
+
+
+class _Counted:
+    """An input that moves a progress bar as it is read."""
+
+    def __init__(self, file: io.FileIO, progress: Any, bar: Any) -> None:
+        self._file, self._progress, self._bar = file, progress, bar
+        self.seekable, self.seek = file.seekable, file.seek
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Read, and show it."""
+        count = self._file.readinto(buffer)
+        self._progress.advance(self._bar, count or 0)
+        return count

@@ -1,0 +1,263 @@
+"""The verbs that shell loops call for every chunk: reserve, read, complete, fail, release, extend.
+
+Nothing that is slow to load may be imported here, at load time or on the common way; a test watches it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+from opsq.cli.options import HOT, Given, parse
+
+# An optional helper of msgspec that nothing here needs and that loads `inspect` and `ast`: a fourth of the start of a hot verb.
+_has_typing_extensions = "typing_extensions" in sys.modules
+if not _has_typing_extensions:
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # the documented way to make an import fail
+try:
+    import msgspec
+finally:
+    if not _has_typing_extensions:
+        del sys.modules["typing_extensions"]
+
+from opsq.cli.reach import call_alive, check_refusals, connect, held_chunks, held_of, settings_of  # noqa: E402  # after the above
+from opsq.errors import ContentMissing, InputUnreadable, InvalidHandle, NotFound, NothingFree, UsageError  # noqa: E402
+from opsq.ids import Handle, SubmissionId, Token, mask_indexes, parse_handle  # noqa: E402
+from opsq.wire.messages import (  # noqa: E402
+    Changed,
+    Complete,
+    Completed,
+    Completion,
+    Describe,
+    Described,
+    Extend,
+    Fail,
+    Failure,
+    Held,
+    Release,
+    ReleaseConsumer,
+    Reserve,
+    Reserved,
+    Show,
+    Shown,
+)
+
+if TYPE_CHECKING:
+    from opsq.client.connection import Connection
+    from opsq.content.manifest import Content
+    from opsq.content.store import Store
+
+INLINE_BYTES = 4096
+"""Results up to this size travel in the message; larger ones go to the content store."""
+REASON_CHARACTERS = 16384
+FIRST_LEASE_S = 600.0
+"""How long a lease lasts until it is known what the submissions of its chunks ask for."""
+
+_TRANSFER_BYTES = 1 << 20
+
+
+def run_hot(name: str, words: Sequence[str]) -> int:
+    """Run a hot verb.
+
+    Args:
+        words: the command line behind the verb.
+
+    Returns:
+        The exit status.
+    """
+    return call(name, parse(HOT[name], words))
+
+
+def call(name: str, given: Given) -> int:
+    """Run a hot verb whose command line has been read."""
+    verb = {
+        "reserve": _reserve,
+        "read": _read,
+        "complete": _complete,
+        "fail": _fail,
+        "release": _release,
+        "extend": _extend,
+    }[name]
+    with connect(settings_of(given.options, given.by_flag)) as daemon:
+        verb(daemon, given)
+    return 0
+
+
+def _reserve(daemon: Connection, given: Given) -> None:
+    options = given.options
+    lease_s = _lease_s(given)
+    reply = call_alive(
+        daemon,
+        Reserve(daemon.next_id(), options["count"], options["strategy"], wait_s=options["wait"], lease_s=lease_s or FIRST_LEASE_S),
+        Reserved,
+    )
+    if not reply.grants:
+        raise NothingFree(f"Nothing that {options['strategy']} may serve is free.")
+    deadline_s = reply.deadline_s if lease_s else _extend_to_own_length(daemon, reply)
+    handles = [
+        (grant, Handle(SubmissionId(grant.submission_id), index, token))
+        for grant in reply.grants
+        for token in (Token(reply.reservation_id, grant.attempt, grant.mask, grant.mac),)
+        for index in mask_indexes(grant.block, grant.mask)
+    ]
+    if options["json"]:
+        from opsq.cli.json_shapes import ReservedChunk, ReserveDocument, print_json
+
+        chunks = [ReservedChunk(str(h), str(h.submission_id), h.index, grant.attempt) for grant, h in handles]
+        print_json(ReserveDocument(chunks, deadline_s))
+    else:
+        sys.stdout.write("".join(f"{handle}\n" for _, handle in handles))
+
+
+def _extend_to_own_length(daemon: Connection, reply: Reserved) -> float:
+    """Give a new lease the length that its submissions ask for (the longest of them), which only now is known; returns it in seconds."""
+    submission_ids = {grant.submission_id for grant in reply.grants}
+    lengths = [daemon.call(Show(daemon.next_id(), i), Shown).submission.reservation_s for i in submission_ids]
+    if max(lengths) != FIRST_LEASE_S:
+        grant = reply.grants[0]
+        held = Held(grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac)
+        check_refusals(daemon.call(Extend(daemon.next_id(), [held], max(lengths)), Completed))
+    return max(lengths)
+
+
+def _read(daemon: Connection, given: Given) -> None:
+    submission_id, index = _chunk_of(given.arguments[0])
+    content, store = _content_of(daemon, submission_id)
+    from opsq.content.reading import ChunkReader
+
+    if content.inline is None:
+        store.check_marker(daemon.welcome.store_marker)
+    chunk = ChunkReader(store, content).read(index)
+    output = given.options["output"]
+    if output:
+        from opsq.content.joining import atomic_output
+
+        with atomic_output(output) as file:
+            file.write(chunk)
+    if given.options["json"]:
+        from opsq.cli.json_shapes import ReadDocument, print_json, text_or_base64
+
+        shown = {"path": output} if output else text_or_base64(chunk)
+        print_json(ReadDocument(str(submission_id), index, len(chunk), **shown))
+    elif not output:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+
+def _complete(daemon: Connection, given: Given) -> None:
+    source = given.options["result"]
+    if source is None:
+        completions = [Completion(held) for held in held_chunks(given.arguments)]
+    elif len(given.arguments) > 1:
+        raise UsageError(f"--result is the result of one chunk, but {len(given.arguments)} handles were given.")
+    else:
+        handle = parse_handle(given.arguments[0].strip())
+        result = _result(daemon, handle, source)
+        completions = [Completion(held_of(handle), msgspec.Raw(msgspec.msgpack.encode([result])))]
+    check_refusals(daemon.call(Complete(daemon.next_id(), completions), Completed))
+    _say_changed(given, len(given.arguments))
+
+
+def _fail(daemon: Connection, given: Given) -> None:
+    options = given.options
+    if options["no_retry"] and options["delay"] is not None:
+        raise UsageError("--no-retry and --delay exclude each other.")
+    failures = [
+        Failure(held, options["reason"][:REASON_CHARACTERS], delay_s=options["delay"], is_final=options["no_retry"])
+        for held in held_chunks(given.arguments)
+    ]
+    check_refusals(daemon.call(Fail(daemon.next_id(), failures), Completed))
+    _say_changed(given, len(given.arguments))
+
+
+def _release(daemon: Connection, given: Given) -> None:
+    consumer = given.options["consumer"]
+    if bool(consumer) == bool(given.arguments):
+        raise UsageError("opsq release needs either handles or --consumer.")
+    if consumer:
+        count = daemon.call(ReleaseConsumer(daemon.next_id(), consumer), Changed).count
+        _say_changed(given, count)
+    else:
+        check_refusals(daemon.call(Release(daemon.next_id(), held_chunks(given.arguments)), Completed))
+        _say_changed(given, len(given.arguments))
+
+
+def _extend(daemon: Connection, given: Given) -> None:
+    request = Extend(daemon.next_id(), held_chunks(given.arguments), _lease_s(given))
+    check_refusals(daemon.call(request, Completed))
+    _say_changed(given, len(given.arguments))
+
+
+def _lease_s(given: Given) -> float | None:
+    lease_s: float | None = given.options["lease"]
+    if lease_s is not None and lease_s <= 0:
+        raise UsageError("--lease: a lease is longer than 0 seconds.")
+    return lease_s
+
+
+def _say_changed(given: Given, count: int) -> None:
+    if given.options["json"]:
+        from opsq.cli.json_shapes import ChangedDocument, print_json
+
+        print_json(ChangedDocument(count))
+
+
+def _chunk_of(text: str) -> tuple[int, int]:
+    """Submission and index of a handle, or of the part of one before the @."""
+    text = text.strip()
+    if "@" in text:
+        handle = parse_handle(text)
+        return handle.submission_id, handle.index
+    submission, _, index = text.partition("/")
+    if submission.isascii() and submission.isdigit() and index.isascii() and index.isdigit():
+        return int(submission), int(index)
+    raise InvalidHandle(f"{text!r} names no chunk.", hint="Give a handle as `opsq reserve` prints it, or SUBMISSION/INDEX.")
+
+
+def _content_of(daemon: Connection, submission_id: int) -> tuple[Content, Store]:
+    """The description of the content of a submission, and the store of the daemon."""
+    described = daemon.call(Describe(daemon.next_id(), [submission_id]), Described).submissions
+    if not described:
+        raise NotFound(f"There is no submission {submission_id}.", hint="`opsq list` shows what there is.")
+    if not described[0].content:
+        raise ContentMissing(f"Submission {submission_id} has no content.")
+    from opsq.content.manifest import decode
+    from opsq.content.store import open_store
+
+    return decode(described[0].content), open_store(daemon.welcome.store)
+
+
+def _result(daemon: Connection, handle: Handle, source: str) -> bytes | tuple[str, int, int]:
+    """What the completion carries: the bytes of a small result, or the place in the store to which a large one went."""
+    with _open_result(source) as file:
+        head = file.read(INLINE_BYTES + 1)
+        if len(head) <= INLINE_BYTES:
+            return head
+        return _store_result(daemon, handle, head, file)
+
+
+def _store_result(daemon: Connection, handle: Handle, head: bytes, file: BinaryIO) -> tuple[str, int, int]:
+    from opsq.content.results import ResultWriter
+
+    content, store = _content_of(daemon, handle.submission_id)
+    store.check_marker(daemon.welcome.store_marker)
+    writer = ResultWriter(store, content.folder, f"cli-{os.getpid()}", is_durable=daemon.welcome.is_durable)
+    if store.path(content.folder) is None:  # an object is written at once
+        place = writer.append(head + file.read())
+    else:
+        place = writer.append(head)
+        while piece := file.read(_TRANSFER_BYTES):
+            place = place._replace(length=place.length + writer.append(piece).length)
+    writer.sync()
+    return place
+
+
+def _open_result(source: str) -> BinaryIO:
+    if source == "-":
+        return open(0, "rb", closefd=False)
+    try:
+        return open(source, "rb")
+    except OSError as error:
+        raise InputUnreadable(f"The result {source} cannot be read: {error.strerror}.") from error

@@ -1,0 +1,477 @@
+"""The shape of every JSON document that `--json` prints: one struct per document or part, described in opsq-json(7).
+
+Fields may be added, never removed. Ids and handles are strings, instants are RFC 3339 in UTC, `_s` is seconds. It must not import
+anything slow: the hot verbs print JSON too.
+"""
+
+from __future__ import annotations
+
+import binascii
+import sys
+import time
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from opsq.errors import OpsqError
+from opsq.wire.messages import Arm, Backoff, ConsumerState, Counts, DaemonState, DeadChunk, SubmissionState
+
+
+class Shape(msgspec.Struct):
+    """A JSON object."""
+
+
+class ErrorShape(Shape):
+    """`exit` is the exit status; `code` names the kind, more exactly."""
+
+    code: str
+    exit: int
+    message: str
+    hint: str
+
+    @classmethod
+    def of(cls, failure: OpsqError) -> ErrorShape:
+        """A failure as JSON."""
+        return cls(failure.code, failure.exit_status, failure.message, failure.hint)
+
+
+class ErrorDocument(Shape):
+    """What any verb prints when it fails."""
+
+    error: ErrorShape
+
+
+# --- hot verbs --------------------------------------------------------------------------------------------------------------------
+
+
+class ReservedChunk(Shape):
+    """A chunk that was reserved, after `attempt` failures and losses."""
+
+    handle: str
+    submission_id: str
+    index: int
+    attempt: int
+
+
+class ReserveDocument(Shape):
+    """`opsq reserve`. `deadline_s`: what is left of the shortest lease."""
+
+    chunks: list[ReservedChunk]
+    deadline_s: float
+
+
+class ReadDocument(Shape):
+    """`opsq read`: `text` if the chunk is UTF-8, else `base64`; with --output neither."""
+
+    submission_id: str
+    index: int
+    bytes: int
+    text: str | None = None
+    base64: str | None = None
+    path: str | None = None
+
+
+class ChangedDocument(Shape):
+    """`complete`, `fail`, `release`, `extend`, `cancel`, `rm`, `dead requeue`: on how many chunks or submissions it took effect."""
+
+    count: int
+
+
+# --- submissions ------------------------------------------------------------------------------------------------------------------
+
+
+class BackoffShape(Shape):
+    """Pauses between attempts: `base_s * factor ** (attempts - 1)`, at most `max_s`."""
+
+    base_s: float
+    factor: float
+    max_s: float
+
+
+class SubmissionShape(Shape):
+    """`opsq show`; a part of `list` and `wait`. `opsq submit --from-json` takes it."""
+
+    submission_id: str
+    state: str
+    chunks: int
+    completed: int
+    dead: int
+    skipped: int
+    reserved: int
+    delayed: int
+    waiting: int
+    metadata: dict[str, int | str]
+    priority: int
+    max_attempts: int
+    max_lost: int
+    backoff: BackoffShape
+    on_dead: str
+    reservation_s: float
+    submitted_at: str
+    not_before_at: str | None
+    expires_at: str | None
+    finished_at: str | None
+    unique: str | None
+    has_attachment: bool
+    reason: str
+
+
+class ListDocument(Shape):
+    """`opsq list`. `next` goes into --before for the next page; null at the end."""
+
+    submissions: list[SubmissionShape]
+    next: str | None
+
+
+class WaitDocument(Shape):
+    """`opsq wait`. `error` is there when not all were completed."""
+
+    submissions: list[SubmissionShape]
+    error: ErrorShape | UnsetType = UNSET
+
+
+class SubmitDocument(Shape):
+    """`opsq submit`. `created` is false when --unique found an earlier submission; `state`, `output` and `error` come with --wait."""
+
+    submission_id: str
+    created: bool
+    chunks: int
+    bytes: int
+    state: str | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    error: ErrorShape | UnsetType = UNSET
+
+
+class PlannedChunk(Shape):
+    """A chunk as it would be: of which input, from which byte on, how long."""
+
+    index: int
+    input: str
+    offset: int
+    bytes: int
+
+
+class DryRunDocument(Shape):
+    """`opsq submit --dry-run`."""
+
+    chunks: int
+    bytes: int
+    smallest_bytes: int
+    largest_bytes: int
+    first: list[PlannedChunk]
+
+
+class ResultsDocument(Shape):
+    """`opsq results --output`."""
+
+    submission_id: str
+    state: str
+    bytes: int
+    path: str
+
+
+class ResultShape(Shape):
+    """One result of `opsq results`, in chunk order: `text` if it is UTF-8, else `base64`."""
+
+    text: str | None = None
+    base64: str | None = None
+
+
+class DeadShape(Shape):
+    """A chunk whose attempts are used up."""
+
+    submission_id: str
+    index: int
+    attempts: int
+    lost: int
+    dead_at: str
+    reason: str
+    exit_status: int | None
+    signal: int | None
+
+
+class DeadDocument(Shape):
+    """`opsq dead list`."""
+
+    chunks: list[DeadShape]
+
+
+# --- the daemon -------------------------------------------------------------------------------------------------------------------
+
+
+class StartDocument(Shape):
+    """`opsq start`, `opsq restart`. `status`: started or already_running."""
+
+    status: str
+    pid: int
+    socket: str
+
+
+class StopDocument(Shape):
+    """`opsq stop`. `status`: stopped or not_running."""
+
+    status: str
+
+
+class CountsShape(Shape):
+    """Chunks by what they are doing; the six add up to all."""
+
+    submissions: int
+    waiting: int
+    delayed: int
+    reserved: int
+    completed: int
+    dead: int
+    skipped: int
+
+
+class ValueCounts(CountsShape):
+    """`value` null: the submissions without the key."""
+
+    value: int | str | None
+
+
+class ConsumerShape(Shape):
+    """A connected consumer, or the holder of a lease."""
+
+    consumer: str
+    is_connected: bool
+    reserved: int
+    oldest_reservation_s: float
+    waiting_strategy: str | None
+
+
+class StatusDocument(Shape):
+    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, and `socket_source` what chose it."""
+
+    state: str
+    server: str
+    pid: int
+    uptime_s: float
+    socket: str
+    socket_source: str
+    total: CountsShape
+    by: list[ValueCounts]
+    states: dict[str, int]
+    consumers: list[ConsumerShape]
+    parked: int
+    connections: int
+    oldest_reservation_s: float
+    unfolded: int
+    file_bytes: int
+    free_bytes: int
+    wal_bytes: int
+    settings: dict[str, str]
+
+
+class ArmShape(Shape):
+    """One arm of a strategy."""
+
+    order: str
+    lane: str
+    walk_sql: str
+    walk_plan: list[str]
+    supply_sql: str
+    supply_plan: list[str]
+    front: dict[str, int | str | bool | None]
+
+
+class ExplainDocument(Shape):
+    """`opsq explain`. `strategy` is the canonical text."""
+
+    strategy: str
+    arms: list[ArmShape]
+    notes: list[str]
+
+
+class SettingShape(Shape):
+    """A setting, its value as one would write it, and where that came from."""
+
+    name: str
+    value: str
+    source: str
+
+
+class ConfigDocument(Shape):
+    """`opsq config`."""
+
+    settings: list[SettingShape]
+
+
+class CheckDocument(Shape):
+    """`opsq check`; `problems` is empty when all is well, else there is an `error`."""
+
+    problems: list[str]
+    error: ErrorShape | UnsetType = UNSET
+
+
+class BackupDocument(Shape):
+    """`opsq backup`."""
+
+    path: str
+    bytes: int
+
+
+class VacuumDocument(Shape):
+    """`opsq vacuum`."""
+
+    bytes: int
+
+
+class FindingShape(Shape):
+    """One thing that was looked at."""
+
+    check: str
+    ok: bool
+    detail: str
+    advice: str
+
+
+class DoctorDocument(Shape):
+    """`opsq doctor`; there is an `error` when a finding is not ok."""
+
+    findings: list[FindingShape]
+    error: ErrorShape | UnsetType = UNSET
+
+
+class ConsumeDocument(Shape):
+    """`opsq consume`."""
+
+    completed: int
+    failed: int
+    dead: int
+    released: int
+
+
+class DemoDocument(Shape):
+    """`opsq demo`."""
+
+    files: int
+    bytes: int
+    lines: int
+    chunks: int
+    elapsed_s: float
+    chunks_per_s: float
+    is_right: bool
+
+
+class CompletionDocument(Shape):
+    """`opsq completion`."""
+
+    shell: str
+    script: str
+
+
+def print_json(document: Any) -> None:
+    """Print one document on stdout, on one line."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def instant(wall_ms: int | None) -> str | None:
+    """A wall-clock instant in RFC 3339, UTC, to the millisecond; None stays None."""
+    return None if wall_ms is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ms // 1000)) + f".{wall_ms % 1000:03}Z"
+
+
+def text_or_base64(content: bytes) -> dict[str, str]:
+    """The field that carries bytes in JSON: `text` if they are UTF-8, else `base64`."""
+    try:
+        return {"text": content.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"base64": binascii.b2a_base64(content, newline=False).decode("ascii")}
+
+
+def submission_shape(state: SubmissionState) -> SubmissionShape:
+    """A submission as JSON."""
+    ended_count = state.completed_count + state.dead_count + state.skipped_count
+    return SubmissionShape(
+        submission_id=str(state.submission_id),
+        state=state.state,
+        chunks=state.chunks_count,
+        completed=state.completed_count,
+        dead=state.dead_count,
+        skipped=state.skipped_count,
+        reserved=state.reserved_count,
+        delayed=state.delayed_count,
+        waiting=max(state.chunks_count - ended_count - state.reserved_count - state.delayed_count, 0),
+        metadata=state.metadata,
+        priority=state.priority,
+        max_attempts=state.max_attempts,
+        max_lost=state.max_lost,
+        backoff=backoff_shape(state.backoff),
+        on_dead="keep" if state.keep_on_dead else "fail",
+        reservation_s=state.reservation_s,
+        submitted_at=instant(state.submitted_at) or "",
+        not_before_at=instant(state.not_before_at),
+        expires_at=instant(state.expires_at),
+        finished_at=instant(state.finished_at),
+        unique=state.unique_key,
+        has_attachment=state.has_attachment,
+        reason=state.reason,
+    )
+
+
+def backoff_shape(backoff: Backoff) -> BackoffShape:
+    """A back-off as JSON."""
+    return BackoffShape(backoff.base_s, backoff.factor, backoff.max_s)
+
+
+def dead_shape(chunk: DeadChunk) -> DeadShape:
+    """A dead chunk as JSON."""
+    return DeadShape(
+        str(chunk.submission_id),
+        chunk.index,
+        chunk.attempts,
+        chunk.lost,
+        instant(chunk.dead_at) or "",
+        chunk.reason,
+        chunk.exit_status,
+        chunk.signal,
+    )
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {
+        "submissions": counts.submissions_count,
+        "waiting": counts.waiting_count,
+        "delayed": counts.delayed_count,
+        "reserved": counts.reserved_count,
+        "completed": counts.completed_count,
+        "dead": counts.dead_count,
+        "skipped": counts.skipped_count,
+    }
+
+
+def _consumer(state: ConsumerState) -> ConsumerShape:
+    return ConsumerShape(state.consumer, state.is_connected, state.reserved_count, state.oldest_reservation_s, state.waiting_strategy)
+
+
+def status_document(state: DaemonState, socket: str, socket_source: str) -> StatusDocument:
+    """The state of the daemon as JSON."""
+    return StatusDocument(
+        state=state.state,
+        server=state.server,
+        pid=state.pid,
+        uptime_s=state.uptime_s,
+        socket=socket,
+        socket_source=socket_source,
+        total=CountsShape(**_counts(state.total)),
+        by=[ValueCounts(**_counts(counts), value=counts.value) for counts in state.by],
+        states=state.states,
+        consumers=[_consumer(consumer) for consumer in state.consumers],
+        parked=state.parked_count,
+        connections=state.connections_count,
+        oldest_reservation_s=state.oldest_reservation_s,
+        unfolded=state.unfolded_count,
+        file_bytes=state.file_bytes,
+        free_bytes=state.free_bytes,
+        wal_bytes=state.wal_bytes,
+        settings=state.settings,
+    )
+
+
+def arm_shape(arm: Arm) -> ArmShape:
+    """An arm as JSON."""
+    return ArmShape(arm.order, arm.lane, arm.walk_sql, arm.walk_plan, arm.supply_sql, arm.supply_plan, arm.front)

@@ -1,0 +1,143 @@
+"""The verb status: what the daemon is doing, once or watched, also per value of a metadata key."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opsq.cli import values
+from opsq.cli.caller import Caller
+from opsq.cli.json_shapes import StatusDocument, print_json, status_document
+from opsq.cli.submissions import value_text
+from opsq.errors import Unreachable
+from opsq.wire.messages import Counts, DaemonState, Status
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from opsq.client.connection import Connection
+
+_CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
+
+
+def status(
+    caller: Caller,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, until Ctrl-C.")] = False,
+    by: Annotated[str | None, typer.Option("--by", metavar="KEY", help="Count also per value of this metadata key.")] = None,
+    interval: Annotated[str, typer.Option("--interval", metavar="D", help="How often --watch looks.")] = "1s",
+) -> None:
+    """Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.
+
+    With --by, pipes get one line a value: value, submissions, waiting, delayed, reserved, completed, dead, skipped.
+    """
+    if by is not None:
+        values.check_key(by)
+    pause_s = max(values.duration("--interval", interval) or 0.0, 0.1)
+    try:
+        daemon = caller.connect()
+    except Unreachable as error:
+        error.message += f" ({caller.target} was chosen by {caller.target_source}.)"
+        raise
+    with daemon:
+        if not watch:
+            _print(caller, _ask(daemon, by), by)
+        elif caller.is_rich:
+            _watch(caller, daemon, by, pause_s)
+        else:
+            for state in _states(daemon, by, pause_s):
+                _print(caller, state, by)
+                sys.stdout.flush()
+
+
+def _ask(daemon: Connection, by: str | None) -> DaemonState:
+    return daemon.call(Status(daemon.next_id(), by), DaemonState)
+
+
+def _states(daemon: Connection, by: str | None, pause_s: float) -> Iterator[DaemonState]:
+    while True:
+        yield _ask(daemon, by)
+        time.sleep(pause_s)
+
+
+def _watch(caller: Caller, daemon: Connection, by: str | None, pause_s: float) -> None:
+    from rich.live import Live
+
+    with Live(console=caller.console, auto_refresh=False, screen=True) as live:
+        for state in _states(daemon, by, pause_s):
+            live.update(_drawing(caller, state, by), refresh=True)
+
+
+def _print(caller: Caller, state: DaemonState, by: str | None) -> None:
+    document = status_document(state, caller.target, caller.target_source)
+    if caller.is_json:
+        print_json(document)
+    elif caller.is_rich:
+        caller.console.print(_drawing(caller, state, by))
+    elif by is not None:
+        caller.table((), [[_value(counts), *_numbers(counts)] for counts in state.by])
+    else:
+        caller.table((), _plain(document))
+
+
+def _plain(document: StatusDocument) -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = [
+        (name, getattr(document, name))
+        for name in ("state", "server", "pid", "socket", "socket_source", "connections", "parked", "unfolded")
+    ]
+    rows += [(name, getattr(document.total, name)) for name in ("submissions", *_CHUNKS)]
+    rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
+    rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s")]
+    rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
+    rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
+    return rows
+
+
+def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from opsq.units import format_duration
+
+    head = Text()
+    head.append(f"{state.state}", style="bold green" if state.state == "running" else "bold yellow")
+    head.append(f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {state.connections_count} connections\n")
+    head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
+    sizes = f"file {_size(state.file_bytes)} ({_size(state.free_bytes)} free), log {_size(state.wal_bytes)}"
+    head.append(f"{sizes}, {state.unfolded_count} rows unfolded", style="dim")
+    chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
+    chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
+    parts: list[RenderableType] = [head, chunks]
+    if by is not None:
+        columns = (by, "submissions", *_CHUNKS)
+        table = caller.new_table(columns, right=frozenset(columns[1:]))
+        for counts in state.by:
+            table.add_row(Text(_value(counts)), *map(str, _numbers(counts)))
+        parts.append(table)
+    if state.states:
+        parts.append(Text("submissions: " + ", ".join(f"{count} {name}" for name, count in state.states.items())))
+    if state.consumers:
+        table = caller.new_table(("consumer", "reserved", "oldest", "waits for"), right=frozenset({"reserved", "oldest"}))
+        for consumer in state.consumers:
+            oldest = f"{consumer.oldest_reservation_s:.1f}s" if consumer.reserved_count else ""
+            waits = Text(consumer.waiting_strategy or "" if consumer.is_connected else "lease")
+            table.add_row(Text(consumer.consumer), str(consumer.reserved_count), oldest, waits)
+        parts.append(table)
+    return Group(*parts)
+
+
+def _value(counts: Counts) -> str:
+    return "-" if counts.value is None else value_text(counts.value)
+
+
+def _numbers(counts: Counts) -> list[int]:
+    return [counts.submissions_count] + [getattr(counts, f"{name}_count") for name in _CHUNKS]
+
+
+def _size(size_bytes: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(size_bytes)

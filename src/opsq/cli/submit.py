@@ -1,0 +1,174 @@
+"""The verb submit: reads its options; with --wait it also sees to the rest of the round. How content is handed over stands in `handing`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Literal
+
+import typer
+from msgspec.structs import replace
+
+from opsq.cli import values
+from opsq.cli.caller import Caller
+from opsq.cli.handing import expand, hand_over, plan_of, read_whole
+from opsq.cli.json_shapes import DryRunDocument, ErrorShape, PlannedChunk, SubmitDocument
+from opsq.cli.results import ResultStream, write_output
+from opsq.cli.template import Template, read_template
+from opsq.cli.wait import failure_of, wait_for
+from opsq.content.cutting import Plan
+from opsq.content.splitting import DEFAULT_CHUNK_BYTES, Splitting
+from opsq.errors import OpsqError, UsageError
+from opsq.ids import SubmissionId
+
+
+def submit(
+    caller: Caller,
+    inputs: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Files or quoted globs; - is stdin.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; any number of times.")
+    ] = None,
+    attach: Annotated[str | None, typer.Option("--attach", metavar="FILE", help="A file that each consumer can ask for.")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="Higher comes first under CustomPriority; 0 by default.")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")] = None,
+    max_lost: Annotated[int | None, typer.Option("--max-lost", min=1, metavar="N", help="Lost consumers until a chunk is dead.")] = None,
+    on_dead: Annotated[
+        Literal["fail", "keep"] | None, typer.Option("--on-dead", help="A dead chunk fails the submission (default), or the rest goes on.")
+    ] = None,
+    backoff: Annotated[
+        str | None, typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m.")
+    ] = None,
+    delay: Annotated[str | None, typer.Option("--delay", metavar="D", help="Hand nothing out before this long from now.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="INSTANT", help="Hand nothing out before 2025-01-31T08:00, local time, or …Z, or @SECONDS."),
+    ] = None,
+    expires: Annotated[str | None, typer.Option("--expires", metavar="D|INSTANT", help="Give up what is not finished by then.")] = None,
+    unique: Annotated[
+        str | None, typer.Option("--unique", metavar="KEY", help="If a submission with this key exists, print its id instead.")
+    ] = None,
+    reservation: Annotated[
+        str | None, typer.Option("--reservation", metavar="D", help="How long a consumer may keep a chunk without a sign of life.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option("--bytes", "-b", metavar="SIZE", help="Whole records up to this size a chunk; 1M by default.")
+    ] = None,
+    lines: Annotated[int | None, typer.Option("--lines", "-l", min=1, metavar="N", help="So many records a chunk.")] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes such as \\\\t or \\\\x1e; a line end by default."
+        ),
+    ] = None,
+    null: Annotated[bool, typer.Option("--null", "-0", help="A NUL byte ends a record.")] = False,
+    per_file: Annotated[bool, typer.Option("--per-file", help="Each file is one chunk.")] = False,
+    csv_header: Annotated[
+        bool, typer.Option("--csv-header", help="CSV: repeat the header in each chunk, and keep quoted line ends.")
+    ] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Do not copy: consumers read the files where they are, unless they change.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many chunks there would be; write nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, as `opsq wait` does.")] = False,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="With --wait: write the results to this file.")
+    ] = None,
+    from_json: Annotated[
+        str | None,
+        typer.Option(
+            "--from-json",
+            metavar="FILE|-",
+            help="Take options from a document of `opsq show --json`; without FILE arguments also its chunks.",
+        ),
+    ] = None,
+) -> None:
+    """Submit files or stdin as chunks; prints the id of the submission alone.
+
+    By default a chunk is the longest run of whole lines up to 1 MiB. Stdin is read only when - is given.
+    """
+    values.exclude(bytes=size, lines=lines, per_file=per_file)
+    values.exclude(delimiter=delimiter, null=null, per_file=per_file)
+    values.exclude(delay=delay, at=at)
+    values.exclude(dry_run=dry_run, wait=wait)
+    values.exclude(dry_run=dry_run, from_json=from_json)
+    if output is not None and not wait:
+        raise UsageError("--output is where the results go, so it needs --wait.")
+    paths = expand(inputs or [])
+    splitting = _splitting(size, lines, delimiter, is_null=null, is_per_file=per_file, has_csv_header=csv_header)
+    template = Template() if from_json is None else read_template(from_json)
+    if not paths and template.submission_id is None:
+        raise UsageError("opsq submit needs a FILE, or - for stdin.", hint="`opsq submit --help` explains it.")
+    if dry_run:
+        _print_plan(caller, plan_of(paths, splitting))
+        return
+    expires_s, expires_at = values.duration_or_instant("--expires", expires)
+    rules = template.rules(
+        os.urandom(16),
+        metadata=values.metadata(metadata or []),
+        attachment=None if attach is None else read_whole(attach),
+        priority=priority,
+        max_attempts=max_attempts,
+        max_lost=max_lost,
+        on_dead=on_dead,
+        backoff=values.backoff(backoff),
+        reservation_s=values.duration("--reservation", reservation),
+    )
+    rules = replace(
+        rules,
+        delay_s=values.duration("--delay", delay),
+        not_before_at=None if at is None else values.instant("--at", at),
+        expires_s=expires_s,
+        expires_at=expires_at,
+        unique_key=unique,
+    )
+    content, created = hand_over(caller, rules, template, paths, splitting, is_in_place=in_place)
+    document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
+    caller.lines([document.submission_id])
+    if wait:
+        sys.stdout.flush()
+        _finish(caller, document, output)
+    else:
+        caller.document(document)
+
+
+def _splitting(
+    size: str | None, lines: int | None, delimiter: str | None, *, is_null: bool, is_per_file: bool, has_csv_header: bool
+) -> Splitting:
+    end = b"\0" if is_null else b"\n" if delimiter is None else values.delimiter(delimiter)
+    if is_per_file:
+        return Splitting("file", 1, csv_header=has_csv_header)
+    if lines is not None:
+        return Splitting("records", lines, end, has_csv_header)
+    return Splitting("bytes", DEFAULT_CHUNK_BYTES if size is None else values.size("--bytes", size), end, has_csv_header)
+
+
+def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> None:
+    """Wait for the end and write the results."""
+    submission_id = SubmissionId(int(document.submission_id))
+    states = wait_for(caller, [submission_id], None)
+    document = replace(document, state=states[0].state)
+    failure: OpsqError | None = failure_of(states)
+    if failure is None and output is not None:
+        try:
+            with caller.connect() as daemon:
+                write_output(ResultStream(daemon, submission_id, is_following=False, is_skipping=False), output)
+        except OpsqError as error:
+            failure = error
+        else:
+            document = replace(document, output=output)
+    if failure is None:
+        caller.document(document)
+    else:
+        caller.document(replace(document, error=ErrorShape.of(failure)))
+        raise caller.told(failure)
+
+
+def _print_plan(caller: Caller, found: Plan) -> None:
+    first = [PlannedChunk(i, chunk.name, chunk.offset_bytes, chunk.size_bytes) for i, chunk in enumerate(found.first)]
+    caller.document(DryRunDocument(found.chunks_count, found.total_bytes, found.smallest_bytes, found.largest_bytes, first))
+    names = ("chunks_count", "total_bytes", "smallest_bytes", "largest_bytes")
+    caller.table(("", ""), [(name.replace("_", " "), getattr(found, name)) for name in names])
+    rows = [(f"chunk {chunk.index}", chunk.input, chunk.offset, chunk.bytes) for chunk in first]
+    caller.table(("first chunks", "input", "from byte", "bytes"), rows, right=frozenset({"from byte", "bytes"}))

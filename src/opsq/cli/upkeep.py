@@ -1,0 +1,104 @@
+"""The verbs that look after an installation: config, doctor, check, backup, vacuum."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from opsq.cli.caller import Caller
+from opsq.cli.json_shapes import (
+    BackupDocument,
+    CheckDocument,
+    ConfigDocument,
+    DoctorDocument,
+    ErrorShape,
+    FindingShape,
+    SettingShape,
+    VacuumDocument,
+)
+from opsq.cli.reach import call_alive
+from opsq.errors import Conflict, DatabaseDamaged, Unreachable
+from opsq.settings import SETTINGS
+from opsq.wire.messages import Backup, Changed, Check, Checked, Vacuum
+
+
+def config(caller: Caller) -> None:
+    """Print every setting: its name, its value, and where the value came from."""
+    texts = caller.settings.texts()
+    rows = [(setting.name, texts[setting.name], caller.settings.source(setting.name)) for setting in SETTINGS]
+    caller.document(ConfigDocument([SettingShape(*row) for row in rows]))
+    caller.table(("setting", "value", "from"), rows)
+
+
+def doctor(caller: Caller) -> None:
+    """Look for what commonly goes wrong on this machine, and say what to do; exits 5 if something is wrong."""
+    from opsq.daemon.doctor import examine
+
+    found = [FindingShape(*fact) for fact in examine(caller.settings)]
+    document = DoctorDocument(found)
+    rows = [("ok" if f.ok else "WRONG", f.check, f.detail, f.advice) for f in found]
+    caller.table(("", "check", "found", "what to do"), rows)
+    bad = [f.check for f in found if not f.ok]
+    if not bad:
+        caller.document(document)
+        return
+    failure = Conflict(f"{len(bad)} of {len(found)} checks found something: {', '.join(bad)}.")
+    caller.document(replace(document, error=ErrorShape.of(failure)))
+    raise caller.told(failure)
+
+
+def check(caller: Caller) -> None:
+    """Check the database and what must always hold; also while no daemon runs. Exits 6 if something is damaged."""
+    try:
+        with caller.connect() as daemon:
+            problems = call_alive(daemon, Check(daemon.next_id()), Checked).problems
+    except Unreachable as error:
+        problems = _check_stopped(caller, error)
+    document = CheckDocument(problems)
+    caller.lines(problems)
+    if not problems:
+        caller.document(document)
+        caller.remark("No problems were found.")
+        return
+    failure = DatabaseDamaged(f"The check found {len(problems)} problems.", hint="Keep a copy of the file; restore a backup.")
+    caller.document(replace(document, error=ErrorShape.of(failure)))
+    raise caller.told(failure)
+
+
+def backup(
+    caller: Caller,
+    path: Annotated[str, typer.Argument(metavar="FILE", help="Where to; it must not exist.")],
+) -> None:
+    """Copy the database to a file, also while work goes on; a daemon can start on the copy as it is."""
+    with caller.connect() as daemon:
+        request = Backup(daemon.next_id(), os.path.abspath(path))
+        size_bytes = call_alive(daemon, request, Changed).count
+    caller.document(BackupDocument(os.path.abspath(path), size_bytes))
+    caller.remark(f"{size_bytes} bytes were written to {path}.")
+
+
+def vacuum(caller: Caller) -> None:
+    """Give free pages of the database back to the file system; work goes on meanwhile."""
+    with caller.connect() as daemon:
+        size_bytes = call_alive(daemon, Vacuum(daemon.next_id()), Changed).count
+    caller.document(VacuumDocument(size_bytes))
+    caller.remark(f"{size_bytes} bytes were given back.")
+
+
+def _check_stopped(caller: Caller, error: Unreachable) -> list[str]:
+    """Check the file itself, if it is on this machine and nobody has it open."""
+    from opsq.daemon.lifecycle import is_locked
+    from opsq.store.database import Database
+
+    settings = caller.settings
+    if settings.address or not os.path.exists(settings.database_path) or is_locked(settings.lock_path):
+        raise error
+    database = Database.open_read_only(Path(settings.database_path))
+    try:
+        return database.check()
+    finally:
+        database.close()
