@@ -114,7 +114,7 @@ class LocalStore(Store):
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
-        super().__init__("file://" + self.root)
+        super().__init__(_url_of(self.root))
 
     def path(self, name: str) -> str:
         """See `Store.path`."""
@@ -204,6 +204,15 @@ class LocalStore(Store):
             return max(_modification_times(path))
         except FileNotFoundError:
             return None
+
+
+def _url_of(path: str) -> str:
+    """A path as a URL; a plain one without the cost of the module that quotes."""
+    if not path.isascii() or not path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        from urllib.parse import quote
+
+        path = quote(os.fsencode(path))
+    return "file://" + path
 
 
 def _modification_times(path: str) -> Iterator[float]:

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _UPLOAD_BYTES = 16 << 20
 """Size of the pieces of a multipart upload: 10 000 of them make 160 GB, the largest object."""
 _UPLOADS_LIMIT = 4
+_RETRIES_LIMIT = 6
 _RETRY_S = 60
+_BEHIND_THE_END = "416 Range Not Satisfiable"
 _FAILURES = (BaseError, OSError, ValueError)
 
 
@@ -50,7 +52,7 @@ class CloudStore(Store):
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         super().__init__(url)
         client: ClientConfig = {"allow_http": _speaks_http(options)}
-        retry: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=_RETRY_S)}
+        retry: RetryConfig = {"max_retries": _RETRIES_LIMIT, "retry_timeout": timedelta(seconds=_RETRY_S)}
         try:
             self._objects = from_url(
                 url,
@@ -155,6 +157,8 @@ class CloudStore(Store):
         place = f"{self.url}/{name}" if name else self.url
         if isinstance(error, FileNotFoundError):
             return ContentMissing(f"{place} is gone.")
+        if _BEHIND_THE_END in str(error):
+            return ContentMissing(f"{place} is shorter than it was.")
         if isinstance(error, PermissionDeniedError | UnauthenticatedError):
             return NotPermitted(f"The store refuses {place}: {_first_line(error)}", hint="Check the credentials and rights in use.")
         if isinstance(error, InvalidPathError):

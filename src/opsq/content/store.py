@@ -156,11 +156,12 @@ def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] |
     if not separator:
         scheme, rest = "file", text
     elif scheme == "file":
-        from urllib.parse import unquote
-
-        rest = unquote(rest)
         if not rest.startswith("/"):
             raise UsageError(f"{text!r} names no path on this machine: write file:///PATH.")
+        if "%" in rest:
+            from urllib.parse import unquote_to_bytes
+
+            rest = os.fsdecode(unquote_to_bytes(rest))
     if scheme == "file":
         from opsq.content.local import LocalStore
 

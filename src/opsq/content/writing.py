@@ -271,7 +271,7 @@ class ContentWriter:
             header=b"" if header_object else header,
             header_object=header_object,
         )
-        is_new = self._part is None and not self._parts
+        is_new = self._part is None and self._manifest is None and not self._parts
         if is_new and self.total_bytes <= INLINE_LIMIT_BYTES and self.chunks_count <= INLINE_LIMIT_COUNT:
             gathered = b"".join(self._gathered)
             starts = [0, *self._ends[:-1]]
