@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 
 from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, Unreachable, UsageError, from_code
 from opsq.wire.frames import encode, reply_reader
-from opsq.wire.messages import VERSION, ErrorReply, Hello, Reply, Request, Welcome
+from opsq.wire.messages import VERSION, Alive, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
 
 Address = str | tuple[str, int]
 """Where a daemon listens: the path of a Unix socket, or host and port."""
@@ -29,6 +29,10 @@ Address = str | tuple[str, int]
 DIAL_S = 10.0
 """How long a daemon may take to accept a connection and to answer the hello."""
 
+MISSES = 3
+"""A daemon that leaves this many heartbeats unanswered is gone."""
+
+_BEAT_ID = (1 << 63) - 1
 _SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 _RECEIVE_BYTES = 1 << 18
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
@@ -125,6 +129,7 @@ class Connection:
         self._reader = reply_reader()
         self._inbox: list[Reply] = []
         self._limit_bytes = 1 << 16
+        self._heartbeat_s = DIAL_S * 2
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._poll = select.poll()
@@ -139,6 +144,7 @@ class Connection:
             self.close()
             raise
         self._limit_bytes = self.welcome.frame_limit_bytes
+        self._heartbeat_s = self.welcome.heartbeat_s
         self._reader = reply_reader(max(self._limit_bytes, 16 << 20))
 
     @classmethod
@@ -184,8 +190,7 @@ class Connection:
         if len(frame) - 4 > self._limit_bytes:
             if len(requests) == 1:
                 raise UsageError(
-                    f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of "
-                    f"{self._limit_bytes} bytes.",
+                    f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {self._limit_bytes} bytes.",
                     hint="Send less at once, or raise frame_limit of the daemon.",
                 )
             half = len(requests) // 2
@@ -215,7 +220,9 @@ class Connection:
             return replies
 
     def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
-        """Send one request and wait for its answer; what else arrives is kept for `receive`.
+        """Send one request and wait for its answer, showing by heartbeats that this side lives.
+
+        What else arrives is kept for `receive`.
 
         Raises:
             TimedOut: no answer came within `timeout_s` seconds (None: waits without limit).
@@ -224,18 +231,32 @@ class Connection:
         self.send([request])
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         others: list[Reply] = []
+        beats_count = 0
+        beat_at = time.monotonic() + self._heartbeat_s
         try:
             while True:
-                left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                replies = self.receive(left_s)
+                now = time.monotonic()
+                left_s = beat_at - now if deadline is None else min(beat_at, deadline) - now
+                replies = self.receive(max(left_s, 0.0))
+                if replies:
+                    beats_count = 0
                 for at, reply in enumerate(replies):
                     reply_id = getattr(reply, "id", None)
+                    if reply_id == _BEAT_ID and isinstance(reply, Alive):
+                        continue
                     if reply_id == getattr(request, "id", 0) or (reply_id == 0 and isinstance(reply, ErrorReply)):
                         others += replies[at + 1 :]
                         return expect(reply, kind)
                     others.append(reply)
-                if left_s == 0 and not replies:
+                now = time.monotonic()
+                if deadline is not None and now >= deadline:
                     raise TimedOut(f"The daemon at {show_address(self.address)} did not answer within {timeout_s:g} s.")
+                if now >= beat_at:
+                    if beats_count >= MISSES:
+                        raise Unreachable(f"The daemon at {show_address(self.address)} does not answer any more.")
+                    beats_count += 1
+                    beat_at = now + self._heartbeat_s
+                    self.send([Heartbeat(_BEAT_ID)])
         finally:
             self._inbox[:0] = others
 
@@ -329,9 +350,7 @@ def dial(address: Address) -> socket.socket:
         raise NotPermitted(f"The socket {address} may not be used by this user{_owner_of(address)}.") from error
     except OSError as error:
         peer.close()
-        raise Unreachable(
-            f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`."
-        ) from error
+        raise Unreachable(f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`.") from error
     return peer
 
 

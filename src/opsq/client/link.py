@@ -7,7 +7,6 @@ waits, a small thread does.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -15,46 +14,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from opsq.client.connection import Backoff, Dial, Wire, expect
-from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError, from_code
-from opsq.wire.messages import (
-    Abandon,
-    ChunkMask,
-    CompleteAndReserve,
-    Completed,
-    Draining,
-    ErrorReply,
-    Heartbeat,
-    Held,
-    Reassert,
-    Reply,
-    Request,
-    Reserve,
-    Revoked,
-    Started,
-    Welcome,
-)
-
-MISSES = 3
-"""A daemon that leaves this many heartbeats unanswered is gone."""
-
-OnReply = Callable[[Reply], None]
-"""Told each answer to a request, error replies included, by the thread that reads. Must be quick."""
-
-Holdings = Callable[[], tuple[list[Held], list[ChunkMask]]]
-"""What a consumer holds, and on what of it work has begun."""
+from opsq.client.connection import MISSES, Backoff, Dial, Wire, expect
+from opsq.client.exchange import Exchange, Holdings, OnPush, OnReply, connection_error, id_of
+from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
+from opsq.wire.messages import Abandon, Draining, Heartbeat, Reply, Request, Revoked, Welcome
 
 R = TypeVar("R")
-
-
-class _Pending:
-    """A request without its (last) answer."""
-
-    __slots__ = ("on_reply", "request")
-
-    def __init__(self, request: Request, on_reply: OnReply) -> None:
-        self.request = request
-        self.on_reply = on_reply
 
 
 class Answer:
@@ -93,7 +58,7 @@ class Link:
         reconnect_s: float | None = None,
         holdings: Holdings | None = None,
         on_reasserted: OnReply | None = None,
-        on_push: Callable[[Revoked | Draining], None] | None = None,
+        on_push: OnPush | None = None,
         on_flush: Callable[[], None] | None = None,
         is_driven: bool = False,
     ) -> None:
@@ -103,9 +68,10 @@ class Link:
         self._on_reasserted = on_reasserted
         self._on_push = on_push
         self._on_flush = on_flush
-        self._ids = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
-        self._state = threading.Lock()  # _wire, _pending and their order on the wire
+        self._exchange = Exchange()
+        self.next_id = self._exchange.next_id
+        """Gives an id for the next request."""
+        self._state = threading.Lock()  # _wire, _exchange and the order on the wire
         self._seat = threading.Condition(threading.Lock())  # who reads
         self._is_taken = False
         self._waiters = 0
@@ -115,6 +81,7 @@ class Link:
         self._flush_at: float | None = None
         self._unanswered_beats = 0
         self._pid = os.getpid()
+        self._is_driven = is_driven
         self.generation = 0
         self._pauses = Backoff()
         self._lost_at: float | None = None
@@ -127,10 +94,6 @@ class Link:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    def next_id(self) -> int:
-        """An id for the next request."""
-        return next(self._ids)
-
     def send(self, requests: Sequence[Request], on_reply: OnReply | None = None) -> None:
         """Send requests; each answer goes to `on_reply`.
 
@@ -142,8 +105,7 @@ class Link:
         self._check_usable()
         with self._state:
             if on_reply is not None:
-                for request in requests:
-                    self._pending[_id_of(request)] = _Pending(request, on_reply)
+                self._exchange.enter(requests, on_reply)
             wire = self._wire
         if wire is None:
             self._wake.set()
@@ -155,8 +117,7 @@ class Link:
             self._wake.set()
         except UsageError:
             with self._state:
-                for request in requests:
-                    self._pending.pop(_id_of(request), None)
+                self._exchange.forget(requests)
             raise
 
     def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
@@ -170,8 +131,8 @@ class Link:
         self.send([request], answer.replies.append)
         if not self.wait_until(answer.is_there, timeout_s):
             with self._state:
-                self._pending.pop(_id_of(request), None)
-            self.send([Abandon(_id_of(request))])
+                self._exchange.forget([request])
+            self.send([Abandon(id_of(request))])
             raise TimedOut(f"No answer within {timeout_s:g} s.")
         return expect(answer.replies[0], kind)
 
@@ -211,7 +172,9 @@ class Link:
         try:
             while not is_done():
                 left_s = _left_s(deadline)
-                self._pump(left_s)
+                self._pump(left_s if not self._is_driven else _least_s(left_s, self.next_poll_s()))
+                if self._is_driven:
+                    self._flush_if_due()
                 if self._waiters:
                     with self._seat:
                         self._seat.notify_all()
@@ -235,11 +198,7 @@ class Link:
                 with self._seat:
                     self._is_taken = False
                     self._seat.notify_all()
-        at = self._flush_at
-        if at is not None and time.monotonic() >= at:
-            self._flush_at = None
-            if self._on_flush is not None:
-                self._on_flush()
+        self._flush_if_due()
         return is_reader
 
     def next_poll_s(self) -> float:
@@ -285,9 +244,7 @@ class Link:
         if self._is_closed:
             raise UsageError("This queue or consumer is closed.", hint="Use it inside its `with` block.")
         if os.getpid() != self._pid:
-            raise UsageError(
-                "A connection cannot be used after a fork.", hint="Call opsq.connect in the process that uses it."
-            )
+            raise UsageError("A connection cannot be used after a fork.", hint="Call opsq.connect in the process that uses it.")
 
     def _pump(self, timeout_s: float | None) -> None:
         """Read once, or try once to reconnect. Only by the thread that has the seat."""
@@ -318,23 +275,14 @@ class Link:
             if self._on_push is not None:
                 self._on_push(reply)
             return
-        reply_id = _id_of(reply)
-        if reply_id == 0 and isinstance(reply, ErrorReply):
-            error = from_code(reply.code, reply.message, reply.hint)
-            if not isinstance(error, Unreachable):  # else it is only a farewell: the end of the connection follows
-                self._fail_all(error)
+        error = connection_error(reply)
+        if error is not None:
+            self._fail_all(error)
             return
         with self._state:
-            pending = self._pending.pop(reply_id, None)
-            if pending is None:
-                return
-            request = pending.request
-            if isinstance(reply, Completed) and isinstance(request, CompleteAndReserve):
-                pending.request = Reserve(
-                    reply_id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty
-                )
-                self._pending[reply_id] = pending
-        pending.on_reply(reply)
+            on_reply = self._exchange.take(reply)
+        if on_reply is not None:
+            on_reply(reply)
 
     def _beat(self, wire: Wire, now: float) -> None:
         self._beat_at = now + self.welcome.heartbeat_s
@@ -390,18 +338,7 @@ class Link:
         """Take up what is held, send again what is unanswered, and let everybody use the new transport."""
         held, started = self._holdings() if self._holdings is not None else ([], [])
         with self._state:
-            again: list[Request] = []
-            for request_id, pending in list(self._pending.items()):
-                if isinstance(pending.request, Reassert):
-                    del self._pending[request_id]
-                else:
-                    again.append(pending.request)
-            if started:
-                again.insert(0, Started(started))
-            if held and self._on_reasserted is not None:
-                reassert = Reassert(self.next_id(), held)
-                self._pending[reassert.id] = _Pending(reassert, self._on_reasserted)
-                again.insert(0, reassert)
+            again = self._exchange.again(held, started, self._on_reasserted)
             self.welcome = wire.welcome
             self._unanswered_beats = 0
             self._beat_at = time.monotonic() + self.welcome.heartbeat_s
@@ -415,21 +352,26 @@ class Link:
             except Unreachable:
                 wire.close()
 
+    def _flush_if_due(self) -> None:
+        at = self._flush_at
+        if at is not None and time.monotonic() >= at:
+            self._flush_at = None
+            if self._on_flush is not None:
+                self._on_flush()
+
     def _fail_all(self, error: OpsqError) -> None:
         with self._state:
-            failed, self._pending = self._pending, {}
-        for request_id, pending in failed.items():
-            pending.on_reply(ErrorReply(request_id, error.code, error.message, error.hint))
-
-
-def _id_of(message: Request | Reply) -> int:
-    """The id of a message; 0 for those that travel one way."""
-    found: int = getattr(message, "id", 0)
-    return found
+            failed = self._exchange.fail_all(error)
+        for on_reply, reply in failed:
+            on_reply(reply)
 
 
 def _left_s(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def _least_s(first: float | None, second: float) -> float:
+    return second if first is None else min(first, second)
 
 
 def _run(reference: weakref.ref[Link], wake: threading.Event) -> None:

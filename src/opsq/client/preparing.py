@@ -1,0 +1,133 @@
+"""Turns what a producer says into a `NewSubmission`: checks it, and puts content that is too large to travel into the store.
+
+This file sends nothing. Content is written in constant memory before anything that names it is sent.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from opsq.client.contents import Contents
+from opsq.errors import UsageError
+from opsq.wire.messages import Backoff, NewSubmission, Welcome
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import Content
+
+Moment = dt.datetime | int
+"""An aware datetime, or milliseconds since 1970 UTC."""
+
+_decoder = msgspec.msgpack.Decoder(NewSubmission)
+
+
+def new_request_key() -> bytes:
+    """Sixteen bytes that name one submission whatever is resent; in hex they name the folder of its content."""
+    return os.urandom(16)
+
+
+def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Contents, welcome: Welcome) -> Content:
+    """Describe the content of a submission; small content travels in the description, other is written to the store.
+
+    Raises:
+        StoreNotVisible: the store is needed and cannot be seen from here.
+        ChunkTooLarge: a chunk is above the daemon's chunk limit.
+        StorageFull: there is no room; nothing is left of it.
+    """
+    from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT
+    from opsq.content.writing import ContentWriter
+
+    rest = iter(chunks)
+    gathered: list[bytes] = []
+    size_bytes = 0
+    for chunk in rest:
+        gathered.append(_checked(chunk))
+        size_bytes += len(chunk)
+        if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT:
+            break
+    store = contents.store if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT else contents.unchecked
+    writer = ContentWriter(store, request_key.hex(), chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable)
+    with writer:
+        for chunk in gathered:
+            writer.add_chunk(chunk)
+        for chunk in rest:
+            writer.add_chunk(_checked(chunk))
+        return writer.finish()
+
+
+def new_submission(
+    request_key: bytes,
+    content: bytes,
+    chunks_count: int,
+    *,
+    metadata: Mapping[str, int | str] | None = None,
+    attachment: bytes | None = None,
+    priority: int = 0,
+    max_attempts: int | None = None,
+    max_lost: int | None = None,
+    backoff: Backoff | tuple[float, float, float] | None = None,
+    on_dead: Literal["fail", "keep"] = "fail",
+    delay_s: float | None = None,
+    not_before_at: Moment | None = None,
+    expires_s: float | None = None,
+    expires_at: Moment | None = None,
+    unique_key: str | None = None,
+    reservation_s: float | None = None,
+) -> NewSubmission:
+    """What to send for a submission whose content is in place. The arguments are those of `Producer.submit`.
+
+    Raises:
+        UsageError: a value is out of its range, or two exclude each other.
+    """
+    if on_dead not in ("fail", "keep"):
+        raise UsageError(f"on_dead is {on_dead!r}; it may be 'fail' or 'keep'.")
+    for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
+        if locals()[first] is not None and locals()[second] is not None:
+            raise UsageError(f"{first} and {second} exclude each other.")
+    new = NewSubmission(
+        request_key,
+        chunks_count,
+        content,
+        dict(metadata or {}),
+        attachment,
+        priority,
+        max_attempts,
+        max_lost,
+        Backoff(*backoff) if isinstance(backoff, tuple) else backoff,
+        on_dead == "keep",
+        delay_s,
+        _to_ms(not_before_at),
+        expires_s,
+        _to_ms(expires_at),
+        unique_key,
+        reservation_s,
+    )
+    try:
+        return _decoder.decode(msgspec.msgpack.encode(new))
+    except (msgspec.DecodeError, TypeError, OverflowError) as error:
+        raise UsageError(f"The submission is not possible: {_name_field(str(error))}.") from error
+
+
+def _checked(chunk: bytes) -> bytes:
+    if not isinstance(chunk, bytes | bytearray | memoryview):
+        raise UsageError(f"A chunk is bytes, not {type(chunk).__name__}.", hint="Encode text first: text.encode().")
+    return chunk
+
+
+def _to_ms(moment: Moment | None) -> int | None:
+    if not isinstance(moment, dt.datetime):
+        return moment
+    if moment.tzinfo is None:
+        raise UsageError("The datetime has no time zone.", hint="Use datetime.now(tz=...) or .astimezone().")
+    return int(moment.timestamp() * 1000)
+
+
+def _name_field(message: str) -> str:
+    """A complaint of msgspec, with the name of the field in place of its number."""
+    for number, name in enumerate(NewSubmission.__struct_fields__):
+        message = message.replace(f"`$[{number}]`", f"`{name}`").replace(f"`$[{number}]", f"`{name}")
+    return message

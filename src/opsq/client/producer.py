@@ -1,0 +1,171 @@
+"""A producer: hands over submissions, and looks at them.
+
+This file owns the order content, then frame, and what becomes of content that no submission names; the daemon decides
+the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from opsq.client import preparing
+from opsq.client.contents import Contents
+from opsq.client.link import Link
+from opsq.client.submission import Submission
+from opsq.errors import OpsqError, Unreachable, UsageError
+from opsq.ids import parse_submission_id
+from opsq.wire.messages import (
+    Backoff,
+    Describe,
+    Described,
+    List,
+    Listed,
+    NewSubmission,
+    SubmissionState,
+    Submit,
+    Submitted,
+)
+
+if TYPE_CHECKING:
+    from opsq.client.connection import Dial
+    from opsq.client.preparing import Moment
+
+
+class Producer:
+    """Hands over submissions. Safe for use by many threads.
+
+    Args:
+        open_wire: makes a greeted transport.
+        reconnect_s: how long to try again when the connection breaks; None: for ever.
+    """
+
+    def __init__(self, open_wire: Dial, *, reconnect_s: float | None = 30.0) -> None:
+        self.link = Link(open_wire, reconnect_s=reconnect_s)
+        self.contents = Contents(self.link.welcome)
+
+    def submit(
+        self,
+        chunks: Iterable[bytes],
+        *,
+        metadata: Mapping[str, int | str] | None = None,
+        attachment: bytes | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        max_lost: int | None = None,
+        backoff: Backoff | tuple[float, float, float] | None = None,
+        on_dead: Literal["fail", "keep"] = "fail",
+        delay_s: float | None = None,
+        not_before_at: Moment | None = None,
+        expires_s: float | None = None,
+        expires_at: Moment | None = None,
+        unique_key: str | None = None,
+        reservation_s: float | None = None,
+    ) -> Submission:
+        """Hand over one submission; durable when this returns.
+
+        Args:
+            chunks: the chunks, in order; read once, in constant memory. None at all: the submission is completed at once.
+            metadata: strategic metadata, that strategies see.
+            attachment: bytes for the consumer.
+            priority: for `CustomPriority`; higher comes first.
+            max_attempts: failures after which a chunk is dead. None here and below: the daemon's default.
+            max_lost: losses (of a consumer that had begun) after which a chunk is dead.
+            backoff: how long a failed chunk waits: base in seconds, factor, longest in seconds.
+            on_dead: a dead chunk fails the submission at once ("fail"), or the rest goes on ("keep").
+            delay_s: not before so many seconds from now.
+            not_before_at: not before this moment.
+            expires_s: not finished in so many seconds from now, it expires.
+            expires_at: not finished at this moment, it expires.
+            unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
+            reservation_s: how long a reservation of its chunks lasts without a heartbeat.
+
+        Returns:
+            The submission; `is_new` is False if it existed under `unique_key`.
+
+        Raises:
+            UsageError: a value is out of its range.
+            ChunkTooLarge: a chunk is above the daemon's chunk limit.
+            StorageFull: there is no room; nothing is left of it.
+        """
+        options = dict(locals())
+        del options["self"], options["chunks"]
+        return self.submit_many([self.prepare(chunks, **options)])[0]
+
+    def prepare(self, chunks: Iterable[bytes], **options: Any) -> NewSubmission:
+        """Write the content of a submission, to be handed over by `submit_many`; the arguments are those of `submit`."""
+        key = preparing.new_request_key()
+        preparing.new_submission(key, b"", 0, **options)  # complains before content is written
+        content = preparing.write_content(chunks, key, self.contents, self.link.welcome)
+        return self.describe(key, content, **options)
+
+    def describe(self, request_key: bytes, content: Any, **options: Any) -> NewSubmission:
+        """What to hand over for content that is written already (a `Content` made by a `ContentWriter`)."""
+        from opsq.content.manifest import encode
+
+        return preparing.new_submission(request_key, encode(content), content.chunks_count, **options)
+
+    def submit_many(self, submissions: Sequence[NewSubmission]) -> list[Submission]:
+        """Hand over prepared submissions in one transaction: all of them are durable when this returns, or none.
+
+        Args:
+            submissions: at most 10 000, made by `prepare`; together below the frame limit (16 MiB by default).
+
+        Effects: content is deleted of those that existed under their unique key; of all, if the daemon refuses.
+        """
+        if not submissions:
+            return []
+        if len(submissions) > 10_000:
+            raise UsageError(f"{len(submissions)} submissions are too many for one frame: 10000 are possible.")
+        request = Submit(self.link.next_id(), list(submissions))
+        try:
+            reply = self.link.call(request, Submitted)
+        except Unreachable:
+            raise  # perhaps they were stored: their content stays; what nobody names is swept up by the daemon
+        except OpsqError:
+            self._delete_content(submissions)
+            raise
+        created = list(zip(submissions, reply.created, strict=True))
+        old = [(new, made.submission_id) for new, made in created if not made.is_new and new.unique_key is not None]
+        if old:
+            self._delete_unnamed(old)
+        return [Submission(self, made.submission_id, is_new=made.is_new) for _, made in created]
+
+    def submission(self, submission_id: int | str) -> Submission:
+        """The handle of a submission by its id; nothing is asked yet.
+
+        Raises:
+            NotFound: the text cannot be an id.
+        """
+        number = submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
+        return Submission(self, number)
+
+    def submissions(self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None) -> Iterator[SubmissionState]:
+        """All submissions for which all conditions hold, newest first, asked for page by page."""
+        before: int | None = None
+        while True:
+            request = List(self.link.next_id(), list(states), dict(metadata or {}), before)
+            page = self.link.call(request, Listed)
+            yield from page.submissions
+            if page.next_before is None:
+                return
+            before = page.next_before
+
+    def close(self) -> None:
+        """End the connection."""
+        self.link.close()
+        self.contents.close()
+
+    def _delete_unnamed(self, old: list[tuple[NewSubmission, int]]) -> None:
+        """Delete the content of those that were not made: not of those that an earlier, resent frame of this call made."""
+        ids = sorted({submission_id for _, submission_id in old})
+        reply = self.link.call(Describe(self.link.next_id(), ids), Described)
+        named = {described.submission_id: described.content for described in reply.submissions}
+        self._delete_content([new for new, submission_id in old if named.get(submission_id) != new.content])
+
+    def _delete_content(self, submissions: Sequence[NewSubmission]) -> None:
+        from opsq.content.manifest import decode
+
+        for new in submissions:
+            if decode(new.content).inline is None:
+                self.contents.store.delete_folder(new.request_key.hex())
