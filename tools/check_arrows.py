@@ -28,7 +28,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "client": frozenset({"clock", "content", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
-    "daemon": frozenset({"clock", "content", "queue", "settings", "wire"}),
+    "daemon": frozenset({"clock", "content", "queue", "settings", "store", "wire"}),  # it opens the database and commits
     "queue": frozenset({"clock", "store", "strategy", "wire.messages"}),
     "store": frozenset({"clock"}),
     "wire": frozenset(),

@@ -134,10 +134,12 @@ class Handle(NamedTuple):
 
     @property
     def block(self) -> int:
+        """The block that the chunk lies in."""
         return self.index // BLOCK_CHUNKS
 
     @property
     def mask(self) -> int:
+        """The chunk as a mask of its block."""
         return 1 << self.index % BLOCK_CHUNKS
 
 

@@ -1,6 +1,7 @@
 """How submissions end and begin again: completed, failed, cancelled, expired; requeued; removed.
 
-An end is one row that flips, whatever the size; what it leaves behind is folded or deleted in slices later. Only `requeue` leaves a final state.
+An end is one row that flips, whatever the size; what it leaves behind is folded or deleted in slices later. Only `requeue` leaves a final
+state.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class Endings:
         batch = core.batch
         batch.forbids_fold = True
 
-        def write(database: Database, batch: Batch) -> None:
+        def write(database: Database, _: Batch) -> None:
             writer = database.writer
             backlog.put_blocks(writer, [(supply.id, index, works[index].pending | mask) for index, mask in masks.items()])
             backlog.delete_dead(writer, supply.id, dead)
@@ -185,8 +186,8 @@ class Endings:
             supply.loaded.clear()
             supply.row = supply.row._replace(state="open", finished_at=None, reason="", chunks_skipped=0, expires_at=None, expires_ms=None)
             core.keep(supply)
-        for index, work in works.items():
-            work = supply.blocks.setdefault(index, work)
+        for index, kept in works.items():
+            work = supply.blocks.setdefault(index, kept)
             work.pending |= masks[index]
             supply.give_back(work)
         core.became_free(supply)

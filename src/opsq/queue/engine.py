@@ -1,8 +1,8 @@
 """The engine: takes requests, time and finished commits; gives replies. The only door to everything else in this package.
 
-It does no I/O but SQLite, knows no clock, and never awaits. Whoever drives it (the daemon, the embedded queue, a test) calls `handle` with
-each request, `tick` when `next_tick_s` is over, `begin_batch`, COMMIT and `end_batch` while `has_batch`, and after each call sends what lies
-in `outbox`. Between `begin_batch` and `end_batch` other requests may be handled; they form the next batch.
+It does no I/O but SQLite, knows no clock, and never awaits. Whoever drives it (daemon, embedded queue, test) calls `handle` with each
+request, `tick` when `next_tick_s` is over, `begin_batch`, COMMIT and `end_batch` while `has_batch`, and after each call sends what lies in
+`outbox`. Between `begin_batch` and `end_batch` other requests may be handled; they form the next batch.
 """
 
 from __future__ import annotations
@@ -72,21 +72,21 @@ class Engine:
             m.ReleaseConsumer: self.release_consumer,
             m.Extend: self.extend,
             m.Reassert: self.reassert,
-            m.Started: lambda peer, request, now: self._reservations.start(peer, request.chunks),
+            m.Started: lambda peer, request, _: self._reservations.start(peer, request.chunks),
             m.Heartbeat: self.heartbeat,
             m.Abandon: self.abandon,
-            m.Describe: lambda peer, request, now: self._reports.describe(peer, request),
-            m.GetAttachment: lambda peer, request, now: self._reports.attachment(peer, request),
-            m.Show: lambda peer, request, now: self._reports.show(peer, request),
-            m.List: lambda peer, request, now: self._reports.list(peer, request),
-            m.Wait: lambda peer, request, now: self._watched.wait(peer, request),
+            m.Describe: lambda peer, request, _: self._reports.describe(peer, request),
+            m.GetAttachment: lambda peer, request, _: self._reports.attachment(peer, request),
+            m.Show: lambda peer, request, _: self._reports.show(peer, request),
+            m.List: lambda peer, request, _: self._reports.list(peer, request),
+            m.Wait: lambda peer, request, _: self._watched.wait(peer, request),
             m.Results: self._watched.results,
             m.Cancel: self._endings.cancel,
             m.Remove: self._endings.remove,
-            m.Dead: lambda peer, request, now: self._reports.dead(peer, request),
+            m.Dead: lambda peer, request, _: self._reports.dead(peer, request),
             m.Requeue: self._endings.requeue,
             m.Status: self._reports.status,
-            m.Explain: lambda peer, request, now: self._reports.explain(peer, request),
+            m.Explain: lambda peer, request, _: self._reports.explain(peer, request),
         }
 
     @property
@@ -241,16 +241,19 @@ class Engine:
         self._folding.committed(batch.history, now)
         batch.settle(now)
         core.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
-        for action in batch.after:
-            action(now)
-        self._folding.run_waiting(now)
-        self._parked.serve(now)
+        try:
+            for action in batch.after:
+                action(now)
+            self._folding.run_waiting(now)
+            self._parked.serve(now)
+        except Deposed as deposed:
+            raise Fatal(str(deposed)) from deposed
 
     def _failed(self, batch: Batch, error: Exception, now: Now) -> None:
         """Everything that waits is refused: later intents may rest on those of the batch that is gone."""
         core = self._core
         is_gone = core.database.rollback()
-        if not isinstance(error, apsw.FullError) or not is_gone:
+        if not isinstance(error, apsw.FullError | apsw.BusyError) or not is_gone:
             raise Fatal(f"The outcome of a commit is unknown: {error}") from error
         core.is_full = True
         self._full_retry = MonoNs(now.mono + FULL_RETRY_NS)

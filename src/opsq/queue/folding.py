@@ -137,7 +137,7 @@ class Fold:
         self._gaps = 0
 
     def add(self, event: Event) -> bool:
-        """Take an event into the slice; False when its block lies too far ahead: then the frontier moves a bounded step, and nothing else."""
+        """Take an event into the slice; False when its block lies too far ahead: the frontier moves a bounded step, nothing else."""
         if event.kind not in _TOUCHES:
             self.events.append(event)
             return True

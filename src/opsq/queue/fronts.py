@@ -120,7 +120,7 @@ class NewestFront(Front):
 class Deck(Front):
     """The front of a lane as a shuffled deck, cut at a random place (`Random`): keys are (lap, distance from the cut, id).
 
-    The walk is the first lap: from the cut to the end of the deck, then from its beginning to the cut. Whoever still has work after its turn
+    The walk is the first lap: from the cut to the end of the deck, then from its beginning to the cut. Who still has work after its turn
     waits in the heap for the next lap; who comes new, or back, has its turn in this lap if its place is still ahead.
     """
 
@@ -136,16 +136,18 @@ class Deck(Front):
         self.level = (0, -1, -1)
 
     def peek(self, reader: apsw.Connection) -> int | None:
-        # The walk belongs to the first lap: it must have ended before the heap's second lap begins.
+        """The submission whose turn is next; the walk, which is the first lap, ends before the second lap begins."""
         if self.has_more and (not self.heap or self.heap[0][0] > 0):
             self.has_more = self._walk(reader)
         return self.heap[0][-1] if self.heap else None
 
     def end_turn(self) -> None:
+        """The submission has had its turn: it waits for the next lap."""
         lap, place, submission_id = self._turn = self.heap[0]
         heapq.heapreplace(self.heap, (lap + 1, place, submission_id))
 
     def drop(self) -> None:
+        """The submission whose turn is next has nothing free any more."""
         self._turn = self.heap[0]
         super().drop()
 

@@ -290,7 +290,7 @@ class Parked:
 
 
 def _turn(front: Front, count: int, wanted: int) -> int:
-    """How many chunks one turn gives: on a deck a sixteenth of the call, in whole blocks where that is possible; else all that is wanted."""
+    """How many chunks one turn gives: on a deck a sixteenth of the call, in whole blocks where possible; else all that is wanted."""
     if not isinstance(front, Deck):
         return wanted
     turn = max(1, count // DECK_TURNS)

@@ -1,4 +1,7 @@
-"""What the engine tells about itself: states, lists, counts, dead letters, explanations. Reads only; from counters, never by scanning the backlog."""
+"""What the engine tells about itself: states, lists, counts, dead letters, explanations.
+
+Reads only, and from counters: it must never scan the backlog.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reservations: who holds which chunks until when, and the proof of it.
 
-Owns `Reservation` and `Part` and the table of them; grants, gives back, extends, takes up again, lets expire. What becomes of a chunk that is
-completed, failed or lost is decided in `outcomes`.
+Owns `Reservation` and `Part` and the table of them; grants, gives back, extends, takes up again, lets expire. What becomes of a chunk that
+is completed, failed or lost is decided in `outcomes`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Reservation:
-    """What one call was handed out. Its deadline holds for all of it; a heartbeat of its peer moves the deadline to its full length from then."""
+    """What one call was handed out. Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then."""
 
     __slots__ = ("consumer", "deadline", "granted_at", "id", "is_lease", "length_s", "parts", "peer")
 
@@ -57,10 +57,12 @@ class Part:
 
     @property
     def key(self) -> tuple[int, int, int]:
+        """Names the part within its reservation."""
         return self.supply.id, self.work.index, self.granted
 
     @property
     def row_key(self) -> tuple[int, int, int, int]:
+        """The primary key of its row, if it is leased."""
         return self.reservation.id, self.supply.id, self.work.index, self.granted
 
 

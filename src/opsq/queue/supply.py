@@ -26,7 +26,9 @@ READ_BLOCKS = 64
 
 
 class BlockWork:
-    """A block in memory. Masks: `pending` as stored (or implied by the frontier); `reserved` held by `parts`; `settling` in a commit that
+    """A block in memory.
+
+    Masks: `pending` as stored (or implied by the frontier); `reserved` held by `parts`; `settling` in a commit that
     has not succeeded yet; `done` finished since the last fold; `delayed` waiting for a retry.
     """
 
@@ -44,10 +46,12 @@ class BlockWork:
 
     @property
     def free(self) -> int:
+        """What may be handed out."""
         return self.pending & ~(self.reserved | self.settling | self.done | self.delayed)
 
     @property
     def unfinished(self) -> int:
+        """What is neither completed nor dead."""
         return self.pending & ~self.done
 
 

@@ -76,7 +76,7 @@ def last_seq(connection: apsw.Connection) -> int:
 
 
 def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_seq: int) -> bool:
-    """Delete some of the oldest folded events: older than `before_at`, or beyond the newest `max_rows`. True when nothing is left to prune."""
+    """Delete some of the oldest folded events: older than `before_at`, or beyond the newest `max_rows`. True when none are left."""
     row = writer.execute("SELECT seq, at FROM history ORDER BY seq LIMIT 1").fetchone()
     if row is None:
         return True

@@ -98,7 +98,8 @@ def add_counts(writer: apsw.Connection, deltas: Iterable[tuple[int, int, int, in
 def counts(connection: apsw.Connection, key: str) -> Iterator[tuple[int, LaneCounts]]:
     """Lane and counters of each value of `key` (`''`: lane 0 alone), by value. Cost: the values of the key."""
     for lane_id, *fields in connection.execute(
-        "SELECT id, value, submissions_count, chunks_total, chunks_completed, chunks_dead, chunks_skipped FROM lane WHERE key = ? ORDER BY value",
+        "SELECT id, value, submissions_count, chunks_total, chunks_completed, chunks_dead, chunks_skipped FROM lane "
+        "WHERE key = ? ORDER BY value",
         (key,),
     ):
         yield lane_id, LaneCounts(*fields)

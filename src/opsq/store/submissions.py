@@ -157,7 +157,8 @@ def due(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId
     return [
         SubmissionId(row[0])
         for row in connection.execute(
-            "SELECT id FROM submission WHERE state = 'scheduled' AND not_before_at <= ? AND delay_ms IS NULL ORDER BY not_before_at LIMIT ?",
+            "SELECT id FROM submission WHERE state = 'scheduled' AND not_before_at <= ? AND delay_ms IS NULL "
+            "ORDER BY not_before_at LIMIT ?",
             (wall, limit),
         )
     ]

@@ -1,4 +1,4 @@
-"""The strategy language: trees (`tree`), their text (`text`), the arms they compile to (`arms`), and how they explain themselves (`explain`)."""
+"""The strategy language: trees (`tree`), their text (`text`), the arms they compile to (`arms`), and what they tell (`explain`)."""
 
 from opsq.strategy.text import parse
 from opsq.strategy.tree import NewestFirst, OldestFirst, Random, Strategy

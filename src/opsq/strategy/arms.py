@@ -20,11 +20,19 @@ class Sortable(Protocol):
     """What orders look at in a submission."""
 
     @property
-    def id(self) -> int: ...
+    def id(self) -> int:
+        """Ascending with age."""
+        ...
+
     @property
-    def shuffle(self) -> int: ...
+    def shuffle(self) -> int:
+        """0…2**32 - 1."""
+        ...
+
     @property
-    def priority(self) -> int: ...
+    def priority(self) -> int:
+        """Higher is more urgent."""
+        ...
 
 
 class Order(NamedTuple):

@@ -106,8 +106,10 @@ class Held(Record):
 
 
 class Completion(Record):
-    """Chunks that are done. `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending:
-    bytes, or `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times.
+    """Chunks that are done.
+
+    `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending: bytes, or
+    `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times.
     """
 
     held: Held
@@ -148,7 +150,7 @@ class Refusal(Record):
 
 
 class SubmissionState(Record):
-    """A submission as `show`, `list` and `wait` tell it. `delayed` and `reserved` are parts of what is neither completed, dead nor skipped."""
+    """A submission as `show`, `list` and `wait` tell it; delayed and reserved chunks are neither completed, dead nor skipped."""
 
     submission_id: Id
     state: str
@@ -332,7 +334,7 @@ class Heartbeat(Message):
 
 
 class Abandon(Message):
-    """One-way: the reply to the parked request `request_id` (Reserve, Wait, Results) is not wanted any more. It gets a last reply all the same."""
+    """One-way: end the parked request `request_id` (Reserve, Wait, Results) now; it gets a last reply all the same."""
 
     request_id: Id
 
@@ -579,8 +581,10 @@ class Listed(Message):
 
 
 class ResultRows(Message):
-    """Rows of whole blocks `[from_index // 64, next_block)`; several rows of one block in no special order; a completed chunk without a row
-    has an empty result. `completed` has one mask per block of the range. `is_final`: the submission has ended, so nothing more comes.
+    """Rows of whole blocks `[from_index // 64, next_block)`.
+
+    Several rows of one block come in no special order; a completed chunk without a row has an empty result. `completed` has one mask per
+    block of the range. `is_final`: the submission has ended, so nothing more comes. `content` is sent with `from_index` 0 only.
     """
 
     id: Id
