@@ -1,0 +1,66 @@
+r"""opsq: a durable batch-work queue for one machine or many.
+
+The names in `__all__` are all that is promised; each is loaded when it is first used, so that importing the package costs
+next to nothing.
+
+    with opsq.connect() as queue:
+        submission = queue.submit([b"a\n", b"b\n"])
+        for chunk in queue.consume():
+            chunk.complete(chunk.data.upper())
+        print(list(submission.results()))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opsq.version import __version__
+
+if TYPE_CHECKING:
+    from opsq import errors, strategy
+    from opsq.client.aio import connect_async
+    from opsq.client.chunk import Chunk
+    from opsq.client.consumer import Consumer
+    from opsq.client.producer import Producer
+    from opsq.client.queue import Queue, connect
+    from opsq.client.submission import Submission
+
+__all__ = [
+    "Chunk",
+    "Consumer",
+    "Producer",
+    "Queue",
+    "Submission",
+    "__version__",
+    "connect",
+    "connect_async",
+    "errors",
+    "strategy",
+]
+
+_PLACES = {
+    "Chunk": "opsq.client.chunk",
+    "Consumer": "opsq.client.consumer",
+    "Producer": "opsq.client.producer",
+    "Queue": "opsq.client.queue",
+    "Submission": "opsq.client.submission",
+    "connect": "opsq.client.queue",
+    "connect_async": "opsq.client.aio",
+}
+_MODULES = ("errors", "strategy")
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"opsq.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'opsq' has no attribute {name!r}")
+    found: object = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from opsq.client.ledger import Lot, Result
+from opsq.client.lot import Lot, Result
 from opsq.errors import UsageError
 from opsq.ids import Handle, SubmissionId
 
@@ -86,7 +86,7 @@ class Chunk:
     @property
     def is_revoked(self) -> bool:
         """Whether the daemon took it away: another consumer may have it, it may be finished or cancelled."""
-        return not self._lot.held >> self._bit & 1 or bool(self._lot.revoked >> self._bit & 1)
+        return self._lot.is_revoked(self._bit)
 
     def complete(self, result: Result = b"", *, run_s: float | None = None, exit_status: int | None = None) -> None:
         """Report it as done. Returns at once; the report is durable when `Consumer.flush` has returned.

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from opsq.client.chunk import Chunk, Reservation
 from opsq.client.pace import Pace
-from opsq.client.reporter import AGAIN_S, FLUSH_S, Ask, OnLost, Reporter
+from opsq.client.reporter import Reporter
+from opsq.client.reporting import AGAIN_S, FLUSH_S, Ask, OnLost
 from opsq.errors import OpsqError, Refused, UsageError
 from opsq.wire.messages import Reserve, Reserved
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from opsq.client.lot import Lost, Lot, Result
 from opsq.errors import OpsqError, StorageFull, UsageError, from_code
-from opsq.ids import Handle, SubmissionId, Token, mask_indexes
+from opsq.ids import SubmissionId, mask_indexes
 from opsq.wire.messages import (
     ChunkMask,
     Complete,
@@ -23,8 +24,8 @@ from opsq.wire.messages import (
     ErrorReply,
     Fail,
     Failure,
-    Grant,
     Held,
+    Refusal,
     Release,
     Reply,
     Request,
@@ -34,12 +35,6 @@ from opsq.wire.messages import (
     Started,
     SubmissionContent,
 )
-
-Result = bytes | tuple[str, int, int]
-"""A result: its bytes, or the object, offset and length where they lie."""
-
-INLINE_RESULT_BYTES = 4096
-"""A larger result goes to the store, and only its place travels."""
 
 BUFFERED_LIMIT_COUNT = 1024
 """So many chunks with a verdict wait for the next frame, at most."""
@@ -55,62 +50,6 @@ _KNOWN_LIMIT = 20_000
 _RESENT_IGNORED = frozenset({"reservation_lost", "already_finished"})
 _encode = msgspec.msgpack.Encoder().encode
 _NO_RESULTS = msgspec.Raw(b"\xc0")
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """A chunk that is not the consumer's any more, or whose verdict was refused, and why."""
-
-    submission_id: SubmissionId
-    index: int
-    code: str
-    message: str
-
-
-class Lot:
-    """Chunks of one block under one token. Masks: `ready` wait here, `open` are being worked on, `done` wait to be sent.
-
-    `held` are all that are ours as far as is known, those whose completion has no answer yet included; `revoked` are open
-    ones that the daemon may have given to others.
-    """
-
-    __slots__ = (
-        "block",
-        "done",
-        "exit_status",
-        "granted",
-        "held",
-        "is_offered",
-        "is_reported",
-        "open",
-        "ready",
-        "results",
-        "revoked",
-        "run_max_s",
-        "run_s",
-        "submission_id",
-        "token",
-    )
-
-    def __init__(self, grant: Grant, reservation_id: int) -> None:
-        self.submission_id = SubmissionId(grant.submission_id)
-        self.block = grant.block
-        self.granted = grant.mask
-        self.token = Token(reservation_id, grant.attempt, grant.mask, grant.mac)
-        self.held = self.ready = grant.mask
-        self.open = self.done = self.revoked = 0
-        self.is_offered = self.is_reported = False
-        self.results: dict[int, Result] = {}
-        self.run_s = self.run_max_s = 0.0
-        self.exit_status: int | None = None
-
-    def handle(self, bit: int) -> Handle:
-        """The handle of the chunk at `bit`."""
-        return Handle(self.submission_id, self.block * 64 + bit, self.token)
-
-    def name(self, mask: int) -> Held:
-        """Some of the chunks as the protocol names them."""
-        token = self.token
-        return Held(self.submission_id, self.block, mask, token.reservation_id, token.attempt, token.granted, token.mac)
 
 
 class _Sent(NamedTuple):
@@ -351,13 +290,15 @@ class Ledger:
                 self._again.append(sent)
                 return
             self.errors.append(error)
-        for lot, mask in sent.settles:
-            self._forget(lot, mask)
         if isinstance(reply, Completed):
             is_completion = isinstance(sent.request, Complete | CompleteAndReserve)
             for refusal in reply.refusals:
+                if is_completion and self._retry_part(sent, refusal):
+                    continue
                 if is_completion or refusal.code not in _RESENT_IGNORED:
                     self._tell(refusal.submission_id, refusal.block, refusal.mask, refusal.code, refusal.message)
+        for lot, mask in sent.settles:
+            self._forget(lot, mask)
 
     @property
     def is_settled(self) -> bool:
@@ -367,7 +308,7 @@ class Ledger:
     @property
     def is_again_due(self) -> bool:
         """Whether there was no room for some of it, so that it is to be sent again after a while."""
-        return bool(self._again)
+        return bool(self._again or self._sealed)
 
     def holdings(self) -> tuple[list[Held], list[ChunkMask]]:
         """What is to be taken up again on a new connection, and on what of it work has begun."""
@@ -428,6 +369,23 @@ class Ledger:
         self._sent[request.id] = _Sent(request, settles, completions_count)  # type: ignore[union-attr]  # each has one
         self.unanswered_count += completions_count
         return request
+
+    def _retry_part(self, sent: _Sent, refusal: Refusal) -> bool:
+        """Send chunks again alone whose completion was refused only because others of it were finished elsewhere."""
+        for at, (lot, mask) in enumerate(sent.settles):
+            if (lot.submission_id, lot.block) != (refusal.submission_id, refusal.block) or mask & refusal.mask != refusal.mask:
+                continue
+            completion = sent.request.completions[at]  # type: ignore[union-attr]  # only completions are asked for
+            results = msgspec.msgpack.decode(completion.results)
+            if mask == refusal.mask or refusal.code != "reservation_lost" or results is None:
+                return False
+            kept = [result for bit, result in zip(_bits(mask), results, strict=True) if refusal.mask >> bit & 1]
+            alone = Completion(lot.name(refusal.mask), msgspec.Raw(_encode(kept)), 0.0, 0.0, completion.exit_status)
+            self._sealed.append((lot, refusal.mask, alone))
+            self.buffered_count += refusal.mask.bit_count()
+            sent.settles[at] = (lot, mask & ~refusal.mask)
+            return True
+        return False
 
     def _seal(self, lot: Lot) -> None:
         """Make a completion of what is done of a lot."""

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from opsq.client.contents import Contents
 from opsq.errors import UsageError
-from opsq.wire.messages import Backoff, NewSubmission, Welcome
+from opsq.wire.messages import Backoff, Created, NewSubmission, SubmissionContent, Welcome
 
 if TYPE_CHECKING:
     from opsq.content.manifest import Content
 
 Moment = dt.datetime | int
 """An aware datetime, or milliseconds since 1970 UTC."""
+
+SUBMISSIONS_LIMIT_COUNT = 10_000
+"""So many submissions fit one frame."""
 
 _decoder = msgspec.msgpack.Decoder(NewSubmission)
 
@@ -110,6 +113,36 @@ def new_submission(
         return _decoder.decode(msgspec.msgpack.encode(new))
     except (msgspec.DecodeError, TypeError, OverflowError) as error:
         raise UsageError(f"The submission is not possible: {_name_field(str(error))}.") from error
+
+
+def check_count(submissions: Sequence[NewSubmission]) -> None:
+    """See to it that a frame may carry so many submissions."""
+    if len(submissions) > SUBMISSIONS_LIMIT_COUNT:
+        raise UsageError(f"{len(submissions)} submissions are too many for one frame: {SUBMISSIONS_LIMIT_COUNT} are possible.")
+
+
+def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]) -> dict[bytes, int]:
+    """By request key, the ids of those that had been made before, under their unique key or by an earlier, resent frame."""
+    return {
+        new.request_key: made.submission_id
+        for new, made in zip(submissions, created, strict=True)
+        if not made.is_new and new.unique_key is not None
+    }
+
+
+def unnamed(submissions: Sequence[NewSubmission], old: Mapping[bytes, int], described: Sequence[SubmissionContent]) -> list[NewSubmission]:
+    """Of those made before, the ones whose content no submission names: another call had made it."""
+    named = {found.submission_id: found.content for found in described}
+    return [new for new in submissions if new.request_key in old and named.get(old[new.request_key]) != new.content]
+
+
+def delete_content(submissions: Iterable[NewSubmission], contents: Contents) -> None:
+    """Delete what was written for submissions that were not made."""
+    from opsq.content.manifest import decode
+
+    for new in submissions:
+        if decode(new.content).inline is None:
+            contents.store.delete_folder(new.request_key.hex())
 
 
 def _checked(chunk: bytes) -> bytes:

@@ -13,7 +13,7 @@ from opsq.client import preparing
 from opsq.client.contents import Contents
 from opsq.client.link import Link
 from opsq.client.submission import Submission
-from opsq.errors import OpsqError, Unreachable, UsageError
+from opsq.errors import OpsqError, Unreachable
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
     Backoff,
@@ -115,21 +115,20 @@ class Producer:
         """
         if not submissions:
             return []
-        if len(submissions) > 10_000:
-            raise UsageError(f"{len(submissions)} submissions are too many for one frame: 10000 are possible.")
+        preparing.check_count(submissions)
         request = Submit(self.link.next_id(), list(submissions))
         try:
             reply = self.link.call(request, Submitted)
         except Unreachable:
             raise  # perhaps they were stored: their content stays; what nobody names is swept up by the daemon
         except OpsqError:
-            self._delete_content(submissions)
+            preparing.delete_content(submissions, self.contents)
             raise
-        created = list(zip(submissions, reply.created, strict=True))
-        old = [(new, made.submission_id) for new, made in created if not made.is_new and new.unique_key is not None]
+        old = preparing.made_before(submissions, reply.created)
         if old:
-            self._delete_unnamed(old)
-        return [Submission(self, made.submission_id, is_new=made.is_new) for _, made in created]
+            described = self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
+            preparing.delete_content(preparing.unnamed(submissions, old, described.submissions), self.contents)
+        return [Submission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     def submission(self, submission_id: int | str) -> Submission:
         """The handle of a submission by its id; nothing is asked yet.
@@ -155,17 +154,3 @@ class Producer:
         """End the connection."""
         self.link.close()
         self.contents.close()
-
-    def _delete_unnamed(self, old: list[tuple[NewSubmission, int]]) -> None:
-        """Delete the content of those that were not made: not of those that an earlier, resent frame of this call made."""
-        ids = sorted({submission_id for _, submission_id in old})
-        reply = self.link.call(Describe(self.link.next_id(), ids), Described)
-        named = {described.submission_id: described.content for described in reply.submissions}
-        self._delete_content([new for new, submission_id in old if named.get(submission_id) != new.content])
-
-    def _delete_content(self, submissions: Sequence[NewSubmission]) -> None:
-        from opsq.content.manifest import decode
-
-        for new in submissions:
-            if decode(new.content).inline is None:
-                self.contents.store.delete_folder(new.request_key.hex())

@@ -15,12 +15,11 @@ from opsq.client.chunk import Chunk
 from opsq.client.connection import Address, Connection, Dial, parse_address
 from opsq.client.consumer import Consumer
 from opsq.client.producer import Producer
-from opsq.client.reporter import OnLost
+from opsq.client.reporting import OnLost
 from opsq.errors import InputUnreadable
 from opsq.wire.messages import DaemonState, Explain, Explained, Status
 
 if TYPE_CHECKING:
-    from opsq.queue.policy import Policy
     from opsq.settings import Settings
 
 
@@ -39,12 +38,12 @@ class Queue(Producer):
         super().__init__(open_wire, reconnect_s=reconnect_s)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, policy: Policy | None = None, is_durable: bool = True) -> Queue:
+    def open(cls, path: str | os.PathLike[str], *, policy: Any = None, is_durable: bool = True) -> Queue:
         """Open a state folder in this process: the real engine and store, under the lock that a daemon takes.
 
         Args:
             path: the folder, made if it is not there; a daemon may be started on it later, and the other way round.
-            policy: other defaults than the daemon's.
+            policy: an `opsq.queue.policy.Policy` with other defaults than the daemon's; None: the same.
             is_durable: what is acknowledged survives a loss of power.
 
         Raises:

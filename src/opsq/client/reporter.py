@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 from opsq.client.contents import Contents
-from opsq.client.ledger import (
-    BUFFERED_LIMIT_BYTES,
-    BUFFERED_LIMIT_COUNT,
-    INLINE_RESULT_BYTES,
-    UNANSWERED_LIMIT_COUNT,
-    Ledger,
-    Lost,
-    Lot,
-    Result,
-)
+from opsq.client.ledger import BUFFERED_LIMIT_BYTES, BUFFERED_LIMIT_COUNT, UNANSWERED_LIMIT_COUNT, Ledger
 from opsq.client.link import Link
+from opsq.client.lot import INLINE_RESULT_BYTES, Lot, Result
+from opsq.client.reporting import AGAIN_S, CLOSE_S, FLUSH_S, Ask, OnLost, log_lost, not_sent
 from opsq.errors import NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
     Abandon,
@@ -37,7 +30,6 @@ from opsq.wire.messages import (
     GetAttachment,
     Held,
     Reply,
-    Reserve,
     Reserved,
     Revoked,
     SubmissionContent,
@@ -47,31 +39,6 @@ if TYPE_CHECKING:
     from opsq.client.connection import Dial
     from opsq.content.reading import ChunkReader
     from opsq.content.results import ResultWriter
-
-FLUSH_S = 0.05
-"""A verdict waits this long for others to travel with."""
-AGAIN_S = 1.0
-"""After a refusal that may pass (no room, drained), so long until the next try."""
-CLOSE_S = 5.0
-"""How long `close` waits for the answers to the last verdicts."""
-
-OnLost = Callable[[Lost], None]
-
-
-class Ask:
-    """A reserve on its way."""
-
-    __slots__ = ("error", "lots", "reply", "request")
-
-    def __init__(self, request: Reserve) -> None:
-        self.request = request
-        self.reply: Reserved | None = None
-        self.lots: list[Lot] = []
-        self.error: OpsqError | None = None
-
-    def is_over(self) -> bool:
-        """Whether its answer is there."""
-        return self.reply is not None or self.error is not None
 
 
 class Reporter:
@@ -87,7 +54,7 @@ class Reporter:
     """
 
     def __init__(self, open_wire: Dial, *, reconnect_s: float | None, on_lost: OnLost | None, is_driven: bool) -> None:
-        self._on_lost = on_lost or _log_lost
+        self._on_lost = on_lost or log_lost
         self._lock = threading.Lock()  # the ledger, _asks and _unsynced
         self._flushing = threading.RLock()  # requests leave in the order in which the ledger made them
         self._asks: dict[int, Ask] = {}
@@ -331,12 +298,13 @@ class Reporter:
                 for submission_id in unsynced:
                     self._writers[submission_id].sync()
                 self._link.send(requests, self._answered)
-            except OpsqError as error:
+            except BaseException as error:
                 with self._lock:
                     self._unsynced |= unsynced
-                for request in requests:
-                    request_id: int = getattr(request, "id", 0)
-                    self._answered(ErrorReply(request_id, error.code, error.message, error.hint))
+                for reply in not_sent(requests, error):
+                    self._answered(reply)
+                if not isinstance(error, OpsqError):
+                    raise
 
     def _flush_quietly(self) -> None:
         """Send all verdicts, from the link's thread; what goes wrong surfaces at the next call."""
@@ -423,7 +391,3 @@ class Reporter:
         if asks:
             self._link.send([Abandon(request_id) for request_id in asks])
         self._link.wait_until(self._is_settled, CLOSE_S)
-
-
-def _log_lost(lost: Lost) -> None:
-    logging.getLogger("opsq").warning("Chunk %d/%d is not ours any more (%s): %s", lost.submission_id, lost.index, lost.code, lost.message)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from opsq.client.ledger import Result
+from opsq.client.lot import Result
 from opsq.errors import NotFinished, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
 from opsq.wire.messages import ResultRow, ResultRows, Results

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from opsq.client.ledger import Result
+from opsq.client.lot import Result
 from opsq.client.results import ResultCursor
 from opsq.errors import TimedOut
 from opsq.ids import SubmissionId

@@ -1,0 +1,256 @@
+"""A queue for asyncio programs: the names of the blocking client, awaited or iterated by `async for`.
+
+This file puts link, producer and consumers together; it needs no particular event loop. Content is written and read in
+threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from opsq.client import preparing
+from opsq.client.aio_chunk import AsyncChunk
+from opsq.client.aio_consumer import AsyncConsumer
+from opsq.client.aio_link import AsyncLink
+from opsq.client.connection import Address
+from opsq.client.contents import Contents
+from opsq.client.queue import find_daemon
+from opsq.client.results import ResultCursor
+from opsq.errors import OpsqError, TimedOut, Unreachable
+from opsq.ids import SubmissionId, parse_submission_id
+from opsq.wire.messages import (
+    Attachment,
+    Cancel,
+    Changed,
+    DaemonState,
+    Dead,
+    DeadChunk,
+    DeadChunks,
+    Describe,
+    Described,
+    Explain,
+    Explained,
+    GetAttachment,
+    List,
+    Listed,
+    NewSubmission,
+    Remove,
+    Requeue,
+    ResultRows,
+    Show,
+    Shown,
+    Status,
+    SubmissionState,
+    Submit,
+    Submitted,
+    Wait,
+)
+
+
+class AsyncSubmission:
+    """A handle to one submission; see `Submission`."""
+
+    __slots__ = ("_queue", "id", "is_new")
+
+    def __init__(self, queue: AsyncQueue, submission_id: int, *, is_new: bool = False) -> None:
+        self._queue = queue
+        self.id = SubmissionId(submission_id)
+        self.is_new = is_new
+
+    def __repr__(self) -> str:
+        return f"<AsyncSubmission {self.id}>"
+
+    async def state(self) -> SubmissionState:
+        """Its state and counts now."""
+        link = self._queue.link
+        return (await link.call(Show(link.next_id(), self.id), Shown)).submission
+
+    async def wait(self, timeout_s: float | None = None) -> SubmissionState:
+        """Wait until it is final; see `Submission.wait`."""
+        link = self._queue.link
+        try:
+            return (await link.call(Wait(link.next_id(), self.id), Shown, timeout_s)).submission
+        except TimedOut as error:
+            raise TimedOut(f"Submission {self.id} is not finished after {timeout_s:g} s.") from error
+
+    async def results(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
+        """The results in chunk order; see `Submission.results`."""
+        async for result in self._results(is_following=False, skip_dead=skip_dead):
+            yield result
+
+    async def follow(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
+        """The results in chunk order as they come; see `Submission.follow`."""
+        async for result in self._results(is_following=True, skip_dead=skip_dead):
+            yield result
+
+    async def dead(self) -> AsyncIterator[DeadChunk]:
+        """Its dead chunks, ascending."""
+        link = self._queue.link
+        after: tuple[int, int] | None = (0, -1)
+        while after is not None:
+            page = await link.call(Dead(link.next_id(), self.id, after), DeadChunks)
+            for chunk in page.chunks:
+                yield chunk
+            after = page.next_after
+
+    async def attachment(self) -> bytes | None:
+        """Its attachment; None if it has none."""
+        link = self._queue.link
+        return (await link.call(GetAttachment(link.next_id(), self.id), Attachment)).attachment
+
+    async def cancel(self, reason: str = "") -> bool:
+        """Have no more of it worked on; see `Submission.cancel`."""
+        link = self._queue.link
+        return bool((await link.call(Cancel(link.next_id(), self.id, reason), Changed)).count)
+
+    async def requeue(self, indexes: Sequence[int] | None = None) -> int:
+        """Give dead chunks new attempts; see `Submission.requeue`."""
+        link = self._queue.link
+        request = Requeue(link.next_id(), self.id, None if indexes is None else list(indexes))
+        return (await link.call(request, Changed)).count
+
+    async def remove(self) -> None:
+        """Forget it, with its results and content; see `Submission.remove`."""
+        link = self._queue.link
+        await link.call(Remove(link.next_id(), self.id), Changed)
+
+    async def _results(self, *, is_following: bool, skip_dead: bool) -> AsyncIterator[bytes]:
+        link, contents = self._queue.link, self._queue.contents
+        cursor = ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)
+        while not cursor.is_done:
+            page = await link.call(cursor.request(link.next_id()), ResultRows)
+            for result in cursor.take(page):
+                if isinstance(result, tuple):
+                    yield await asyncio.to_thread(contents.read_result, cursor.content, result)
+                else:
+                    yield result
+
+
+class AsyncQueue:
+    """A queue, reached over a socket from one event loop; made by `connect_async`. Use it in an `async with` block."""
+
+    contents: Contents
+
+    def __init__(self, address: Address, *, name: str, token: str, reconnect_s: float | None) -> None:
+        self._address = address
+        self._name = name
+        self._token = token
+        self.link = self._make_link(reconnect_s=reconnect_s)
+
+    async def __aenter__(self) -> Self:
+        await self.link.open()
+        self.contents = Contents(self.link.welcome)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def submit(self, chunks: Iterable[bytes], **options: Any) -> AsyncSubmission:
+        """Hand over one submission; the arguments are those of `Producer.submit`."""
+        return (await self.submit_many([await self.prepare(chunks, **options)]))[0]
+
+    async def prepare(self, chunks: Iterable[bytes], **options: Any) -> NewSubmission:
+        """Write the content of a submission, in a thread; see `Producer.prepare`."""
+        from opsq.content.manifest import encode
+
+        key = preparing.new_request_key()
+        preparing.new_submission(key, b"", 0, **options)
+        content = await asyncio.to_thread(preparing.write_content, chunks, key, self.contents, self.link.welcome)
+        return preparing.new_submission(key, encode(content), content.chunks_count, **options)
+
+    async def submit_many(self, submissions: Sequence[NewSubmission]) -> list[AsyncSubmission]:
+        """Hand over prepared submissions in one transaction; see `Producer.submit_many`."""
+        if not submissions:
+            return []
+        preparing.check_count(submissions)
+        try:
+            reply = await self.link.call(Submit(self.link.next_id(), list(submissions)), Submitted)
+        except Unreachable:
+            raise
+        except OpsqError:
+            await asyncio.to_thread(preparing.delete_content, submissions, self.contents)
+            raise
+        old = preparing.made_before(submissions, reply.created)
+        if old:
+            described = await self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
+            unnamed = preparing.unnamed(submissions, old, described.submissions)
+            await asyncio.to_thread(preparing.delete_content, unnamed, self.contents)
+        return [AsyncSubmission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
+
+    def submission(self, submission_id: int | str) -> AsyncSubmission:
+        """The handle of a submission by its id; nothing is asked yet."""
+        return AsyncSubmission(self, submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id))
+
+    async def submissions(
+        self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None
+    ) -> AsyncIterator[SubmissionState]:
+        """All submissions for which all conditions hold, newest first."""
+        before: int | None = None
+        while True:
+            page = await self.link.call(List(self.link.next_id(), list(states), dict(metadata or {}), before), Listed)
+            for state in page.submissions:
+                yield state
+            if page.next_before is None:
+                return
+            before = page.next_before
+
+    async def consume(
+        self,
+        strategy: object = "Random",
+        *,
+        until_empty: bool = True,
+        until_idle: bool = False,
+        overlapping: bool = False,
+        **options: Any,
+    ) -> AsyncIterator[AsyncChunk]:
+        """Work through chunks, one by one: `async for chunk in queue.consume(): await chunk.complete(...)`.
+
+        The arguments are those of `Queue.consume`. To leave the loop early, use `consumer` in an `async with` block: an
+        asynchronous iterator that is left is closed only some time later.
+        """
+        async with self.consumer(strategy, **options) as consumer:
+            async for chunk in consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=overlapping):
+                yield chunk
+
+    def consumer(self, strategy: object = "Random", **options: Any) -> AsyncConsumer:
+        """A consumer with a connection of its own; open it by `async with`. The arguments are those of `Consumer`."""
+        return AsyncConsumer(self._make_link, strategy, **options)
+
+    async def status(self, by: str | None = None) -> DaemonState:
+        """The state of the daemon; see `Queue.status`."""
+        return await self.link.call(Status(self.link.next_id(), by), DaemonState)
+
+    async def explain(self, strategy: object) -> Explained:
+        """How a strategy is served; see `Queue.explain`."""
+        return await self.link.call(Explain(self.link.next_id(), str(strategy)), Explained)
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self.link.close()
+        if hasattr(self, "contents"):
+            self.contents.close()
+
+    def _make_link(self, **options: Any) -> AsyncLink:
+        return AsyncLink(self._address, name=self._name, token=self._token, **options)
+
+
+def connect_async(
+    address: str | os.PathLike[str] | tuple[str, int] | None = None,
+    *,
+    state_dir: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    name: str = "",
+    reconnect_s: float | None = 30.0,
+) -> AsyncQueue:
+    """Connect to a daemon: `async with opsq.connect_async() as queue`. The arguments are those of `connect`.
+
+    Raises:
+        UsageError: a setting or the address cannot be understood.
+    """
+    target, found = find_daemon(address, state_dir=state_dir, token=token)
+    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    return AsyncQueue(target, name=name, token=found, reconnect_s=reconnect_s)

@@ -1,0 +1,77 @@
+"""Chunks of one block under one token, as a consumer holds them: the unit of the ledger.
+
+This file only keeps masks and names them in the protocol; the ledger decides how they change.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from opsq.ids import Handle, SubmissionId, Token
+from opsq.wire.messages import Grant, Held
+
+Result = bytes | tuple[str, int, int]
+"""A result: its bytes, or the object, offset and length where they lie."""
+
+INLINE_RESULT_BYTES = 4096
+"""A larger result goes to the store, and only its place travels."""
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A chunk that is not the consumer's any more, or whose verdict was refused, and why."""
+
+    submission_id: SubmissionId
+    index: int
+    code: str
+    message: str
+
+
+class Lot:
+    """Chunks of one block under one token. Masks: `ready` wait here, `open` are being worked on, `done` wait to be sent.
+
+    `held` are all that are ours as far as is known, those whose completion has no answer yet included; `revoked` are open
+    ones that the daemon may have given to others.
+    """
+
+    __slots__ = (
+        "block",
+        "done",
+        "exit_status",
+        "granted",
+        "held",
+        "is_offered",
+        "is_reported",
+        "open",
+        "ready",
+        "results",
+        "revoked",
+        "run_max_s",
+        "run_s",
+        "submission_id",
+        "token",
+    )
+
+    def __init__(self, grant: Grant, reservation_id: int) -> None:
+        self.submission_id = SubmissionId(grant.submission_id)
+        self.block = grant.block
+        self.granted = grant.mask
+        self.token = Token(reservation_id, grant.attempt, grant.mask, grant.mac)
+        self.held = self.ready = grant.mask
+        self.open = self.done = self.revoked = 0
+        self.is_offered = self.is_reported = False
+        self.results: dict[int, Result] = {}
+        self.run_s = self.run_max_s = 0.0
+        self.exit_status: int | None = None
+
+    def handle(self, bit: int) -> Handle:
+        """The handle of the chunk at `bit`."""
+        return Handle(self.submission_id, self.block * 64 + bit, self.token)
+
+    def is_revoked(self, bit: int) -> bool:
+        """Whether the chunk at `bit` was taken away."""
+        return bool(~self.held >> bit & 1 or self.revoked >> bit & 1)
+
+    def name(self, mask: int) -> Held:
+        """Some of the chunks as the protocol names them."""
+        token = self.token
+        return Held(self.submission_id, self.block, mask, token.reservation_id, token.attempt, token.granted, token.mac)
