@@ -20,7 +20,7 @@ _TAIL_ROWS = 49_000
 
 
 def measure(context: Context) -> Iterator[Row]:
-    """Fill, complete chunks one by one to make the tail, kill, start; some times over."""
+    """Fill; then some times over: complete chunks one by one to make the tail, kill, start."""
     chunks_count = context.size(10_000_000, 1_000_000)
     submissions_count = context.size(10_000, 1000)
     daemon = Daemon(context.folder("opsq"))
@@ -32,7 +32,7 @@ def measure(context: Context) -> Iterator[Row]:
             client.submit(submissions_count, chunks_count // submissions_count)
         for _ in range(context.pairs):
             with connect(daemon) as client:
-                loads.complete(client, _TAIL_ROWS, strategy="Random", per_call=1, in_flight=64)
+                loads.complete_singly(client, _TAIL_ROWS)
                 daemon.kill()
             tails.append(_unfolded(daemon))
             context.say(f"start with {tails[-1]} unfolded rows")

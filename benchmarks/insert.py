@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import msgspec
 
 from harness import (
     Benchmark,
@@ -97,7 +98,7 @@ def _every_block_begun(context: Context, what: str, metadata: list[dict[str, int
         client.submit(len(metadata), _SMALL_CHUNKS, metadata)
         _begin_blocks(client, total)
     connection = apsw.Connection(str(daemon.database_path))
-    block_bytes = connection.execute("SELECT sum(pgsize) FROM dbstat WHERE name = 'block' AND aggregate").get
+    block_bytes = connection.execute("SELECT sum(pgsize) FROM dbstat WHERE name = 'block'").get
     connection.close()
     yield Row(f"{what}, every block begun: block rows", "bytes/chunk", block_bytes / total, reported())
 
@@ -120,15 +121,7 @@ def _begin_blocks(client: Client, total: int) -> None:
 
 
 def _first_of(held: Held) -> Held:
-    return Held(
-        held.submission_id,
-        held.block,
-        held.mask & -held.mask,
-        held.reservation_id,
-        held.attempt,
-        held.granted,
-        held.mac,
-    )
+    return msgspec.structs.replace(held, mask=held.mask & -held.mask)
 
 
 def _size_bytes(path: Path) -> int:

@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class Daemon:
         self.socket_path = state_dir / "opsq.sock"
         self.database_path = state_dir / "opsq.sqlite"
         self._process: subprocess.Popen[bytes] | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the daemon
 
     def __enter__(self) -> Daemon:
         self.start()
@@ -52,6 +54,7 @@ class Daemon:
             env=environment(self.state_dir),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            stderr=self._said,
         )
 
     def stop(self) -> None:
@@ -81,7 +84,9 @@ class Daemon:
             raise RuntimeError(f"the daemon of {self.state_dir} was not started")
         status = self._process.poll()
         if status is not None:
-            raise RuntimeError(f"the daemon of {self.state_dir} ended with exit status {status}; its log is above")
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace")
+            raise RuntimeError(f"the daemon of {self.state_dir} ended with exit status {status} and said:\n{said}")
         return self._process.pid
 
     def anonymous_bytes(self) -> int:
