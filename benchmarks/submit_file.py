@@ -19,7 +19,8 @@ def measure(context: Context) -> Iterator[Row]:
     """Submit, cp, submit --in-place in turn. What was written is removed between the runs, and not timed."""
     folder = context.folder("text")
     source = folder / "source"
-    shell.make_text(source, context.size(1_000_000_000, 100_000_000))
+    size_bytes = context.size(1_000_000_000, 100_000_000)
+    shell.make_text(source, size_bytes)
     with Daemon(context.folder("opsq")) as daemon:
         connect(daemon).close()
 
@@ -40,8 +41,9 @@ def measure(context: Context) -> Iterator[Row]:
         context.say("submit, cp, submit --in-place")
         copied, copies, in_place = alternate(context.pairs, ours, theirs, lambda: ours("--in-place"))
     rival = "cp + sync -f"
-    yield paired_row("submit 1 GB of text, --bytes 1M", "s", copied, copies, ratio_at_most(1.5), rival_name=rival)
-    yield paired_row("submit 1 GB of text, --in-place", "s", in_place, copies, ratio_at_most(0.3), rival_name=rival)
+    what = f"submit {size_bytes // 1_000_000} MB of text"
+    yield paired_row(f"{what}, --bytes 1M", "s", copied, copies, ratio_at_most(1.5), rival_name=rival)
+    yield paired_row(f"{what}, --in-place", "s", in_place, copies, ratio_at_most(0.3), rival_name=rival)
 
 
 BENCHMARK = Benchmark("submit_file", __doc__ or "", measure, (CP, SYNC))
