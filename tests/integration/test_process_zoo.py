@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, Refused, StorageFull
+from opsq.runner import process
+from opsq.runner.groups import survivor
 from opsq.runner.process import Child, Children, Finished, Output, Range
 from waiting import wait_until
 
@@ -213,19 +215,29 @@ def test_case_68_caller_keeps_its_stdin() -> None:
 
 
 def test_children_of_a_process_without_streams_have_theirs(runtime_dir: Path) -> None:
-    """Started with stdin, stdout and stderr closed, as some supervisors do."""
+    """Started with stdin, stdout and stderr closed, as some supervisors do; several at once, so that numbers are reused."""
     result = runtime_dir / "result"
     script = f"""
+        import os
         from pathlib import Path
         from opsq.runner.process import Children
         with Children({str(runtime_dir)!r}) as children:
-            children.start(["sh", "-c", "cat; echo said >&2"], b"chunk")
-            while not (ended := children.poll()): pass
-            Path({str(result)!r}).write_text(f"{{ended[0].stdout.memory}} {{ended[0].reason}}")
+            seen = {{f"0 to 2 are {{[os.path.samestat(os.fstat(fd), os.stat('/dev/null')) for fd in range(3)]}}"}}
+            for turn in range(30):
+                children.start(["sh", "-c", "cat; echo said >&2"], b"chunk" if turn % 3 else b"")
+                while len(children) > turn % 4:
+                    seen |= {{f"{{ended.stdout.memory}} {{ended.reason}}" for ended in children.poll()}}
+            while children:
+                seen |= {{f"{{ended.stdout.memory}} {{ended.reason}}" for ended in children.poll()}}
+        Path({str(result)!r}).write_text("\\n".join(sorted(seen)))
     """
     closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", textwrap.dedent(script)]
     subprocess.run(closed, check=True)
-    assert result.read_text() == "b'chunk' exit status 0: said"
+    assert result.read_text().splitlines() == [
+        "0 to 2 are [True, True, True]",
+        "b'' exit status 0: said",
+        "b'chunk' exit status 0: said",
+    ]
 
 
 def test_program_dies_of_sigpipe_as_from_a_shell(children: Children) -> None:
@@ -283,6 +295,18 @@ def test_grandchild_that_writes_for_ever_does_not_hold_the_chunk(children: Child
     assert finished.is_success
     finished.stdout.close()
     wait_until(lambda: _is_gone(int(finished.stderr_tail)), 30, "the writer has ended")
+
+
+def test_last_words_are_kept_when_the_end_is_seen_before_them(children: Children) -> None:
+    """The pipes stay open in a grandchild, and nothing was read before the end."""
+    child = children.start(["sh", "-c", "sleep 1000 & echo $!; head -c 60000 /dev/zero; echo last words >&2"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    children._look_at(child)
+    finished = _end_of(children, child)
+    assert finished.reason == "exit status 0: last words"
+    grandchild, _, rest = finished.stdout.memory.partition(b"\n")
+    assert rest == bytes(60_000)
+    os.kill(int(grandchild), signal.SIGKILL)
 
 
 def test_ignored_sigchld_does_not_hide_the_exit_status(runtime_dir: Path) -> None:
@@ -374,14 +398,56 @@ def test_stopped_program_hears_terminate(children: Children, tmp_path: Path) -> 
     assert _end_of(children, child).signal == signal.SIGTERM
 
 
-def test_finished_child_is_not_signalled(children: Children) -> None:
+def test_finished_child_is_not_signalled(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number may belong to a stranger by then."""
     child = children.start(["true"])
     _end_of(children, child)
+    signalled: list[int] = []
+    monkeypatch.setattr(process, "signal_group", lambda _, number: signalled.append(number))
     children.terminate(child)
     children.kill(child)
-    assert not child._is_terminated
-    assert not child._is_killed
+    assert signalled == []
+
+
+def test_error_found_after_the_end_signals_nobody(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output cannot be kept, the program has been waited for: its number may be a stranger's already."""
+    signalled: list[int] = []
+    monkeypatch.setattr(process, "signal_group", lambda _, number: signalled.append(number))
+    with Children(runtime_dir / "gone", memory_bytes=10) as children:
+        child = children.start(["sh", "-c", "sleep 1000 & echo $! >&2; head -c 60000 /dev/zero"])
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        children._look_at(child)
+        finished = _end_of(children, child)
+    os.kill(int(finished.stderr_tail), signal.SIGKILL)
+    assert isinstance(finished.error, Refused)
+    assert signalled == []
+
+
+def test_program_is_finished_by_kill_though_a_descendant_cannot_be_reached(
+    children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that sudo started; it stands in the way of terminate, as it may be at work."""
+    child = _start_deep(children, tmp_path)
+    monkeypatch.setattr(process, "survivor", lambda *_: "unreachable")
+    children.terminate(child)
+    wait_until(lambda: _is_gone(child.pid) or children.poll(0.01), 30)
+    assert children.poll(0.05) == []
+    children.kill(child)
+    assert _end_of(children, child).signal == signal.SIGTERM
+
+
+def test_ended_orphans_that_nobody_waited_for_are_no_survivors() -> None:
+    """In a container without a caring init they stay for ever."""
+    living = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setpgroup=0)
+    ended = os.posix_spawn("/bin/sleep", ["sleep", "0"], os.environ, setpgroup=living)
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+    assert survivor(living)
+    assert survivor(living, str(ended)) == survivor(living, str(living))
+    os.kill(living, signal.SIGKILL)
+    os.waitpid(living, 0)
+    assert not survivor(living) or sys.platform != "linux"
+    os.waitpid(ended, 0)
+    assert not survivor(living)
 
 
 def test_close_leaves_no_orphan(runtime_dir: Path, tmp_path: Path) -> None:

@@ -315,31 +315,35 @@ class Children:
 
         It then counts as finished when the last of its process group has ended, so `kill` still reaches all of them.
         """
-        if self._signal(child, signal.SIGTERM):
+        if child in self._running:
             child._is_terminated = True
+            self._signal(child, signal.SIGTERM)
             # One that is stopped must wake up to hear it.
             self._signal(child, signal.SIGCONT)
 
     def kill(self, child: Child) -> None:
-        """End the program and its descendants at once (SIGKILL); nothing if it has finished."""
-        if self._signal(child, signal.SIGKILL):
+        """End the program and its descendants at once (SIGKILL); nothing if it has finished.
+
+        It then counts as finished when the program itself has ended: descendants of another user cannot be reached.
+        """
+        if child in self._running:
             child._is_killed = True
+            self._signal(child, signal.SIGKILL)
 
     def _signal(self, child: Child, number: signal.Signals) -> bool:
         """Send a signal to the child's group; False if that could not be done."""
         # Once nothing of the group is left, its number may be that of strangers.
-        if child not in self._running or (child._wait_status is not None and not child._is_terminated):
+        if child._wait_status is not None and not child._survivor:
             return False
         return signal_group(child.pid, number)
 
     def close(self) -> None:
         """Kill whatever still runs, with its descendants; wait for it; free everything but what was handed out."""
-        for child in self._running:
-            self.kill(child)
+        reached = {child for child in self._running if self._signal(child, signal.SIGKILL)}
         for child in tuple(self._running):
             if child._wait_status is None:
                 # What may not be killed (it runs as another user) is not waited for.
-                os.waitpid(child.pid, 0 if child._is_killed else os.WNOHANG)
+                os.waitpid(child.pid, 0 if child in reached else os.WNOHANG)
             self._forget(child)
             child._capture.output().close()
         for finished in self._finished:

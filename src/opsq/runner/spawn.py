@@ -70,7 +70,7 @@ def keep_descriptors_from_children() -> None:
     """Make sure that a child gets its three streams and nothing else.
 
     Python opens everything close-on-exec; what remains is what our own caller left open for us (`exec 9> lock`). And
-    the numbers 0 to 2 must be taken, or a pipe of ours would get one and be overwritten while a child is being started.
+    the numbers 0 to 2 must be taken, or a pipe of ours gets one, and whoever complains on stream 2 writes into it.
     """
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
