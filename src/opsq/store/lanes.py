@@ -71,7 +71,7 @@ def forget(writer: apsw.Connection, submission_id: int) -> None:
     """Delete the metadata of a removed submission, its share of the counters, and lanes that nobody is in any more."""
     rows = [row[0] for row in writer.execute("SELECT lane_id FROM submission_lane WHERE submission_id = ?", (submission_id,))]
     writer.executemany(
-        "UPDATE lane SET submissions_count = submissions_count - 1, chunks_total = chunks_total - s.chunks_total, "
+        "UPDATE lane SET submissions_count = submissions_count - 1, chunks_total = lane.chunks_total - s.chunks_total, "
         "chunks_completed = lane.chunks_completed - s.chunks_completed, chunks_dead = lane.chunks_dead - s.chunks_dead, "
         "chunks_skipped = lane.chunks_skipped - s.chunks_skipped "
         "FROM submission s WHERE s.id = ? AND lane.id = ?",
