@@ -170,7 +170,7 @@ def test_results_are_joined_in_order_into_every_kind_of_output(store: LocalStore
     writers = [ResultWriter(store, FOLDER, str(number)) for number in range(2)]
     results, expected = [], bytearray()
     for number in range(400):
-        content = os.urandom(number * 37 % 9000)
+        content = os.urandom(number * 37 % 9000 if number % 5 else number * 500)
         expected += content
         results.append(writers[number // 7 % 2].append(content) if len(content) > 4096 else content)
     for writer in writers:
@@ -204,6 +204,15 @@ def test_neighbouring_ranges_are_copied_as_one(store: LocalStore, tmp_path: Path
     with open(tmp_path / "out", "wb") as out:
         join_results(stored, store, FOLDER, out)
     assert len(opened) == 1
+
+
+def test_ranges_with_a_gap_or_in_another_order_are_not_copied_as_one(store: LocalStore) -> None:
+    writer = ResultWriter(store, FOLDER, "consumer")
+    stored = [writer.append(bytes([number]) * 100_000) for number in range(5)]
+    writer.sync()
+    assert joined([stored[0], stored[2], stored[1], stored[4], stored[4]], store) == b"".join(
+        bytes([number]) * 100_000 for number in (0, 2, 1, 4, 4)
+    )
 
 
 def test_an_output_appears_whole_or_not_at_all(tmp_path: Path) -> None:

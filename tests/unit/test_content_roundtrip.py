@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opsq.content import manifest, writing
@@ -68,10 +68,12 @@ def read_all(store: LocalStore, content: Content) -> list[bytes]:
     ),
     is_inline=st.booleans(),
     part_bytes=st.integers(1, 50),
+    read_bytes=st.integers(2, 20),
 )
+@example(texts=[b"a\nbbbbbb\nc\n"], rule=Splitting(count=2), is_inline=False, part_bytes=2, read_bytes=3)
 @settings(max_examples=150, deadline=None)
 def test_joined_chunks_are_the_input(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], rule: Splitting, is_inline: bool, part_bytes: int
+    tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], rule: Splitting, is_inline: bool, part_bytes: int, read_bytes: int
 ) -> None:
     root = tmp_path_factory.mktemp("roundtrip")
     store = LocalStore(root / "content")
@@ -80,6 +82,7 @@ def test_joined_chunks_are_the_input(
         path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "INLINE_LIMIT_BYTES", 4096 if is_inline else 0)
+        patch.setattr(writing, "READ_BYTES", read_bytes)
         patch.setattr(writing, "PART_LIMIT_BYTES", part_bytes)
         patch.setattr(writing, "_SMALL_BYTES", part_bytes)
         patch.setattr(writing, "_ENDS_GATHER_COUNT", 3)

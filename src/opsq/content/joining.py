@@ -20,6 +20,8 @@ from opsq.content.store import Store
 from opsq.errors import ContentMissing, UsageError
 
 _GATHER_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 16
+"""A range up to this size is gathered with its neighbours: the calls that copy it would cost more."""
 _COPY_BYTES = 1 << 20
 _KERNEL_COPY_BYTES = 1 << 30
 _CANNOT = (
@@ -119,6 +121,9 @@ class _Joiner:
     def _copy_range(self) -> None:
         name, position, end = f"{self._folder}/{self._object}", self._start, self._end
         self._start = self._end = 0
+        if end - position <= _SMALL_BYTES:
+            self.add_bytes(self._store.read_range(name, position, end - position))
+            return
         self._write_gathered()
         path = self._store.path(name)
         if path is not None and self._copiers:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from opsq.content.manifest import Content, Part, PartTable, Table, unpack_numbers
+from opsq.content.files import Identity
+from opsq.content.manifest import Content, PartTable, Table, unpack_numbers
 from opsq.content.store import Store
 from opsq.errors import NotFound
 from opsq.ids import mask_indexes
@@ -27,6 +28,15 @@ class OpenRange(NamedTuple):
     size_bytes: int
 
 
+class _Place(NamedTuple):
+    """Where a part is: a file, or an object of a store without files; `shift` makes a position in the content one in it."""
+
+    path: str | bytes | None
+    name: str
+    shift: int
+    identity: Identity | None
+
+
 class ChunkReader:
     """Reads chunks of one submission.
 
@@ -39,6 +49,8 @@ class ChunkReader:
         self.content = content
         self._store = store
         self._parts = PartTable(store, content)
+        self._last_number = -1
+        self._last_place = _Place(None, "", 0, None)
         self._ends: Sequence[int]
         if content.inline is not None:
             self._ends = ()
@@ -113,13 +125,10 @@ class ChunkReader:
         start, end = self._bounds(index)
         if start == end:
             return None
-        number = self._part_of(index, start)
-        part = self._parts[number]
-        path = part.name if part.identity else self._store.path(self._object(part))
-        if path is None:
+        place = self._place(self._part_of(index, start))
+        if place.path is None:
             return None
-        descriptor = self._store.files.open(path, part.identity)
-        return OpenRange(descriptor, self._offset(number, start), end - start)
+        return OpenRange(self._store.files.open(place.path, place.identity), place.shift + start, end - start)
 
     def _checked(self, index: int) -> int:
         if 0 <= index < self.content.chunks_count:
@@ -135,21 +144,27 @@ class ChunkReader:
             return index
         return min(bisect_right(self._parts.ends, start), self.content.parts_count - 1)
 
-    def _offset(self, number: int, start: int) -> int:
-        """Where the position `start` of the content is in the file of its part."""
-        part_start = self._parts.ends[number - 1] if number else 0
-        return self._parts[number].skipped_bytes + start - part_start
-
-    def _object(self, part: Part) -> str:
-        return f"{self.content.folder}/{part.name.decode()}"
+    def _place(self, number: int) -> _Place:
+        """Where part `number` is; the last answer is kept, since chunks come in runs."""
+        if number == self._last_number:
+            return self._last_place
+        part = self._parts[number]
+        shift = part.skipped_bytes - (self._parts.ends[number - 1] if number else 0)
+        if part.identity is not None:
+            place = _Place(part.name, "", shift, part.identity)
+        else:
+            name = f"{self.content.folder}/{part.name.decode()}"
+            place = _Place(self._store.path(name), name, shift, None)
+        self._last_number, self._last_place = number, place
+        return place
 
     def _read(self, number: int, start: int, end: int) -> bytes:
-        if start == end and (number < 0 or self._parts[number].identity is None):
+        if number < 0:
             return b""
-        part, offset = self._parts[number], self._offset(number, start)
-        if part.identity is not None:
-            return self._store.files.read(part.name, offset, end - start, part.identity)
-        return self._store.read_range(self._object(part), offset, end - start)
+        path, name, shift, identity = self._place(number)
+        if path is not None:
+            return self._store.files.read(path, shift + start, end - start, identity)
+        return self._store.read_range(name, shift + start, end - start)
 
     def _read_group(self, number: int, group: list[tuple[int, int]]) -> Iterator[bytes]:
         first, last = group[0][0], group[-1][1]

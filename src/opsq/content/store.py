@@ -179,6 +179,7 @@ def check_name(name: str) -> str:
     Raises:
         UsageError: it is absolute, empty, or has an empty, `.` or `..` step.
     """
-    if any(step in ("", ".", "..") for step in name.split("/")) or "\0" in name:
+    steps = f"/{name}/"
+    if "//" in steps or "/./" in steps or "/../" in steps or "\0" in name:
         raise UsageError(f"{name!r} is no name of an object in a store.")
     return name

@@ -144,13 +144,27 @@ class ContentWriter:
             ChunkTooLarge: it is above the chunk limit.
             StorageFull: the store has no room.
         """
+        size = len(chunk)
+        is_only_gathered = (
+            size < _SMALL_BYTES
+            and self._gathered_bytes + size < _GATHER_BYTES
+            and len(self._ends) + 1 < _ENDS_GATHER_COUNT
+            and self._part_bytes + self._gathered_bytes < PART_LIMIT_BYTES
+        )
+        if is_only_gathered and size <= self._limit_bytes and not self._is_ended:
+            self._gathered.append(bytes(chunk))
+            self._gathered_bytes += size
+            self.total_bytes = self._last_end = self.total_bytes + size
+            self._ends.append(self._last_end)
+            self.chunks_count += 1
+            return
         with self._all_or_nothing():
-            if len(chunk) > self._limit_bytes:
+            if size > self._limit_bytes:
                 raise ChunkTooLarge(
-                    f"Chunk {self.chunks_count} has {len(chunk)} bytes; the chunk limit is {self._limit_bytes} bytes.",
+                    f"Chunk {self.chunks_count} has {size} bytes; the chunk limit is {self._limit_bytes} bytes.",
                     hint="Cut it, or raise the daemon's chunk limit.",
                 )
-            self._append(chunk, [self.total_bytes + len(chunk)])
+            self._append(chunk, [self.total_bytes + size])
 
     def finish(self) -> Content:
         """End the content.
