@@ -10,11 +10,13 @@ extends it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -292,6 +294,16 @@ class Database:
         finally:
             os.close(descriptor)
         return path.stat().st_size
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[apsw.Connection]:
+        """One state of the file, on a connection of its own, so in any one thread; the log cannot start anew until it is given back."""
+        connection = self._connect(writable=False)
+        try:
+            connection.execute("BEGIN DEFERRED")
+            yield connection
+        finally:
+            connection.close()
 
     def integrity_problems(self) -> list[str]:
         """What SQLite's own full check finds, on a connection of its own; empty when the file is sound."""
