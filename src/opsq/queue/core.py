@@ -91,7 +91,7 @@ class Core:
             row = submissions.load(self.reader, submission_id)
             if row is None:
                 return None
-            supply = self.keep(Supply(row, lanes.of_submission(self.reader, submission_id)))
+            supply = self.keep(Supply(row))
             done = self.unfolded_done.pop(submission_id, None)
             if done is not None:
                 self._overlay(supply, done)
@@ -149,8 +149,9 @@ class Core:
         """Chunks of an open submission are free that were not: tell every front that it belongs to."""
         if not supply.is_open:
             return
+        own = supply.lanes
         for front in self.fronts.values():
-            if front.lane_id == lanes.ALL or front.lane_id in supply.lanes:
+            if front.lane_id == lanes.ALL or front.lane_id in own:
                 front.offer(supply)
         self.has_news = True
 

@@ -109,16 +109,18 @@ class Intake:
             request_key=new.request_key,
             unique_key=new.unique_key,
             reason="",
+            lanes=b"",
             has_attachment=int(new.attachment is not None),
+            short_content=new.content if len(new.content) <= submissions.SHORT_CONTENT_BYTES else None,
         )
 
-    def stored(self, new: NewSubmission, row: SubmissionRow, lane_of: dict[str, tuple[int, int | str]], now: Now) -> None:
+    def stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
         """A submission was committed."""
         self._forget_keys(new)
         core = self._core
         core.states[row.state] += 1
         if row.state == "open":
-            core.became_free(core.keep(Supply(row, lane_of)))
+            core.became_free(core.keep(Supply(row)))
         elif row.state == "scheduled" and row.delay_ms is not None:
             self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
         if row.expires_ms is not None and row.state != "completed":
@@ -195,26 +197,26 @@ def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | 
 
 
 class _Submitted:
-    __slots__ = ("_intake", "_lanes", "_new", "_row")
+    __slots__ = ("_intake", "_new", "_row")
 
     def __init__(self, intake: Intake, new: NewSubmission, row: SubmissionRow) -> None:
         self._intake = intake
         self._new = new
         self._row = row
-        self._lanes: dict[str, tuple[int, int | str]] = {}
 
     def write(self, database: Database, batch: Batch) -> None:
-        new, row, writer = self._new, self._row, database.writer
+        new, writer = self._new, database.writer
+        found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
+        row = self._row = self._row._replace(lanes=lanes.encode(found))
         submissions.insert(writer, row, new.content, new.attachment)
-        self._lanes = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
-        lane_ids = [lane for lane, _ in self._lanes.values()]
+        lane_ids = [lane for lane, _ in found.values()]
         lanes.attach(writer, row.id, lane_ids)
         if row.state == "open":
             lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
         batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, 0))
 
     def settle(self, now: Now) -> None:
-        self._intake.stored(self._new, self._row, self._lanes, now)
+        self._intake.stored(self._new, self._row, now)
 
     def cancel(self, now: Now) -> None:
         self._intake.refused(self._new)

@@ -177,7 +177,7 @@ class Outcomes:
         _, new = tried(before, mask, attempts=int(not is_loss), lost=int(is_loss), due_at=0, delay_ms=0)
         dead_mask = 0
         for row in new:
-            if failure.is_final or row.attempts >= supply.max_attempts or row.lost >= supply.max_lost:
+            if failure.is_final or row.attempts >= supply.row.max_attempts or row.lost >= supply.row.max_lost:
                 dead_mask |= row.mask
                 batch.dead += [
                     DeadRow(supply.id, index, row.attempts, row.lost, now.wall, failure.reason, failure.exit_status, failure.signal)
@@ -208,7 +208,7 @@ class Outcomes:
         batch.statements.append(lambda database, _: submissions.add_dead(database.writer, supply.id, count))
         batch.count(supply.lanes, (0, 0, 0, count, 0))
         batch.entries.append(_Dead(self, supply, work, mask))
-        if not supply.keep_on_dead:
+        if not supply.row.keep_on_dead:
             index = next(mask_indexes(work.index, mask))
             self._endings.end(supply, "failed", f"Chunk {index} is dead: {failure.reason}".strip(), now)
         elif not supply.unfinished:

@@ -38,7 +38,7 @@ class Call:
         self.peer = peer
         self.request = request
         self.since: MonoNs = now.mono
-        self.deadline: MonoNs | None = None if request.wait_s is None else after(now.mono, request.wait_s)
+        self.deadline: MonoNs | None = after(now.mono, request.wait_s) if request.wait_s else None
         self.is_over = False
 
 
@@ -212,12 +212,12 @@ class Parked:
                     self._rows_left -= 1
                     continue
                 if reservation is None:
-                    reservation = self._reservations.open(call.peer, supply.reservation_s, now, is_lease=request.lease_s is not None)
+                    reservation = self._reservations.open(call.peer, supply.row.reservation_s, now, is_lease=request.lease_s is not None)
                 taken = self._take(supply, _turn(front, request.count, wanted), reservation, grants, now)
                 wanted -= taken
                 self._rows_left -= 1
                 if taken:
-                    shortest_s = min(shortest_s, supply.reservation_s)
+                    shortest_s = min(shortest_s, supply.row.reservation_s)
                 if supply.returned or supply.cursor < supply.blocks_count:
                     front.end_turn()
                 else:
@@ -265,9 +265,10 @@ class Parked:
 
     def describe(self, supply: Supply) -> SubmissionContent:
         """What a consumer needs to read the chunks of a submission."""
-        return SubmissionContent(
-            supply.id, supply.total, submissions.content(self._core.reader, supply.id), supply.metadata, bool(supply.row.has_attachment)
-        )
+        content = supply.row.short_content
+        if content is None:
+            content = submissions.content(self._core.reader, supply.id)
+        return SubmissionContent(supply.id, supply.total, content, supply.metadata, bool(supply.row.has_attachment))
 
     def _reply_after_commit(self, call: Call, reservation: Reservation, grants: list[Grant]) -> None:
         """A lease is a row, so its reply waits for the commit."""

@@ -57,7 +57,7 @@ class Reports:
         supply = self._core.supply(submission_id)
         if supply is None:
             raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
-        return _state(supply.row, supply, supply.metadata)
+        return _state(supply.row, supply)
 
     def show(self, peer: Peer, request: Show) -> None:
         """Answer with the state of a submission."""
@@ -77,8 +77,7 @@ class Reports:
         states = []
         for row in rows:
             supply = core.supplies.get(row.id) or (core.supply(row.id) if row.id in core.unfolded_done else None)
-            metadata = supply.metadata if supply else {key: value for key, (_, value) in lanes.of_submission(core.reader, row.id).items()}
-            states.append(_state(supply.row if supply else row, supply, metadata))
+            states.append(_state(supply.row if supply else row, supply))
         core.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
 
     def describe(self, peer: Peer, request: Describe) -> None:
@@ -197,7 +196,7 @@ class Reports:
         ]
 
 
-def _state(row: SubmissionRow, supply: Supply | None, metadata: dict[str, int | str]) -> SubmissionState:
+def _state(row: SubmissionRow, supply: Supply | None) -> SubmissionState:
     return SubmissionState(
         submission_id=row.id,
         state=supply.state if supply else row.state,
@@ -207,7 +206,7 @@ def _state(row: SubmissionRow, supply: Supply | None, metadata: dict[str, int | 
         skipped_count=row.chunks_skipped,
         reserved_count=supply.reserved_count if supply else 0,
         delayed_count=supply.delayed_count if supply else 0,
-        metadata=metadata,
+        metadata={key: value for key, (_, value) in lanes.decode(row.lanes).items()},
         priority=row.priority,
         max_attempts=row.max_attempts,
         max_lost=row.max_lost,

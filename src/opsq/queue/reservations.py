@@ -32,7 +32,7 @@ class Reservation:
         self.length_s = length_s
         self.is_lease = is_lease
         self.granted_at = now
-        self.deadline: MonoNs = after(now.mono, length_s)
+        self.deadline: MonoNs = now.mono
         self.parts: dict[tuple[int, int, int], Part] = {}
 
     def deadline_at(self, wall: int) -> int:
@@ -298,7 +298,7 @@ class Reservations:
         mask = held.mask & ~kept & (work.free | work.delayed)
         if mask:
             if reservation is None:
-                reservation = Reservation(held.reservation_id, peer.consumer, peer, supply.reservation_s, now, is_lease=False)
+                reservation = Reservation(held.reservation_id, peer.consumer, peer, supply.row.reservation_s, now, is_lease=False)
                 self._by_id[reservation.id] = peer.reservations[reservation.id] = reservation
                 self.seal(reservation, reservation.length_s, now)
             supply.delayed_count -= (work.delayed & mask).bit_count()
@@ -323,7 +323,7 @@ class Reservations:
         reservation.peer = peer
         reservation.consumer = peer.consumer
         peer.reservations[reservation.id] = reservation
-        longest = max((part.supply.reservation_s for part in reservation.parts.values()), default=self._core.policy.reservation_s)
+        longest = max((part.supply.row.reservation_s for part in reservation.parts.values()), default=self._core.policy.reservation_s)
         self.seal(reservation, longest, now)
 
     # --- time ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import apsw
 
 from opsq.clock import MonoNs, Now
 from opsq.ids import SubmissionId, block_mask, blocks_of
-from opsq.store import backlog
+from opsq.store import backlog, lanes
 from opsq.store.backlog import AttemptRow
 from opsq.store.submissions import SubmissionRow
 from opsq.wire.messages import Backoff
@@ -63,7 +63,7 @@ class Supply:
     """
 
     __slots__ = (
-        "backoff",
+        "_lanes",
         "blocks",
         "blocks_count",
         "completed",
@@ -74,42 +74,26 @@ class Supply:
         "frontier",
         "id",
         "is_closing",
-        "keep_on_dead",
-        "lanes",
         "loaded",
-        "max_attempts",
-        "max_lost",
-        "metadata",
-        "priority",
-        "reservation_s",
         "reserved_count",
         "returned",
         "row",
-        "shuffle",
         "state",
         "total",
         "unfinished",
     )
 
-    def __init__(self, row: SubmissionRow, lanes: dict[str, tuple[int, int | str]]) -> None:
+    def __init__(self, row: SubmissionRow) -> None:
+        # One is made for each submission that a walk over 10⁵ of them meets: what can be left to `row` is left there.
         self.row = row
         self.id: SubmissionId = row.id
         self.state = row.state
-        self.shuffle = row.shuffle
-        self.priority = row.priority
-        self.total = row.chunks_total
-        self.blocks_count = blocks_of(row.chunks_total)
+        self.total = total = row.chunks_total
+        self.blocks_count = blocks_of(total)
         self.completed = self.folded = row.chunks_completed
         self.dead = row.chunks_dead
         self.frontier = row.frontier
-        self.reservation_s = row.reservation_s
-        self.max_attempts = row.max_attempts
-        self.max_lost = row.max_lost
-        self.backoff = Backoff(row.backoff_base_s, row.backoff_factor, row.backoff_max_s)
-        self.keep_on_dead = bool(row.keep_on_dead)
-        self.lanes = frozenset(lane for lane, _ in lanes.values())
-        self.metadata = {key: value for key, (_, value) in lanes.items()}
-        self.unfinished = row.chunks_total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
+        self.unfinished = total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
         self.reserved_count = 0
         self.delayed_count = 0
         self.is_closing = False
@@ -117,6 +101,39 @@ class Supply:
         self.blocks: dict[int, BlockWork] = {}
         self.returned: list[int] = []
         self.loaded: list[int] = []
+        self._lanes: dict[str, tuple[int, int | str]] | None = None
+
+    @property
+    def shuffle(self) -> int:
+        """Its place in the deck."""
+        return self.row.shuffle
+
+    @property
+    def priority(self) -> int:
+        """Higher is more urgent."""
+        return self.row.priority
+
+    @property
+    def lane_of(self) -> dict[str, tuple[int, int | str]]:
+        """Key → (lane, value) of its metadata."""
+        if self._lanes is None:
+            self._lanes = lanes.decode(self.row.lanes)
+        return self._lanes
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        """The lanes that it is in, besides the one for everything."""
+        return frozenset(lane for lane, _ in self.lane_of.values())
+
+    @property
+    def metadata(self) -> dict[str, int | str]:
+        """Its strategic metadata."""
+        return {key: value for key, (_, value) in self.lane_of.items()}
+
+    @property
+    def backoff(self) -> Backoff:
+        """How long its failed chunks wait."""
+        return Backoff(self.row.backoff_base_s, self.row.backoff_factor, self.row.backoff_max_s)
 
     @property
     def is_open(self) -> bool:

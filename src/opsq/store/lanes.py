@@ -6,11 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import apsw
+import msgspec
 
 ALL = 0
 """The lane that every open submission is in."""
 
 Value = int | str
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[dict[str, tuple[int, Value]]] = msgspec.msgpack.Decoder(dict[str, tuple[int, Value]])
 
 
 class LaneCounts(NamedTuple):
@@ -39,12 +43,14 @@ def find_or_make(writer: apsw.Connection, key: str, value: Value) -> int:
     return found
 
 
-def of_submission(connection: apsw.Connection, submission_id: int) -> dict[str, tuple[int, Value]]:
+def encode(found: dict[str, tuple[int, Value]]) -> bytes:
+    """The lanes of a submission as its row keeps them."""
+    return _encoder.encode(found)
+
+
+def decode(stored: bytes) -> dict[str, tuple[int, Value]]:
     """Key → (lane, value) of a submission's metadata."""
-    rows = connection.execute(
-        "SELECT l.key, l.id, l.value FROM submission_lane s JOIN lane l ON l.id = s.lane_id WHERE s.submission_id = ?", (submission_id,)
-    )
-    return {key: (lane_id, value) for key, lane_id, value in rows}
+    return _decoder.decode(stored)
 
 
 def attach(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:

@@ -45,26 +45,28 @@ class SubmissionRow(NamedTuple):
     request_key: bytes
     unique_key: str | None
     reason: str
+    lanes: bytes
     has_attachment: int
+    short_content: bytes | None
+    """The content, if it is short: then a consumer is told of it without another look-up."""
 
 
-_COLUMNS = ", ".join(SubmissionRow._fields[:-1]) + ", attachment IS NOT NULL"
+SHORT_CONTENT_BYTES = 512
+_STORED = SubmissionRow._fields[:-2]
+_COLUMNS = f"{', '.join(_STORED)}, attachment IS NOT NULL, iif(length(content) <= {SHORT_CONTENT_BYTES}, content, NULL)"
 _LOAD = f"SELECT {_COLUMNS} FROM submission WHERE id = ? AND state != 'removed'"
-_INSERT = (
-    f"INSERT INTO submission ({', '.join(SubmissionRow._fields[:-1])}, content, attachment) "
-    f"VALUES ({', '.join('?' * (len(SubmissionRow._fields) + 1))})"
-)
+_INSERT = f"INSERT INTO submission ({', '.join(_STORED)}, content, attachment) VALUES ({', '.join('?' * (len(_STORED) + 2))})"
 
 
 def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachment: bytes | None) -> None:
     """Insert a submission; its lanes are another matter."""
-    writer.execute(_INSERT, (*row[:-1], content, attachment))
+    writer.execute(_INSERT, (*row[: len(_STORED)], content, attachment))
 
 
 def load(connection: apsw.Connection, submission_id: int) -> SubmissionRow | None:
     """The submission, or None. Cost: one look-up by primary key."""
     row = connection.execute(_LOAD, (submission_id,)).fetchone()
-    return SubmissionRow(*row) if row else None
+    return SubmissionRow._make(row) if row else None
 
 
 def content(connection: apsw.Connection, submission_id: int) -> bytes:
@@ -127,7 +129,7 @@ def listed(connection: apsw.Connection, states: list[str], lane_ids: list[int], 
         bindings += states
     sql += f" ORDER BY {order} DESC LIMIT ?"
     bindings.append(limit)
-    return (SubmissionRow(*row) for row in connection.execute(sql, tuple(bindings)))
+    return (SubmissionRow._make(row) for row in connection.execute(sql, tuple(bindings)))
 
 
 def set_open(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int]) -> None:

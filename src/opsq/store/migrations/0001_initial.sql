@@ -38,6 +38,7 @@ CREATE TABLE submission (
     request_key      BLOB NOT NULL UNIQUE,
     unique_key       TEXT,
     reason           TEXT NOT NULL DEFAULT '',
+    lanes            BLOB NOT NULL,              -- MessagePack: key -> [lane id, value]; what submission_lane says, found without a join
     content          BLOB NOT NULL,
     attachment       BLOB
 ) STRICT;
