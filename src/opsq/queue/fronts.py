@@ -50,7 +50,7 @@ class Front:
         return True
 
     def peek(self, reader: apsw.Connection) -> int | None:
-        """The submission that comes next; None when the front is dry. Visits at most `WALK_ROWS` rows."""
+        """The submission that comes next; None when the front is dry. Visits at most `WALK_ROWS` rows (a deck at its cut: twice that)."""
         if not self.heap and self.has_more:
             self.has_more = self._walk(reader)
         return self.heap[0][-1] if self.heap else None
@@ -137,7 +137,7 @@ class Deck(Front):
 
     def peek(self, reader: apsw.Connection) -> int | None:
         """The submission whose turn is next; the walk, which is the first lap, ends before the second lap begins."""
-        if self.has_more and (not self.heap or self.heap[0][0] > 0):
+        while self.has_more and (not self.heap or self.heap[0][0] > 0):
             self.has_more = self._walk(reader)
         return self.heap[0][-1] if self.heap else None
 
