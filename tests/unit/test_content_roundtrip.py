@@ -307,7 +307,7 @@ def test_case_24_a_full_disk_is_named_and_the_submission_is_absent(store: LocalS
 
 
 def test_a_sync_that_fails_in_the_background_fails_the_submission(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system reports a failed write-back once, to whoever syncs first; that may be the helper thread."""
+    """The system reports a failed write-back once, to whoever syncs first; that may be the thread in the background."""
     monkeypatch.setattr("opsq.content.local._SYNC_STEP_BYTES", 1000)
     calls = []
 

@@ -16,7 +16,7 @@ from opsq.content.records import RecordCounter
 from opsq.content.splitting import DEFAULT_CHUNK_LIMIT_BYTES, OverLimit, Splitter, Splitting, seek_ends
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
 
-READ_BYTES = 4 << 20
+READ_BYTES = 1 << 20
 _BATCH_COUNT = 4096
 _NOTHING = memoryview(b"")
 

@@ -18,7 +18,7 @@ _SYNC_STEP_BYTES = 64 << 20
 
 
 class FileWriter(ObjectWriter):
-    """Writes one file; while it grows, a helper thread syncs it in steps."""
+    """Writes one file; while it grows, a thread in the background syncs it in steps."""
 
     def __init__(self, path: str, *, is_durable: bool) -> None:
         self.path = path
