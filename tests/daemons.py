@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,11 @@ class Client:
         family = socket.AF_UNIX if address.startswith("/") else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(DEADLINE_S)
-        self.socket.connect(address if family == socket.AF_UNIX else split_address(address))
+        try:
+            self.socket.connect(address if family == socket.AF_UNIX else split_address(address))
+        except OSError:
+            self.socket.close()
+            raise
         self._reader = reply_reader()
         self._replies: list[Reply] = []
 
@@ -133,7 +138,21 @@ def error_of(reply: Reply | None) -> ErrorReply:
     return reply
 
 
+def log_with(settings: Settings, text: str) -> str:
+    """The daemon's log, when it says this: it is written by a thread of its own."""
+
+    def found() -> str:
+        log = Path(settings.log_path).read_text()
+        return log if text in log else ""
+
+    return wait_until(found, DEADLINE_S, f"{text!r} in the log")
+
+
 def processor_s(pid: int) -> float:
-    """Seconds of processor time that a process has used (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds of processor time that a process has used."""
+    with contextlib.suppress(FileNotFoundError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    text = subprocess.run(["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=True).stdout
+    minutes, _, seconds = text.strip().rpartition(":")  # M:SS.hh on macOS
+    return 60 * float(minutes) + float(seconds)

@@ -332,9 +332,7 @@ def _choice(*choices: str) -> Callable[[object], str]:
     return read
 
 
-def _number(
-    parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False
-) -> Callable[[object], Any]:
+def _number(parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False) -> Callable[[object], Any]:
     """Read a number between `low` and `high`: text by `parse`, a TOML number as it is."""
 
     def read(given: object) -> float:
@@ -417,7 +415,7 @@ SETTINGS: tuple[Setting, ...] = (
         "what the log tells: debug, info, warning, error",
     ),
     Setting("log_bytes", _size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated", format_size),
-    Setting("log_count", _count(0, 1000), 5, "how many rotated logs are kept"),
+    Setting("log_count", _count(1, 1000), 5, "how many rotated logs are kept"),
     Setting("drain_s", _duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration),
     Setting("grace_s", _duration(0), 10.0, "how long a stopping consumer waits for its children", format_duration),
     Setting("reservation_s", _duration(0.001), 600.0, "length of a reservation", format_duration),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons import Client, error_of, running, settings_of
+from daemons import Client, error_of, log_with, running, settings_of
 from opsq.daemon import lifecycle
 from opsq.daemon.asking import Asking
 from opsq.errors import NotPermitted, UsageError
@@ -81,8 +81,7 @@ def test_case_14_wrong_token_is_refused_before_anything_else_and_never_logged(se
         refusal = error_of(client.receive())
         assert (refusal.id, refusal.code) == (7, NotPermitted.code)
         assert client.is_closed()
-    log = Path(settings.log_path).read_text()
-    assert "The token is missing or wrong" in log
+    log = log_with(settings, "The token is missing or wrong")
     assert not token or token not in log + refusal.message + refusal.hint
 
 

@@ -20,6 +20,7 @@ from opsq.settings import Settings
 def main() -> None:
     """Be the daemon until it is stopped."""
     settings = msgspec.json.decode(sys.stdin.buffer.read(), type=Settings)
+    os.chdir("/")  # only now: a relative PYTHONPATH has been followed
     if os.fork():
         os._exit(0)  # so that the daemon is no child of anybody, and no leader of a session that could get a terminal
     try:

@@ -2,6 +2,9 @@
 
 This file owns the order of commits and copies of the log (checkpoints); it must not know what the rows mean. While a COMMIT runs,
 requests queue in the engine and form the next batch.
+
+The way to the helper and back costs two wake-ups, about as much as half a COMMIT on a fast disk. It buys that others are served meanwhile;
+when a single request is all that came, and commits have been quick, there is nobody to serve, and the COMMIT runs on the event loop.
 """
 
 from __future__ import annotations
@@ -16,11 +19,18 @@ from collections.abc import Callable
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.queue.engine import Engine
-from opsq.store.database import PASSIVE_BYTES, RESTART_BYTES, Database
+from opsq.store.database import BUSY_MS, PASSIVE_BYTES, RESTART_BYTES, WAL_LIMIT_BYTES, Database
 
 _FULL_LOG_S = 60.0
-_RESTART_PAUSE_S = 1.0
-"""After a copy of the whole log that a foreign reader prevented: how long until the next try."""
+_RESTART_STEP_BYTES = 8 << 20
+"""After a copy of the whole log that a foreign reader prevented: by how much the log grows until the next try."""
+
+_URGENT_BYTES = 96 << 20
+_WAIT_MS, _URGENT_WAIT_MS = 100, 2000
+"""How long commits wait for foreign readers to leave the log: longer when it nears its limit, and short again when that did not help."""
+
+_QUICK_S = 0.0005
+"""A COMMIT that takes no longer may hold up the event loop, which has nothing else to do."""
 
 _log = logging.getLogger("opsq.commits")
 
@@ -49,9 +59,10 @@ class Committer:
         self._work: queue.SimpleQueue[tuple[Callable[[], None], Callable[[Exception | None], None]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="opsq-commit", daemon=True)
         self._is_busy = False
+        self._commit_s = 0.0
         self._is_copying = False
         self._copied_bytes = 0
-        self._restart_at = 0.0
+        self._restart_from_bytes = 0
         self._full_logged_at = -_FULL_LOG_S
         self.commits_count = 0
         self._thread.start()
@@ -61,8 +72,12 @@ class Committer:
         """Whether the helper thread is at work on the writer."""
         return self._is_busy
 
-    def kick(self, now: Now) -> None:
-        """Begin the next batch, if there is one and the writer is free."""
+    def kick(self, now: Now, *, is_lone: bool = False) -> None:
+        """Begin the next batch, if there is one and the writer is free.
+
+        Args:
+            is_lone: it holds a single request, so the event loop may wait for its COMMIT.
+        """
         engine = self._engine
         while not self._is_busy and engine.has_batch(now):
             try:
@@ -72,9 +87,11 @@ class Committer:
                 return
             if not has_transaction:
                 engine.end_batch(None, now)
-                continue
-            self._is_busy = True
-            self._work.put((self._database.commit, self._end))
+            elif is_lone and self._commit_s < _QUICK_S:
+                self._end(_attempt(self._commit))
+            else:
+                self._is_busy = True
+                self._work.put((self._commit, self._committed))
 
     def stop(self) -> None:
         """End the helper thread; nothing may be in flight."""
@@ -86,17 +103,31 @@ class Committer:
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             work, done = item
-            error: Exception | None = None
-            try:
-                work()
-            except Exception as raised:  # noqa: BLE001  # handed to the event loop
-                error = raised
-            self._loop.call_soon_threadsafe(done, error)
+            self._loop.call_soon_threadsafe(done, _attempt(work))
+
+    def _commit(self) -> None:
+        """COMMIT, and remember how long it took of late."""
+        began_s = time.monotonic()
+        self._database.commit()
+        self._commit_s += (time.monotonic() - began_s - self._commit_s) / 8
+
+    def _restart_log(self) -> None:
+        """Copy the whole log and have the next commit begin it anew."""
+        is_urgent = _URGENT_BYTES <= self._database.wal_bytes < WAL_LIMIT_BYTES
+        self._database.writer.set_busy_timeout(_URGENT_WAIT_MS if is_urgent else _WAIT_MS)
+        try:
+            self._database.checkpoint_restart()
+        finally:
+            self._database.writer.set_busy_timeout(BUSY_MS)
 
     # --- the event loop -----------------------------------------------------------------------------------
 
-    def _end(self, error: Exception | None) -> None:
+    def _committed(self, error: Exception | None) -> None:
         self._is_busy = False
+        self._end(error)
+        self._on_done()
+
+    def _end(self, error: Exception | None) -> None:
         try:
             self._engine.end_batch(error, read_clocks())
         except Exception as fatal:  # noqa: BLE001  # what happened to the batch cannot be known
@@ -107,7 +138,6 @@ class Committer:
             self._copy_log()
         else:
             self._tell(error)
-        self._on_done()
 
     def _tell(self, error: Exception) -> None:
         now_s = time.monotonic()
@@ -122,9 +152,9 @@ class Committer:
             self._copied_bytes = 0  # the log began anew
         if self._is_copying:
             return
-        if wal_bytes >= RESTART_BYTES and time.monotonic() >= self._restart_at:
+        if wal_bytes >= max(RESTART_BYTES, self._restart_from_bytes):
             self._is_busy = True
-            self._work.put((self._database.checkpoint_restart, self._restarted))
+            self._work.put((self._restart_log, self._restarted))
         elif wal_bytes - self._copied_bytes >= PASSIVE_BYTES:
             self._is_copying = True
             self._copied_bytes = wal_bytes
@@ -133,13 +163,24 @@ class Committer:
 
     def _restarted(self, error: Exception | None) -> None:
         self._is_busy = False
-        if error is not None:
-            _log.warning("the log of the database could not be copied: %s", error)
-        if self._database.wal_bytes >= RESTART_BYTES:
-            self._restart_at = time.monotonic() + _RESTART_PAUSE_S
+        wal_bytes = self._database.wal_bytes
+        if wal_bytes >= RESTART_BYTES:
+            self._restart_from_bytes = wal_bytes + _RESTART_STEP_BYTES
+            _log.info("the database's log has %d MB: %s", wal_bytes >> 20, error or "another program is reading")
+        else:
+            self._restart_from_bytes = 0
         self._on_done()
 
     def _copied(self, copying: asyncio.Future[None]) -> None:
         self._is_copying = False
         if not copying.cancelled() and (error := copying.exception()) is not None:
             _log.warning("the log of the database could not be copied: %s", error)
+
+
+def _attempt(work: Callable[[], None]) -> Exception | None:
+    """Do it; what it raised."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001  # handed to whoever waits for the outcome
+        return error
+    return None

@@ -159,7 +159,6 @@ def _spawn(settings: Settings) -> StartResult:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd="/",
         env=environ,
         start_new_session=True,
     )

@@ -66,6 +66,8 @@ class Daemon:
         self.engine = engine
         self.loop = asyncio.get_running_loop()
         self.dirty: list[Session] = []
+        self.requests_count = 0
+        """Requests that came since a batch was last begun."""
         self.store_marker = store.mark()
         self._database = database
         self._store = store
@@ -122,13 +124,11 @@ class Daemon:
 
     async def end(self) -> None:
         """Drain, commit what is left, and close sockets and connections; the database is left to the caller."""
-        _log.info("draining for up to %g s", max(self._drain_until - time.monotonic(), 0))
-        while not self._quiet.is_set() and (left_s := self._drain_until - time.monotonic()) > 0:
-            try:
+        _log.info("draining for up to %g s", self.drain_left_s)
+        while not self._quiet.is_set() and (left_s := self.drain_left_s) > 0:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, 1.0)):
                     await self._quiet.wait()
-            except TimeoutError:
-                continue
         self.engine.save_reservations(read_clocks())
         await self._finish_commits()
         await self._upkeep.stop()
@@ -169,6 +169,11 @@ class Daemon:
     def is_stopping(self) -> bool:
         """Whether a stop was asked for."""
         return self._stop_asked.is_set()
+
+    @property
+    def drain_left_s(self) -> float:
+        """How long what is reserved is still waited for."""
+        return max(self._drain_until - time.monotonic(), 0.0)
 
     # --- connections --------------------------------------------------------------------------------------
 
@@ -283,7 +288,9 @@ class Daemon:
         now = read_clocks()
         if engine.has_turn():
             engine.turn(now)
-        self._committer.kick(now)
+        if not self._committer.is_busy:
+            is_lone, self.requests_count = self.requests_count == 1, 0
+            self._committer.kick(now, is_lone=is_lone)
         self._deliver()
         if engine.removed_content:
             self._upkeep.delete_content(list(engine.removed_content))

@@ -25,6 +25,7 @@ from opsq.wire.messages import (
     VERSION,
     Backup,
     Check,
+    Draining,
     ErrorReply,
     Hello,
     Reply,
@@ -101,6 +102,7 @@ class Session(asyncio.Protocol):
                 received = self._greet(received, now)
             if self.peer is not None and received:
                 for request in self._reader.feed(received):
+                    self._daemon.requests_count += 1
                     self._handle(request, now)
         except OpsqError as error:
             self.end(error)
@@ -252,6 +254,8 @@ class Session(asyncio.Protocol):
                 store_marker=daemon.store_marker,
             )
         )
+        if daemon.is_stopping:
+            self.answer(Draining(daemon.drain_left_s))
 
     def _handle(self, request: Request, now: Now) -> None:
         peer = self.peer
