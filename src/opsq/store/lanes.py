@@ -61,8 +61,8 @@ def attach(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int])
 def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: int, lane_ids: Iterable[int]) -> None:
     """Make an open submission visible to walks."""
     writer.executemany(
-        "INSERT OR IGNORE INTO lane_submission (lane_id, submission_id, shuffle, priority) VALUES (?, ?, ?, ?)",
-        ((lane, submission_id, shuffle, priority) for lane in (ALL, *lane_ids)),
+        "INSERT OR IGNORE INTO lane_submission (lane_id, submission_id, shuffle, rank) VALUES (?, ?, ?, ?)",
+        ((lane, submission_id, shuffle, -priority) for lane in (ALL, *lane_ids)),
     )
 
 

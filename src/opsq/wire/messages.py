@@ -53,7 +53,7 @@ class NewSubmission(Record):
     content: bytes = b""
     metadata: dict[Key, Value] = {}
     attachment: bytes | None = None
-    priority: Int64 = 0
+    priority: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] = 0
     max_attempts: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     max_lost: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     backoff: Backoff | None = None

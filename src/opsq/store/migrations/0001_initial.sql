@@ -78,11 +78,11 @@ CREATE TABLE lane_submission (
     lane_id       INTEGER NOT NULL,
     submission_id INTEGER NOT NULL,
     shuffle       INTEGER NOT NULL,
-    priority      INTEGER NOT NULL,
+    rank          INTEGER NOT NULL,              -- minus the priority, so that (rank, submission_id) ascends and a walk can start anywhere
     PRIMARY KEY (lane_id, submission_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX lane_submission_shuffle ON lane_submission (lane_id, shuffle, submission_id);
-CREATE INDEX lane_submission_priority ON lane_submission (lane_id, priority DESC, submission_id);
+CREATE INDEX lane_submission_rank ON lane_submission (lane_id, rank, submission_id);
 
 CREATE TABLE block (
     submission_id INTEGER NOT NULL,
