@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import apsw
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.queue import fronts
@@ -111,7 +111,6 @@ def test_older_submission_that_becomes_free_below_the_level_comes_first(reader: 
     assert front.peek(reader) == 3
 
 
-@settings(max_examples=60)
 @given(
     rows=st.lists(st.integers(0, SHUFFLES - 1), min_size=1, max_size=20),
     seed=st.integers(0, 1 << 30),

@@ -136,16 +136,30 @@ class Engine:
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
         """Complete chunks; answered after the commit."""
-        refusals = self._outcomes.complete(peer.consumer, request.completions, now)
-        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+        self._complete(peer, request, request.completions, [], now)
+
+    def _complete(
+        self, peer: Peer, request: m.Complete | m.CompleteAndReserve, completions: list[m.Completion], refusals: list[m.Refusal], now: Now
+    ) -> None:
+        undecided = self._outcomes.complete(peer.consumer, completions, refusals, now)
+        if undecided:
+            self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, refusals, now))
+            return
+        batch = self._core.batch
+        batch.replies.append((peer, m.Completed(request.id, refusals)))
+        if isinstance(request, m.CompleteAndReserve):
+            batch.after.append(lambda now: self._reserve_after(peer, request, now))
+
+    def _postpone(self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reassert, action: Callable[[Now], None]) -> None:
+        """Go on with a request when all that is being committed now has been."""
+        batch = self._core.batch
+        batch.after.append(action)
+        batch.on_failed.append(lambda error: self._core.reply(peer, m.ErrorReply(request.id, error.code, error.message, error.hint)))
 
     def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
         """Complete chunks and, once that is committed, reserve."""
         self._parked.plan(request.strategy)
-        refusals = self._outcomes.complete(peer.consumer, request.completions, now)
-        batch = self._core.batch
-        batch.replies.append((peer, m.Completed(request.id, refusals)))
-        batch.after.append(lambda now: self._reserve_after(peer, request, now))
+        self._complete(peer, request, request.completions, [], now)
 
     def _reserve_after(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
         if not peer.is_connected:
@@ -177,6 +191,9 @@ class Engine:
 
     def reassert(self, peer: Peer, request: m.Reassert, now: Now) -> None:
         """Take up again what was held before a reconnect."""
+        if self._reservations.is_settling(request.held):
+            self._postpone(peer, request, lambda now: self.reassert(peer, request, now))
+            return
         refusals = self._reservations.reassert(peer, request.held, now)
         self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
 

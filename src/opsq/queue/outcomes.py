@@ -36,32 +36,36 @@ class Outcomes:
 
     # --- completed ----------------------------------------------------------------------------------------------------------------
 
-    def complete(self, consumer: str, completions: list[Completion], now: Now) -> list[Refusal]:
-        """Complete chunks; what cannot be is refused, the rest goes on.
+    def complete(self, consumer: str, completions: list[Completion], refusals: list[Refusal], now: Now) -> list[Completion]:
+        """Complete chunks; what cannot be is added to `refusals`, the rest goes on.
+
+        Returns:
+            The completions of chunks about which something else is being committed: only then can they be judged.
 
         Cost: a few microseconds a block, whatever the backlog; one appended row.
         """
-        refusals: list[Refusal] = []
+        undecided = []
         for completion in completions:
             held = completion.held
             part = self._reservations.find(held)
             if part is not None and part.supply.is_open and not held.mask & ~(part.mask & ~part.work.settling):
                 self._accept(part.supply, part.work, held.mask, part.reservation, completion, part.attempt, consumer, now)
-            else:
-                self._complete_late(consumer, completion, refusals, now)
-        return refusals
+            elif not self._complete_late(consumer, completion, refusals, now):
+                undecided.append(completion)
+        return undecided
 
-    def _complete_late(self, consumer: str, completion: Completion, refusals: list[Refusal], now: Now) -> None:
-        """A completion whose reservation does not hold (all of) its chunks any more."""
+    def _complete_late(self, consumer: str, completion: Completion, refusals: list[Refusal], now: Now) -> bool:
+        """A completion whose reservation does not hold (all of) its chunks any more; False when it cannot be judged yet."""
         held = completion.held
         core = self._core
         supply = core.supply(held.submission_id) if self._reservations.is_genuine(held) else None
         if supply is None or held.block >= supply.blocks_count:
             refusals.append(self._reservations.refusal(held, held.mask, "reservation_lost"))
-            return
+            return True
         work = supply.block(core.reader, held.block)
-        settling = held.mask & work.settling & work.unfinished
-        open_mask = held.mask & work.unfinished & ~settling
+        if held.mask & work.settling:
+            return False
+        open_mask = held.mask & work.unfinished
         finished = held.mask & ~work.unfinished
         other = finished & ~self._completed_by(supply, work, finished, held.reservation_id)
         if other:
@@ -72,10 +76,11 @@ class Outcomes:
             # Only whole rows of results are stored: the client sends the unfinished chunks again, alone.
             refusals.append(self._reservations.refusal(held, open_mask, "reservation_lost"))
         elif open_mask:
-            reservation = self._reservations.find(held)
-            self._accept(supply, work, open_mask, reservation.reservation if reservation else None, completion, held.attempt, consumer, now)
+            part = self._reservations.find(held)
+            self._accept(supply, work, open_mask, part.reservation if part else None, completion, held.attempt, consumer, now)
         if not work.free and not work.parts and not work.done and not work.settling and not work.delayed:
             supply.forget_if_plain(work)
+        return True
 
     def _completed_by(self, supply: Supply, work: BlockWork, mask: int, reservation_id: int) -> int:
         """Which of these finished chunks were completed under this very reservation: a repeated request, to be answered as done."""

@@ -131,6 +131,15 @@ class Reservations:
             return False
         return held.mac == self._core.mac(held.submission_id, held.block, held.reservation_id, held.attempt, held.granted)
 
+    def is_settling(self, held_list: list[Held]) -> bool:
+        """Whether something about any of these chunks is being committed."""
+        for held in held_list:
+            supply = self._core.supplies.get(held.submission_id)
+            work = supply.blocks.get(held.block) if supply is not None else None
+            if work is not None and work.settling & held.mask:
+                return True
+        return False
+
     def refusal(self, held: Held, mask: int, code: str) -> Refusal:
         """Say why something is refused, with the present state."""
         return Refusal(held.submission_id, held.block, mask, code, f"{self._present_state(held)}.")

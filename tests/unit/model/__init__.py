@@ -1,1 +1,1 @@
-"""What drives the real engine in tests: a rig with simulated clocks, crashes and failed commits, and a naive model of what must come out."""
+"""What drives the real engine in tests: a rig with simulated clocks, crashes and failed commits, and a naive model of what is right."""
