@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now
@@ -46,6 +47,7 @@ class Folding:
         self._core = core
         self._events: deque[Event] = deque()
         self._oldest: MonoNs = core.now.mono
+        self._flying: list[Event] = []
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
         self.folded_seq = meta.get_int(core.reader, "folded_seq")
         self.last_seq = max(self.folded_seq, history.last_seq(core.reader))
@@ -76,7 +78,7 @@ class Folding:
     def completed_under(self, submission_id: int, block: int, reservation_id: int) -> int:
         """The chunks of a block whose completion under this reservation is not folded yet. Cost: a scan of what is unfolded; rare."""
         found = 0
-        for event in self._events:
+        for event in chain(self._events, self._flying):
             if (event.submission_id, event.block, event.reservation_id, event.kind) == (
                 submission_id,
                 block,
@@ -112,14 +114,17 @@ class Folding:
                 break
             self._events.popleft()
         self._oldest = now.mono
+        self._flying = fold.events
         return fold
 
     def put_back(self, events: list[Event]) -> None:
         """The fold of these events did not happen."""
+        self._flying = []
         self._events.extendleft(reversed(events))
 
     def folded(self, seq: int) -> None:
         """Everything up to `seq` is in `block`."""
+        self._flying = []
         self.folded_seq = max(self.folded_seq, seq)
 
 
