@@ -120,7 +120,8 @@ class Intake:
         core = self._core
         core.states[row.state] += 1
         if row.state == "open":
-            core.became_free(core.keep(Supply(row)))
+            # A walk may have met its row between the COMMIT and now, and handed out of it.
+            core.became_free(core.supplies.get(row.id) or core.keep(Supply(row)))
         elif row.state == "scheduled" and row.delay_ms is not None:
             self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
         if row.expires_ms is not None and row.state != "completed":
