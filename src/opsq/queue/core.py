@@ -73,6 +73,8 @@ class Core:
         self.fronts: OrderedDict[tuple[str, int], Front] = OrderedDict()
         self.unfolded_done: dict[int, dict[int, int]] = {}
         self.unfolded_completed: dict[int, int] = {}
+        self.unique_keys: dict[str, SubmissionId] = {}
+        """Unique keys that will be held once the batches under way are committed."""
         self.states: dict[str, int] = dict.fromkeys(submissions.STATES, 0) | submissions.counts_by_state(self.reader)
         self.has_news = False
         """Something may have become free, or the last open submission has ended: parked calls must be looked at."""

@@ -122,6 +122,9 @@ class Endings:
         folding = self._core.folding
 
         def act(now: Now) -> None:
+            if folding.has_deaths(request.submission_id):
+                folding.after(folding.last_seq, act)  # more chunks have died while this waited
+                return
             try:
                 self._requeue(peer, request, now)
             except OpsqError as error:
@@ -146,6 +149,15 @@ class Endings:
         if not dead and not skipped:
             core.reply(peer, Changed(request.id, 0))
             return
+        unique_key = supply.row.unique_key
+        if is_final and unique_key is not None:
+            holder = core.unique_keys.get(unique_key) or submissions.by_unique_key(core.reader, unique_key)
+            if holder is not None:
+                raise Conflict(
+                    f"Submission {supply.id} cannot be revived: {holder} has its unique key {unique_key!r} now.",
+                    hint="Wait until that has ended, or cancel it.",
+                )
+            core.unique_keys[unique_key] = supply.id
         masks: dict[int, int] = {}
         for chunk in dead:
             masks[chunk // 64] = masks.get(chunk // 64, 0) | 1 << chunk % 64
@@ -161,7 +173,7 @@ class Endings:
             backlog.delete_dead(writer, supply.id, dead)
             submissions.add_dead(writer, supply.id, -len(dead))
             if is_final:
-                submissions.set_open(writer, supply.row, supply.lanes)
+                submissions.revive(writer, supply.row, supply.lanes)
 
         for index, mask in masks.items():
             work = works[index]
@@ -176,6 +188,7 @@ class Endings:
     def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], skipped: int) -> None:
         """The requeue was committed."""
         core = self._core
+        self._forget_key(supply)
         count = sum(mask.bit_count() for mask in masks.values())
         supply.dead -= count
         supply.unfinished += count + skipped
@@ -191,6 +204,17 @@ class Endings:
             work.pending |= masks[index]
             supply.give_back(work)
         core.became_free(supply)
+
+    def not_requeued(self, supply: Supply, works: dict[int, BlockWork]) -> None:
+        """The batch of a requeue is gone."""
+        for work in works.values():
+            work.attempts = None
+        self._forget_key(supply)
+        self.still_open(supply)
+
+    def _forget_key(self, supply: Supply) -> None:
+        if supply.row.unique_key is not None and self._core.unique_keys.get(supply.row.unique_key) == supply.id:
+            del self._core.unique_keys[supply.row.unique_key]
 
     # --- gone ---------------------------------------------------------------------------------------------------------------------
 
@@ -258,9 +282,7 @@ class _Requeued:
         self._endings.settle_requeued(self._supply, self._works, self._masks, self._skipped)
 
     def cancel(self, now: Now) -> None:
-        for work in self._works.values():
-            work.attempts = None
-        self._endings.still_open(self._supply)
+        self._endings.not_requeued(self._supply, self._works)
 
 
 class _Hidden:

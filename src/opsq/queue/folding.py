@@ -88,6 +88,10 @@ class Folding:
                 found |= event.mask
         return found
 
+    def has_deaths(self, submission_id: int) -> bool:
+        """Whether deaths of a submission are not folded yet. Cost: a scan of what is unfolded; rare."""
+        return any(event.submission_id == submission_id and event.kind == history.DEAD for event in self._events)
+
     def after(self, seq: int, action: Callable[[Now], None]) -> None:
         """Call `action` as soon as everything up to `seq` is folded, and hurry."""
         self._waiting.append((seq, action))

@@ -33,7 +33,6 @@ class Intake:
         self._core = core
         self._ids = SubmissionIds(submissions.last_id(core.reader))
         self._by_request_key: dict[bytes, SubmissionId] = {}
-        self._by_unique_key: dict[str, SubmissionId] = {}
         self._delays: Timers[SubmissionId] = Timers()
         self._opening: set[int] = set()
 
@@ -59,13 +58,13 @@ class Intake:
         core, batch = self._core, self._core.batch
         known = self._by_request_key.get(new.request_key) or submissions.by_request_key(core.reader, new.request_key)
         if known is None and new.unique_key is not None:
-            known = self._by_unique_key.get(new.unique_key) or submissions.by_unique_key(core.reader, new.unique_key)
+            known = core.unique_keys.get(new.unique_key) or submissions.by_unique_key(core.reader, new.unique_key)
         if known is not None:
             return Created(known, False)
         row = self._row(new, now)
         self._by_request_key[new.request_key] = row.id
-        if new.unique_key is not None:
-            self._by_unique_key[new.unique_key] = row.id
+        if new.unique_key is not None and row.state != "completed":
+            core.unique_keys[new.unique_key] = row.id
         entry = _Submitted(self, new, row)
         batch.entries.append(entry)
         batch.statements.append(entry.write)
@@ -116,7 +115,7 @@ class Intake:
 
     def stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
         """A submission was committed."""
-        self._forget_keys(new)
+        self._forget_keys(new, row)
         core = self._core
         core.states[row.state] += 1
         if row.state == "open":
@@ -127,14 +126,14 @@ class Intake:
         if row.expires_ms is not None and row.state != "completed":
             core.expiries.add(after(now.mono, row.expires_ms / 1000), row.id)
 
-    def refused(self, new: NewSubmission) -> None:
+    def refused(self, new: NewSubmission, row: SubmissionRow) -> None:
         """The batch of a submission is gone."""
-        self._forget_keys(new)
+        self._forget_keys(new, row)
 
-    def _forget_keys(self, new: NewSubmission) -> None:
+    def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
         self._by_request_key.pop(new.request_key, None)
-        if new.unique_key is not None:
-            self._by_unique_key.pop(new.unique_key, None)
+        if new.unique_key is not None and row.state != "completed":
+            self._core.unique_keys.pop(new.unique_key, None)
 
     def tick(self, now: Now) -> None:
         """Open what is due: delays by the monotonic clock, `--at` by the wall clock."""
@@ -220,7 +219,7 @@ class _Submitted:
         self._intake.stored(self._new, self._row, now)
 
     def cancel(self, now: Now) -> None:
-        self._intake.refused(self._new)
+        self._intake.refused(self._new, self._row)
 
 
 class _Opened:

@@ -133,8 +133,18 @@ def listed(connection: apsw.Connection, states: list[str], lane_ids: list[int], 
 
 
 def set_open(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int]) -> None:
-    """Make a submission visible to strategies."""
-    writer.execute("UPDATE submission SET state = 'open', finished_at = NULL, chunks_skipped = 0, reason = '' WHERE id = ?", (row.id,))
+    """Make a scheduled submission visible to strategies."""
+    writer.execute("UPDATE submission SET state = 'open' WHERE id = ?", (row.id,))
+    lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
+
+
+def revive(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int]) -> None:
+    """Make a final submission visible to strategies again; it does not expire any more."""
+    writer.execute(
+        "UPDATE submission SET state = 'open', finished_at = NULL, chunks_skipped = 0, reason = '', expires_at = NULL, expires_ms = NULL "
+        "WHERE id = ?",
+        (row.id,),
+    )
     lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
 
 
