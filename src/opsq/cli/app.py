@@ -6,6 +6,7 @@ the generator of man pages and completions.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -116,6 +117,7 @@ def run(words: Sequence[str]) -> int:
     command = typer.main.get_command(build([name] if name else [] if words[0] == "--version" else VERBS))
     try:
         with command.make_context("opsq", words) as context:
+            gc.enable()
             command.invoke(context)
     except ClickException as error:
         raise UsageError(error.format_message(), hint=f"`opsq {name + ' ' if name else ''}--help` explains it.") from error

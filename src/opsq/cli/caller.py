@@ -57,9 +57,9 @@ class Caller:
         """Which setting chose `target`."""
         return self.settings.source("address" if is_remote(self.settings) else "socket")
 
-    def connect(self, *, reconnect_s: float = 0.0) -> Connection:
+    def connect(self, *, reconnect_s: float = 0.0, name: str = "") -> Connection:
         """A greeted connection to the daemon; the verb closes it."""
-        return connect(self.settings, reconnect_s=reconnect_s)
+        return connect(self.settings, reconnect_s=reconnect_s, name=name)
 
     # --- speaking -----------------------------------------------------------------------------------------------------------------
 

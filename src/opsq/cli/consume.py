@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
+from opsq.cli.failure import Silent
 from opsq.cli.json_shapes import ConsumeDocument, ErrorShape
-from opsq.errors import UsageError, WorkFailed
+from opsq.errors import WorkFailed
+from opsq.runner.pool import consume as run
 
 
 def consume(
@@ -32,10 +35,7 @@ def consume(
 
     Any other exit fails the chunk, with the tail of stderr as the reason. Chunks may be run more than once, when a consumer is lost.
     """
-    if until_empty and until_idle:
-        raise UsageError("--until-empty and --until-idle exclude each other.")
-    from opsq.runner.pool import consume as run
-
+    values.exclude(until_empty=until_empty, until_idle=until_idle)
     grace_s = values.duration("--grace", grace)
     with caller.progress() as progress:
         outcome = run(
@@ -51,7 +51,9 @@ def consume(
     document = ConsumeDocument(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)
     if not outcome.dead_count:
         caller.document(document)
+        if outcome.signal:
+            raise Silent(128 + outcome.signal)
         return
     failure = WorkFailed(f"{outcome.dead_count} chunks died.", hint="`opsq dead list` tells why.")
-    caller.document(ConsumeDocument(*document.__struct_fields__, error=ErrorShape.of(failure)))
+    caller.document(replace(document, error=ErrorShape.of(failure)))
     raise caller.told(failure)

@@ -336,12 +336,13 @@ class DoctorDocument(Shape):
 
 
 class ConsumeDocument(Shape):
-    """`opsq consume`."""
+    """`opsq consume`: what became of the chunks that it was given; there is an `error` when some died."""
 
     completed: int
     failed: int
     dead: int
     released: int
+    error: ErrorShape | UnsetType = UNSET
 
 
 class DemoDocument(Shape):

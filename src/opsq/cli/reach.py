@@ -36,12 +36,12 @@ def settings_of(options: Mapping[str, object], by_flag: Iterable[str], more: Map
     return load({**flags, **(more or {})})
 
 
-def connect(settings: Settings, *, reconnect_s: float = 0.0) -> Connection:
-    """A greeted connection to the daemon that the settings name."""
+def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "") -> Connection:
+    """A greeted connection to the daemon that the settings name; `name` is what `status` calls this side."""
     address: Address = settings.socket
     if is_remote(settings):
         address = split_address(settings.address)
-    return Connection.open(address, name=f"cli-{os.getpid()}", token=_token(settings), reconnect_s=reconnect_s)
+    return Connection.open(address, name=name or f"cli-{os.getpid()}", token=_token(settings), reconnect_s=reconnect_s)
 
 
 def is_remote(settings: Settings) -> bool:

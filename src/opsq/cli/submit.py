@@ -13,9 +13,7 @@ from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.handing import expand, hand_over, plan_of, read_whole
 from opsq.cli.json_shapes import DryRunDocument, ErrorShape, PlannedChunk, SubmitDocument
-from opsq.cli.results import ResultStream, write_output
 from opsq.cli.template import Template, read_template
-from opsq.cli.wait import failure_of, wait_for
 from opsq.content.cutting import Plan
 from opsq.content.splitting import DEFAULT_CHUNK_BYTES, Splitting
 from opsq.errors import OpsqError, UsageError
@@ -146,6 +144,9 @@ def _splitting(
 
 def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> None:
     """Wait for the end and write the results."""
+    from opsq.cli.results import ResultStream, write_output
+    from opsq.cli.wait import failure_of, wait_for
+
     submission_id = SubmissionId(int(document.submission_id))
     states = wait_for(caller, [submission_id], None)
     document = replace(document, state=states[0].state)
