@@ -1,6 +1,6 @@
 """The real engine and store in the caller's process, behind the same messages as a daemon.
 
-This file owns what drives the engine here: one lock, commits inline, ticks while somebody waits. It must not know more of
+This file owns what drives the engine here: one lock, commits inline, a thread for the timers. It must not know more of
 the engine than the daemon does.
 """
 
@@ -43,6 +43,9 @@ from opsq.wire.messages import (
     Welcome,
 )
 
+TICK_LIMIT_S = 0.25
+"""Timers are looked at this often while nobody waits."""
+
 
 class EmbeddedQueue(Queue):
     """A queue whose state folder this process owns until `close`."""
@@ -83,6 +86,7 @@ class Host:
         self.changed = threading.Condition()
         self._wires: dict[str, EmbeddedWire] = {}
         self._failure = ""
+        threading.Thread(target=self._tick, name="opsq-engine", daemon=True).start()
 
     def open_wire(self) -> EmbeddedWire:
         """A new connection.
@@ -171,6 +175,16 @@ class Host:
     def is_usable(self) -> bool:
         """Whether the engine still runs."""
         return not self._failure
+
+    def _tick(self) -> None:
+        """Do what is due while nobody waits; ends with the engine."""
+        with self.changed:
+            while not self._failure:
+                try:
+                    next_s = self.step()
+                except Fatal:
+                    return
+                self.changed.wait(min(max(next_s, 0.001), TICK_LIMIT_S))
 
     def _commit(self, now: Now) -> None:
         engine = self._engine
