@@ -169,6 +169,18 @@ def test_client_that_reads_slowly_but_reads_is_kept(runtime_dir: Path) -> None:
         assert seen == 3000
 
 
+def test_log_is_rotated_and_bounded(runtime_dir: Path) -> None:
+    """Two old files of 4 KiB are kept, however much is said."""
+    with running(runtime_dir / "state", log_level="debug", log_bytes="4K", log_count="2") as settings:
+        for _ in range(300):
+            with connected(settings):
+                pass
+        wait_until(lambda: os.path.exists(f"{settings.log_path}.2"), DEADLINE_S)
+        logs = list(Path(settings.state_dir).glob("opsq.log*"))
+        assert len(logs) == 3
+        assert all(log.stat().st_size <= 4096 and log.stat().st_mode & 0o777 == 0o600 for log in logs)
+
+
 def submit(client: Client) -> None:
     assert isinstance(client.ask(Submit(2, [NewSubmission(os.urandom(16), 1)])), Submitted)
 
