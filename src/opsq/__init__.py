@@ -12,10 +12,9 @@ next to nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from opsq.version import __version__
 
+TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
     from opsq import errors, strategy
     from opsq.client.aio import connect_async
