@@ -112,6 +112,7 @@ class Engine:
 
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started counts as lost, what it had not is free."""
+        peer.is_connected = False
         self._parked.disconnect(peer)
         self._watched.disconnect(peer)
         self._reservations.disconnect(peer, now)
@@ -253,7 +254,9 @@ class Engine:
         if error is not None:
             self._failed(batch, error, now)
             return
-        core.is_full = False
+        if core.is_full and batch.has_rows:
+            core.is_full = False
+            core.has_news = True
         self._folding.last_seq += len(batch.history)
         self._folding.committed(batch.history, now)
         batch.settle(now)

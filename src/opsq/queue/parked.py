@@ -6,7 +6,7 @@ visits at most `TURN_ROWS` rows in one turn of the event loop and goes on in the
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now, after
@@ -20,7 +20,7 @@ from opsq.queue.timers import Timers
 from opsq.store import lanes, submissions
 from opsq.strategy.arms import Arm, compile_arms
 from opsq.strategy.text import parse
-from opsq.wire.messages import CompleteAndReserve, ErrorReply, Grant, Reserve, Reserved, SubmissionContent
+from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, SubmissionContent
 
 TURN_ROWS = 2_000
 """Rows visited and grants made in one turn of the event loop; a few milliseconds."""
@@ -32,19 +32,45 @@ DECK_TURNS = 16
 class Call:
     """A reserve call that has not been answered."""
 
-    __slots__ = ("deadline", "is_over", "peer", "request", "since")
+    __slots__ = ("deadline", "is_over", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
 
-    def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, now: Now) -> None:
+    def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, text: str, now: Now) -> None:
         self.peer = peer
         self.request = request
+        self.text = text
         self.since: MonoNs = now.mono
-        self.deadline: MonoNs | None = after(now.mono, request.wait_s) if request.wait_s else None
+        self.deadline: MonoNs | None = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self.is_over = False
+        self.wanted = request.count
+        self.reservation: Reservation | None = None
+        """What a run that was interrupted has found so far."""
+        self.shortest_s = float("inf")
 
 
 class _Plan(NamedTuple):
     text: str
     arms: list[Arm]
+
+
+class _Line(OrderedDict[Call, None]):
+    """Parked calls with equal strategies, the longest waiting first."""
+
+    until_empty_count = 0
+    no_wait_count = 0
+
+    @property
+    def first(self) -> Call:
+        return next(iter(self))
+
+    def join(self, call: Call) -> None:
+        self[call] = None
+        self.until_empty_count += call.request.until_empty
+        self.no_wait_count += call.request.wait_s == 0
+
+    def leave(self, call: Call) -> None:
+        del self[call]
+        self.until_empty_count -= call.request.until_empty
+        self.no_wait_count -= call.request.wait_s == 0
 
 
 class Parked:
@@ -54,7 +80,7 @@ class Parked:
         self._core = core
         self._reservations = reservations
         self._plans: dict[str, _Plan] = {}
-        self._queues: dict[str, deque[Call]] = {}
+        self._lines: dict[str, _Line] = {}
         self._deadlines: Timers[Call] = Timers()
         self._rows_left = TURN_ROWS
         self._has_turn = False
@@ -70,11 +96,11 @@ class Parked:
         return plan
 
     def __len__(self) -> int:
-        return sum(len(queue) for queue in self._queues.values())
+        return sum(len(line) for line in self._lines.values())
 
     def waiting(self) -> dict[str, str]:
         """The strategy that each waiting consumer waits with."""
-        return {call.peer.consumer: text for text, queue in self._queues.items() for call in queue if not call.is_over}
+        return {call.peer.consumer: text for text, line in self._lines.items() for call in line}
 
     # --- calls --------------------------------------------------------------------------------------------------------------------
 
@@ -87,64 +113,76 @@ class Parked:
         """
         plan = self.plan(request.strategy)
         core = self._core
-        call = Call(peer, request, now)
+        call = Call(peer, request, plan.text, now)
         if core.is_draining:
             core.reply(peer, Reserved(request.id))
             return
         if core.is_full and request.wait_s == 0:
             raise StorageFull("The storage is full, so nothing is handed out.", hint="Free some space; the daemon tries again by itself.")
-        queue = self._queues.get(plan.text)
-        self._rows_left = TURN_ROWS
-        if not queue and self._answer(call, plan, now):
-            return
-        if queue is None:
-            queue = self._queues[plan.text] = deque()
-        queue.append(call)
+        if not core.is_full:
+            # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its end.
+            if plan.text not in self._lines:
+                self._rows_left = TURN_ROWS
+                if self._answer(call, plan, now):
+                    return
+            elif not (self._has_turn or core.has_news) and self._answer_nothing(call, plan):
+                return
+        self._lines.setdefault(plan.text, _Line()).join(call)
         peer.calls[request.id] = call
         if call.deadline is not None:
             self._deadlines.add(call.deadline, call)
 
     def abandon(self, peer: Peer, request_id: int) -> None:
         """The caller does not want to wait any longer."""
-        call = peer.calls.pop(request_id, None)
+        call = peer.calls.get(request_id)
         if call is not None:
-            self._end(call, Reserved(request_id))
+            self._end(call)
 
     def disconnect(self, peer: Peer) -> None:
         """Forget the calls of a connection."""
-        for call in peer.calls.values():
-            call.is_over = True
-        peer.calls.clear()
+        for call in list(peer.calls.values()):
+            self._end(call)
 
     def stop(self) -> None:
         """Answer all parked calls with nothing: the daemon drains."""
-        for queue in list(self._queues.values()):
-            for call in queue:
-                if not call.is_over:
-                    self._end(call, Reserved(call.request.id))
-        self._queues.clear()
+        for line in list(self._lines.values()):
+            for call in list(line):
+                self._end(call)
 
     def tick(self, now: Now) -> None:
-        """Answer the calls whose time is over."""
+        """Answer the calls whose time is over, unless a run that may serve them is not at its end."""
+        if self.has_turn:
+            return
         for call in self._deadlines.take(now.mono):
             if not call.is_over:
-                self._end(call, Reserved(call.request.id))
+                self._end(call)
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to do."""
         return self._deadlines.next_due()
 
-    def _end(self, call: Call, reply: Reserved | ErrorReply) -> None:
+    def _end(self, call: Call) -> None:
+        """Answer a parked call with nothing; what was found for it so far is free again."""
+        self._leave(call)
+        if call.reservation is not None:
+            for part in list(call.reservation.parts.values()):
+                self._reservations.free(part.supply, part.work, part.mask)
+        self._core.reply(call.peer, Reserved(call.request.id))
+
+    def _leave(self, call: Call) -> None:
         call.is_over = True
         call.peer.calls.pop(call.request.id, None)
-        self._core.reply(call.peer, reply)
+        line = self._lines[call.text]
+        line.leave(call)
+        if not line:
+            del self._lines[call.text]
 
     # --- serving ------------------------------------------------------------------------------------------------------------------
 
     @property
     def has_turn(self) -> bool:
         """Whether a run stopped at its bound and wants to go on."""
-        return self._has_turn
+        return self._has_turn and not (self._core.is_full or self._core.is_draining)
 
     def serve(self, now: Now) -> None:
         """Serve parked calls after something has changed; the strategy whose first call waits longest comes first."""
@@ -153,54 +191,67 @@ class Parked:
             return
         core.has_news = self._has_turn = False
         self._rows_left = TURN_ROWS
-        for text in sorted(self._queues, key=lambda text: self._queues[text][0].since if self._queues[text] else 0):
-            queue = self._queues[text]
+        for text, line in sorted(self._lines.items(), key=lambda item: item[1].first.since):
             plan = self.plan(text)
-            while queue and self._rows_left > 0:
-                if not queue[0].is_over:
-                    if not self._answer(queue[0], plan, now):
-                        break
-                    queue[0].is_over = True
-                    queue[0].peer.calls.pop(queue[0].request.id, None)
-                queue.popleft()
-            if not queue:
-                del self._queues[text]
+            while line and self._rows_left > 0 and self._answer(line.first, plan, now):
+                self._leave(line.first)
             if self._rows_left <= 0:
                 self._has_turn = True
                 return
+            if line.no_wait_count or (line.until_empty_count and self._is_empty(plan)):
+                for call in list(line):
+                    if self._answer_nothing(call, plan):
+                        self._leave(call)
 
     def _answer(self, call: Call, plan: _Plan, now: Now) -> bool:
         """Answer a call if it can be answered now: with grants, or with nothing when it does not want to wait."""
         core, request = self._core, call.request
-        reservation, grants = self._fill(call, plan, now)
-        if reservation is not None:
-            if request.lease_s is not None:
-                self._reply_after_commit(call, reservation, grants)
-            else:
-                core.database.check_owner()
-                core.reply(call.peer, self._reserved(call, reservation, grants))
-            return True
-        if self._rows_left <= 0:
+        if not self._fill(call, plan, now):
             self._has_turn = True
             return False
+        reservation, grants = call.reservation, self._grants(call)
+        if reservation is None or not grants:
+            return self._answer_nothing(call, plan)
+        length_s = request.lease_s if request.lease_s is not None else call.shortest_s
+        self._reservations.seal(reservation, length_s, now)
+        if request.lease_s is not None:
+            self._reply_after_commit(call, reservation, grants)
+        else:
+            core.database.check_owner()
+            core.reply(call.peer, self._reserved(call, reservation, grants))
+        return True
+
+    def _answer_nothing(self, call: Call, plan: _Plan) -> bool:
+        """Nothing is free: answer a call that does not want to wait for more."""
+        request = call.request
         if request.until_empty and self._is_empty(plan):
-            core.reply(call.peer, Reserved(request.id, is_empty=True))
+            self._core.reply(call.peer, Reserved(request.id, is_empty=True))
             return True
         if request.wait_s == 0:
-            core.reply(call.peer, Reserved(request.id))
+            self._core.reply(call.peer, Reserved(request.id))
             return True
         return False
 
-    def _fill(self, call: Call, plan: _Plan, now: Now) -> tuple[Reservation | None, list[Grant]]:
-        """Reserve up to the count asked for, from the first arms that have work."""
+    def _grants(self, call: Call) -> list[Grant]:
+        """What was found for a call and is still all there."""
+        grants = []
+        for part in list(call.reservation.parts.values()) if call.reservation is not None else ():
+            if part.mask == part.granted:
+                grants.append(Grant(part.supply.id, part.work.index, part.granted, part.attempt, part.mac))
+            else:  # some of it was finished by an earlier holder while the run was interrupted
+                self._reservations.free(part.supply, part.work, part.mask)
+        return grants
+
+    def _fill(self, call: Call, plan: _Plan, now: Now) -> bool:
+        """Reserve up to the count asked for, from the first arms that have work; False: the turn is over before that was done."""
         core, request = self._core, call.request
-        wanted = request.count
-        grants: list[Grant] = []
-        reservation: Reservation | None = None
-        shortest_s = float("inf")
+        if call.reservation is not None and not call.reservation.parts:
+            call.reservation, call.wanted = None, request.count  # its submissions have ended meanwhile
         for arm in plan.arms:
             front = core.front(arm)
-            while wanted and front is not None and self._rows_left > 0:
+            while call.wanted and front is not None:
+                if self._rows_left <= 0:
+                    return False
                 visited = front.rows_visited
                 submission_id = front.peek(core.reader)
                 self._rows_left -= front.rows_visited - visited
@@ -211,25 +262,25 @@ class Parked:
                     front.drop()
                     self._rows_left -= 1
                     continue
-                if reservation is None:
-                    reservation = self._reservations.open(call.peer, supply.row.reservation_s, now, is_lease=request.lease_s is not None)
-                taken = self._take(supply, _turn(front, request.count, wanted), reservation, grants, now)
-                wanted -= taken
+                if call.reservation is None:
+                    call.reservation = self._reservations.open(
+                        call.peer, supply.row.reservation_s, now, is_lease=request.lease_s is not None
+                    )
+                taken = self._take(supply, _turn(front, request.count, call.wanted), call.reservation, now)
+                call.wanted -= taken
                 self._rows_left -= 1
                 if taken:
-                    shortest_s = min(shortest_s, supply.row.reservation_s)
+                    call.shortest_s = min(call.shortest_s, supply.row.reservation_s)
                 if supply.returned or supply.cursor < supply.blocks_count:
                     front.end_turn()
                 else:
                     front.drop()
-        if reservation is not None:
-            if not grants:
-                self._reservations.discard(reservation)
-                return None, []
-            self._reservations.seal(reservation, request.lease_s if request.lease_s is not None else shortest_s, now)
-        return reservation, grants
+        if call.reservation is not None and not call.reservation.parts:
+            self._reservations.discard(call.reservation)
+            call.reservation = None
+        return True
 
-    def _take(self, supply: Supply, count: int, reservation: Reservation, grants: list[Grant], now: Now) -> int:
+    def _take(self, supply: Supply, count: int, reservation: Reservation, now: Now) -> int:
         """Reserve up to `count` chunks of one submission, in index order."""
         core = self._core
         left = count
@@ -247,7 +298,7 @@ class Parked:
             if mask.bit_count() > left:
                 mask = first_bits(mask, left)
             left -= mask.bit_count()
-            grants += self._reservations.add(reservation, supply, work, mask)
+            self._reservations.add(reservation, supply, work, mask)
         return count - left
 
     def _reserved(self, call: Call, reservation: Reservation, grants: list[Grant]) -> Reserved:
@@ -310,8 +361,12 @@ class _Leased:
         self._reservation = reservation
 
     def settle(self, now: Now) -> None:
-        """Nothing changes: the chunks have been held since they were chosen."""
+        peer = self._reservation.peer
+        if peer is not None and not peer.is_connected:
+            self._reservations.give_back(self._reservation)  # nobody was told of it
 
     def cancel(self, now: Now) -> None:
+        if self._reservation.peer is not None:
+            self._reservation.peer.described.clear()
         for part in list(self._reservation.parts.values()):
             self._reservations.free(part.supply, part.work, part.mask)

@@ -14,7 +14,7 @@ from opsq.queue.core import Core, Peer
 from opsq.queue.supply import BlockWork, Supply, split_by_attempt
 from opsq.queue.timers import Timers
 from opsq.store import backlog
-from opsq.wire.messages import ChunkMask, Grant, Held, Refusal, Revoked
+from opsq.wire.messages import ChunkMask, Held, Refusal, Revoked
 
 if TYPE_CHECKING:
     from opsq.queue.outcomes import Outcomes
@@ -88,20 +88,17 @@ class Reservations:
             peer.reservations[reservation.id] = reservation
         return reservation
 
-    def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Grant]:
-        """Reserve free chunks of a block: one grant for each attempt number among them."""
+    def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> None:
+        """Reserve free chunks of a block: one part for each attempt number among them."""
         core = self._core
         work.reserved |= mask
         supply.reserved_count += mask.bit_count()
         attempts = supply.attempts_of(core.reader, work)
-        grants = []
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
             mac = core.mac(supply.id, work.index, reservation.id, attempt, hit)
             part = Part(reservation, supply, work, hit, attempt, mac)
             reservation.parts[part.key] = part
             work.parts.append(part)
-            grants.append(Grant(supply.id, work.index, hit, attempt, mac))
-        return grants
 
     def seal(self, reservation: Reservation, length_s: float, now: Now) -> None:
         """The reservation is complete: set its deadline."""
@@ -233,18 +230,24 @@ class Reservations:
         """Give back all that one consumer holds, leases included; the count of chunks."""
         count = 0
         for reservation in [r for r in self._by_id.values() if r.consumer == consumer]:
-            for part in list(reservation.parts.values()):
-                mask = part.mask & ~part.work.settling
-                if mask:
-                    if reservation.peer is not None:
-                        self._core.reply(reservation.peer, Revoked([ChunkMask(part.supply.id, part.work.index, mask)], "reservation_lost"))
-                    count += mask.bit_count()
-                    self._give_back(part, mask)
+            given = self.give_back(reservation)
+            if given and reservation.peer is not None:
+                self._core.reply(reservation.peer, Revoked(given, "reservation_lost"))
+            count += sum(chunk.mask.bit_count() for chunk in given)
         return count
+
+    def give_back(self, reservation: Reservation) -> list[ChunkMask]:
+        """Give back all that a reservation holds, without counting an attempt; what that was."""
+        given = []
+        for part in list(reservation.parts.values()):
+            mask = part.mask & ~part.work.settling
+            if mask:
+                given.append(ChunkMask(part.supply.id, part.work.index, mask))
+                self._give_back(part, mask)
+        return given
 
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started is lost, the rest is free at once."""
-        peer.is_connected = False
         for reservation in list(peer.reservations.values()):
             self._lose(reservation, now, reason="the connection of the consumer was lost")
             reservation.peer = None
