@@ -1,0 +1,120 @@
+"""The consumer of a loop that never waits: it orders chunks, hands them out, takes verdicts, and is polled.
+
+This file adds to `Consumer` what only such a loop asks for; it must not know child processes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Literal
+
+from opsq.client.chunk import Chunk
+from opsq.client.consumer import Consumer
+from opsq.client.lot import Result
+from opsq.client.reporting import AGAIN_S, OnLost
+
+if TYPE_CHECKING:
+    from opsq.client.connection import Dial
+
+Until = Literal["", "empty", "idle"]
+"""When to end: never; when nothing can come any more; at the first moment when nothing can be reserved."""
+
+_AT_ONCE_S = 1.0
+"""How long one who leaves at once waits for the answer to what he gives back."""
+
+
+class DrivenConsumer(Consumer):
+    """A consumer without a thread of its own.
+
+    Args:
+        open_wire: makes a greeted transport; after a loss it is called again for ever, with growing pauses.
+        strategy: the order in which chunks are wanted.
+        until: when `is_ended` becomes true.
+        on_lost: told of chunks that were taken away, in the midst of any call.
+    """
+
+    def __init__(self, open_wire: Dial, strategy: str, until: Until, on_lost: OnLost) -> None:
+        super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_driven=True)
+        self._until = until
+
+    @property
+    def ready_count(self) -> int:
+        """How many chunks `take` can hand out now."""
+        return self._ledger.ready_count
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every verdict was sent and answered."""
+        return self._ledger.is_settled
+
+    @property
+    def store_folder(self) -> str | None:
+        """The folder of the daemon's store, if that is made of files and can be seen from here."""
+        path = self._contents.unchecked.path("x")
+        folder = None if path is None else os.path.dirname(path)
+        return folder if folder is not None and os.path.isdir(folder) else None
+
+    def order(self, count: int) -> None:
+        """Have up to `count` chunks reserved, unless a reserve is on its way or nothing can come any more."""
+        if not self.is_ended:
+            self.want(count, wait_s=0.0 if self._until == "idle" else None, until_empty=self._until == "empty")
+
+    def send(self) -> None:
+        """Send the verdicts now instead of soon."""
+        if self._ledger.buffered_count:
+            self._flush()
+
+    def due_s(self) -> float:
+        """In how many seconds something is to be done even if nothing arrives: `poll`, or an `order` after a refusal."""
+        due_s = self.next_poll_s()
+        if self._ask is None and not self.is_ended and not self._is_stopping:
+            again_s = self._ask_at - time.monotonic()
+            if 0 < again_s <= AGAIN_S:
+                return min(due_s, again_s)
+        return due_s
+
+    def complete_by_file(self, chunk: Chunk, descriptor: int, *, run_s: float, exit_status: int | None) -> None:
+        """Complete a chunk whose result is all of an open file; it is copied to the store in constant memory.
+
+        Raises:
+            StorageFull: the store has no room. The chunk has no verdict then.
+        """
+        chunk.complete(self._store_file(chunk.submission_id, descriptor), run_s=run_s, exit_status=exit_status)
+
+    def _store_file(self, submission_id: int, descriptor: int) -> Result:
+        with self._flushing:
+            writer = self._writers.get(submission_id)
+            if writer is None:
+                writer = self._contents.result_writer(self.describe(submission_id), self.name)
+                self._writers[submission_id] = writer
+            stored = writer.append_file(descriptor)
+            with self._lock:
+                self._unsynced.add(submission_id)
+        return (stored.object, stored.offset, stored.length)
+
+    def order_no_more(self) -> int:
+        """Reserve nothing any more, and give back what `take` has not handed out, on its way included.
+
+        Returns:
+            How many were given back here.
+        """
+        count = 0
+        while (chunk := self.take()) is not None:
+            chunk.release()
+            count += 1
+        self._is_stopping = True
+        self._abandon_all()
+        self.send()
+        return count
+
+    def leave_at_once(self) -> None:
+        """Give back everything and end, without waiting for a daemon that is not there."""
+        self._is_stopping = True
+        with self._lock:
+            self._ledger.release_all()
+        self._flush()
+        if self._link.is_connected:
+            self._link.wait_until(lambda: self._is_settled() or not self._link.is_connected, _AT_ONCE_S)
+        self._link.close()
+        self._contents.close()

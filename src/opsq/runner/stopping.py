@@ -1,0 +1,59 @@
+"""Signals that ask this process to stop, counted instead of obeyed, and a descriptor that wakes up who waits in `poll`.
+
+This file must not decide what stopping means, and must be used from the main thread, which alone may set handlers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Self
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The hang-up of a terminal is one of them: programs in groups of their own do not hear it, so they would be left behind."""
+
+
+class StopSignals:
+    """While it is entered, none of `STOP_SIGNALS` ends this process. One that our caller ignores stays ignored (nohup)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many have come."""
+        self.last = 0
+        """The number of the last one; 0 if none has come."""
+        self.fileno = -1
+        """Becomes readable when one has come; `drain` empties it."""
+        self._write_fd = -1
+        self._wakeup_before = -1
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self.fileno, self._write_fd = os.pipe()
+        os.set_blocking(self.fileno, False)
+        os.set_blocking(self._write_fd, False)
+        # The system call goes on after a handler has returned; only the descriptor ends the wait.
+        self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._heard)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self.fileno)
+        os.close(self._write_fd)
+        self.fileno = self._write_fd = -1
+
+    def drain(self) -> None:
+        """Empty the descriptor."""
+        with suppress(BlockingIOError):
+            os.read(self.fileno, 4096)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.last = number
