@@ -232,26 +232,33 @@ def _content_of(daemon: Connection, submission_id: int) -> tuple[Content, Store]
 def _result(daemon: Connection, handle: Handle, source: str) -> bytes | tuple[str, int, int]:
     """What the completion carries: the bytes of a small result, or the place in the store to which a large one went."""
     with _open_result(source) as file:
-        head = file.read(INLINE_BYTES + 1)
+        head = _piece(file, source, INLINE_BYTES + 1)
         if len(head) <= INLINE_BYTES:
             return head
-        return _store_result(daemon, handle, head, file)
+        return _store_result(daemon, handle, head, file, source)
 
 
-def _store_result(daemon: Connection, handle: Handle, head: bytes, file: BinaryIO) -> tuple[str, int, int]:
+def _store_result(daemon: Connection, handle: Handle, head: bytes, file: BinaryIO, source: str) -> tuple[str, int, int]:
     from opsq.content.results import ResultWriter
 
     content, store = _content_of(daemon, handle.submission_id)
     store.check_marker(daemon.welcome.store_marker)
     writer = ResultWriter(store, content.folder, f"cli-{os.getpid()}", is_durable=daemon.welcome.is_durable)
     if store.path(content.folder) is None:  # an object is written at once
-        place = writer.append(head + file.read())
+        place = writer.append(head + _piece(file, source, -1))
     else:
         place = writer.append(head)
-        while piece := file.read(_TRANSFER_BYTES):
+        while piece := _piece(file, source, _TRANSFER_BYTES):
             place = place._replace(length=place.length + writer.append(piece).length)
     writer.sync()
     return place
+
+
+def _piece(file: BinaryIO, source: str, size: int) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise InputUnreadable(f"The result {source} cannot be read: {error.strerror}.") from error
 
 
 def _open_result(source: str) -> BinaryIO:

@@ -88,14 +88,17 @@ class ResultStream:
             yield self._told(page), decode(page.content).folder if page.content else ""
 
     def write(self, out: BinaryIO) -> int:
-        """Write all results to `out`; returns how many bytes."""
+        """Write all results to `out`; returns how many bytes. When they stop early, what came before is written."""
         written_bytes = 0
         for results, folder in self.pages():
-            if not self.is_following:
-                written_bytes += join_results(results, self._store, folder, out)
-                continue
-            for result in results:  # whoever follows wants each result at once
-                written_bytes += join_results([result], self._store, folder, out)
+            given = _Given(results)
+            if self.is_following:  # each result is wanted at once
+                for result in given:
+                    written_bytes += join_results([result], self._store, folder, out)
+            else:
+                written_bytes += join_results(given, self._store, folder, out)
+            if given.failure is not None:
+                raise given.failure
         return written_bytes
 
     def read(self, result: Result, folder: str) -> bytes:
@@ -118,6 +121,20 @@ class ResultStream:
                 "--skip-dead leaves such chunks out."
             )
             raise
+
+
+class _Given:
+    """Results up to where they stop, and then why."""
+
+    def __init__(self, results: Iterator[Result]) -> None:
+        self._results = results
+        self.failure: OpsqError | None = None
+
+    def __iter__(self) -> Iterator[Result]:
+        try:
+            yield from self._results
+        except OpsqError as error:
+            self.failure = error
 
 
 def write_output(stream: ResultStream, path: str) -> int:

@@ -1,0 +1,149 @@
+"""The installed program as a script or cron meets it: an empty environment, no terminal, closed stdin, a state folder of its own.
+
+It must not import opsq to do what a user can do with the program; only what no user may depend on is looked at in other ways.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from waiting import wait_until
+
+PROGRAM = str(Path(sys.executable).with_name("opsq"))
+DEADLINE_S = 60.0
+
+
+class Ran(NamedTuple):
+    """What a command line gave."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Stdout as text, without the last line end."""
+        return self.out.decode().rstrip("\n")
+
+    @property
+    def lines(self) -> list[str]:
+        """Stdout by lines."""
+        return self.out.decode().splitlines()
+
+    @property
+    def json(self) -> Any:
+        """Stdout as one JSON document."""
+        return json.loads(self.out)
+
+
+class Opsq:
+    """Runs `opsq` in a state folder.
+
+    Attributes:
+        folder: where tests may put files.
+        environ: all the variables there are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state_dir = folder / "s"
+        self.environ = {"PATH": "/usr/bin:/bin", "OPSQ_STATE_DIR": str(self.state_dir)}
+
+    def __call__(self, *words: str, stdin: bytes | None = None, environ: Mapping[str, str] | None = None) -> Ran:
+        """Run a command line; stdin is closed unless bytes are given. It must not print tracebacks, escapes or carriage returns."""
+        command = [PROGRAM, *words] if stdin is not None else ["/bin/sh", "-c", 'exec "$@" <&-', "sh", PROGRAM, *words]
+        done = subprocess.run(
+            command, input=stdin, env=self.environ | dict(environ or {}), cwd=self.folder, capture_output=True, timeout=DEADLINE_S
+        )
+        err = done.stderr.decode()
+        assert "Traceback" not in err, err
+        assert not {"\x1b", "\r"} & set(err), err
+        return Ran(done.returncode, done.stdout, err)
+
+    def ok(self, *words: str, stdin: bytes | None = None) -> Ran:
+        """Run a command line that must end with 0 and be silent on stderr."""
+        ran = self(*words, stdin=stdin)
+        assert (ran.status, ran.err) == (0, ""), ran
+        return ran
+
+    @contextlib.contextmanager
+    def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A command line that goes on while the test does; it is gone afterwards."""
+        command = [PROGRAM, *words]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, env=self.environ, cwd=self.folder, start_new_session=True, **pipes) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def shell(self, script: str) -> Ran:
+        """Run a shell script that finds `opsq` on its PATH."""
+        environ = self.environ | {"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin"}
+        done = subprocess.run(
+            ["/bin/sh", "-c", script], env=environ, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S
+        )
+        return Ran(done.returncode, done.stdout, done.stderr.decode())
+
+    def file(self, name: str, content: bytes) -> str:
+        """Write a file; returns its name, which is enough where the program runs."""
+        (self.folder / name).write_bytes(content)
+        return name
+
+    def submit_lines(self, count: int, *options: str) -> str:
+        r"""Submit chunks `0\\n`, `1\\n`, …; returns the id."""
+        return self.ok("submit", "-", "--lines", "1", *options, stdin=b"".join(b"%d\n" % i for i in range(count))).text
+
+    def reserve(self, *options: str) -> str:
+        """Reserve one chunk, the oldest; returns its handle."""
+        return self.ok("reserve", "--strategy", "OldestFirst", *options).text
+
+    def wait_until_seen(self) -> None:
+        """Wait until the daemon has a connection besides that of the one who asks."""
+        wait_until(lambda: self.ok("status", "--json").json["connections"] > 1, DEADLINE_S, "a second connection")
+
+    def kill_daemon(self) -> None:
+        """End the daemon of the state folder, if there is one, the hard way."""
+        lock = self.state_dir / "opsq.lock"
+        text = lock.read_text() if lock.exists() else ""
+        if not text.strip().isdigit():
+            return
+        try:
+            os.kill(int(text), signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        wait_until(lambda: not _is_alive(int(text)), what="the daemon is gone")
+
+
+@pytest.fixture
+def opsq(runtime_dir: Path) -> Iterator[Opsq]:
+    """The program, with no daemon yet."""
+    program = Opsq(runtime_dir)
+    yield program
+    program.kill_daemon()
+
+
+@pytest.fixture
+def queue(opsq: Opsq) -> Opsq:
+    """The program, with a daemon that runs."""
+    opsq.ok("start")
+    return opsq
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -1,0 +1,175 @@
+"""opsq submit: cuts inputs and prints the id alone; every bad input is told, and leaves nothing."""
+
+import json
+import os
+
+import pytest
+
+from waiting import wait_until
+
+DEADLINE_S = 60
+
+
+def test_prints_the_id_alone(queue):
+    ran = queue.ok("submit", queue.file("in", b"a\nb\n"), "--lines", "1")
+    assert ran.out == ran.text.encode() + b"\n"
+    assert ran.text.isdigit()
+    assert queue.ok("show", ran.text, "--json").json["chunks"] == 2
+
+
+def test_json_tells_count_and_size(queue):
+    document = queue.ok("submit", "-", "-l", "1", "--json", stdin=b"a\nbb").json
+    assert document.pop("submission_id").isdigit()
+    assert document == {"created": True, "chunks": 2, "bytes": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "stdin", "chunks"),
+    [
+        (["--lines", "2"], b"a\nb\nc", [b"a\nb\n", b"c"]),
+        (["-0", "--lines", "1"], b"a\0b\n\0c", [b"a\0", b"b\n\0", b"c"]),
+        (["--delimiter", r"\r\n", "-l", "1"], b"a\r\nb\xff\r\n", [b"a\r\n", b"b\xff\r\n"]),
+        (["--bytes", "4"], b"a\nb\nccccc\n", [b"a\nb\n", b"ccccc\n"]),
+        (["--csv-header", "--lines", "1"], b'h\n"a\nb"\nc\n', [b'h\n"a\nb"\n', b"h\nc\n"]),
+    ],
+)
+def test_case_103_stdin_is_cut_as_asked_byte_exact(queue, options, stdin, chunks):
+    submission = queue.ok("submit", "-", *options, stdin=stdin).text
+    assert [queue.ok("read", f"{submission}/{index}").out for index in range(len(chunks))] == chunks
+    assert queue("read", f"{submission}/{len(chunks)}").status == 3
+
+
+def test_per_file_makes_a_chunk_of_each_file_of_a_glob(queue):
+    for name in "ab":
+        queue.file(f"{name}.txt", name.encode())
+    submission = queue.ok("submit", "--per-file", "*.txt").text
+    assert [queue.ok("read", f"{submission}/{index}").out for index in (0, 1)] == [b"a", b"b"]
+
+
+def test_empty_input_is_a_completed_submission(queue):
+    submission = queue.ok("submit", queue.file("empty", b"")).text
+    shown = queue.ok("show", submission, "--json").json
+    assert (shown["state"], shown["chunks"]) == ("completed", 0)
+    assert queue.ok("results", submission).out == b""
+
+
+def test_case_68_stdin_is_not_read_unless_named(queue):
+    """A submit inside a `while read` loop leaves the loop's stdin alone."""
+    queue.file("list", b"one\ntwo\n")
+    queue.file("in", b"x\n")
+    ran = queue.shell("while read -r line; do opsq submit in >/dev/null && echo $line; done < list")
+    assert ran.lines == ["one", "two"]
+
+
+BAD = [
+    (["vanished"], "vanished cannot be read: No such file"),
+    (["."], "Is a directory"),
+    (["*.nothing"], "Nothing matches *.nothing"),
+    ([], "needs a FILE"),
+    (["-"], "- cannot be read"),
+    (["in", "--bytes", "1", "--lines", "1"], "--bytes and --lines exclude each other"),
+    (["in", "--delay", "1", "--at", "@1"], "--delay and --at exclude each other"),
+    (["in", "-m", "submission=1"], "built in"),
+    (["in", "-m", "a=1", "-m", "a=2"], "the key a twice"),
+    (["in", "-m", "a b=1"], "is not a key"),
+    (["in", "-m", "a"], "write KEY=VALUE"),
+    (["in", "-m", "a=" + "x" * 1025], "1024 are the limit"),
+    (["in", "--delay", "soon"], "--delay: 'soon' is not a duration"),
+    (["in", "--at", "tomorrow"], "not an instant"),
+    (["in", "--bytes", "0"], "at least one byte"),
+    (["in", "--backoff", "1,0"], "factor"),
+    (["in", "--output", "x"], "needs --wait"),
+    (["in", "--on-dead", "cry"], "--on-dead"),
+    (["in", "--bytes", "65M"], "chunk limit"),
+    (["-", "--in-place"], "cannot be read"),
+]
+
+
+def test_case_96_bad_input_is_told_and_leaves_nothing(queue):
+    """Exit 2 and a message that names what is wrong; no submission, no content."""
+    queue.file("in", b"x\n")
+    for words, told in BAD:
+        ran = queue("submit", *words)
+        assert (ran.status, ran.out) == (2, b""), (words, ran)
+        assert told in ran.err
+    assert queue.ok("list").out == b""
+    assert not [name for name in os.listdir(queue.state_dir / "content") if name != "store-id"]
+
+
+def test_unreachable_daemon_is_exit_4(opsq):
+    ran = opsq("submit", opsq.file("in", b"x"))
+    assert (ran.status, ran.out) == (4, b"")
+    assert "opsq start" in ran.err
+
+
+def test_unique_key_gives_the_earlier_id(queue):
+    queue.file("in", b"x" * 5000)
+    first = queue.ok("submit", "in", "--unique", "k", "--json").json
+    second = queue.ok("submit", "in", "--unique", "k", "--json").json
+    assert (first["created"], second["created"]) == (True, False)
+    assert first["submission_id"] == second["submission_id"]
+    assert len([name for name in os.listdir(queue.state_dir / "content") if name != "store-id"]) == 1
+    assert queue.ok("read", f"{first['submission_id']}/0").out == b"x" * 5000
+
+
+def test_dry_run_tells_what_a_submission_would_be_and_needs_no_daemon(opsq):
+    opsq.file("in", b"a\nbb\nccc\n")
+    document = opsq.ok("submit", "in", "--lines", "2", "--dry-run", "--json").json
+    assert document["chunks"] == 2
+    assert document["bytes"] == 9
+    assert [(c["offset"], c["bytes"]) for c in document["first"]] == [(0, 5), (5, 4)]
+    assert opsq.ok("submit", "in", "--lines", "2", "--dry-run").lines[0] == "chunks count\t2"
+    assert not opsq.state_dir.exists()
+
+
+def test_case_95_a_shown_submission_can_be_changed_and_submitted_again(queue):
+    queue.file("attached", b"\0blob")
+    options = ("--priority", "7", "-m", "n=5", "-m", 's="7"', "--attach", "attached", "--on-dead", "keep", "--max-attempts", "2")
+    first = queue.submit_lines(3, *options, "--unique", "k")
+    document = queue.ok("show", first, "--json").json
+    document["priority"] = 8
+    second = queue.ok("submit", "--from-json", "-", stdin=json.dumps(document).encode()).text
+    assert second != first
+    shown = queue.ok("show", second, "--json").json
+    differing = {name for name in document if document[name] != shown[name]}
+    assert differing == {"submission_id", "submitted_at", "unique"}
+    assert queue.ok("read", f"{second}/2").out == b"2\n"
+
+
+def test_wait_and_output_do_the_whole_round(queue):
+    queue.file("in", b"a\nb\nc\n")
+    with queue.running("consume", "--", "tr", "a-z", "A-Z"):
+        ran = queue.ok("submit", "in", "--lines", "1", "--wait", "--output", "out")
+    assert ran.text.isdigit()
+    assert (queue.folder / "out").read_bytes() == b"A\nB\nC\n"
+
+
+def test_wait_exits_1_when_the_submission_is_cancelled(queue):
+    with queue.running("submit", "--wait", "--json", queue.file("in", b"x")) as process:
+        submission = wait_until(lambda: queue.ok("list").text.partition("\t")[0], DEADLINE_S)
+        queue.ok("cancel", submission)
+        out, _ = process.communicate()
+    document = json.loads(out)
+    assert process.returncode == 1
+    assert (document["submission_id"], document["state"], document["error"]["exit"]) == (submission, "cancelled", 1)
+
+
+def test_case_104_too_long_an_argument_is_refused_whole(queue):
+    ran = queue("submit", queue.file("in", b"x"), "--unique", "k" * 100_000)
+    assert ran.status == 2
+    assert queue.ok("list").out == b""
+
+
+def test_in_place_chunk_of_a_changed_file_is_refused(queue):
+    submission = queue.ok("submit", "--in-place", queue.file("in", b"a\n" * 9000)).text
+    assert queue.ok("read", f"{submission}/0").out == b"a\n" * 9000
+    queue.file("in", b"b\n" * 9001)
+    ran = queue("read", f"{submission}/0")
+    assert ran.status == 5
+    assert "has changed" in ran.err
+
+
+def test_delay_keeps_a_submission_scheduled(queue):
+    submission = queue.submit_lines(1, "--delay", "1h")
+    assert queue.ok("show", submission, "--json").json["state"] == "scheduled"
+    assert queue("reserve").status == 3

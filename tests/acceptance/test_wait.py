@@ -1,0 +1,67 @@
+"""opsq wait: exit statuses that a script can act on."""
+
+import json
+import signal
+
+
+def test_case_90_completed_submission_is_exit_0_and_silent(queue):
+    submission = queue.submit_lines(1)
+    queue.ok("complete", queue.reserve())
+    assert queue.ok("wait", submission).out == b""
+
+
+def test_case_90_failed_submission_is_exit_1_and_named(queue):
+    good, bad = queue.submit_lines(0), queue.submit_lines(1)
+    queue.ok("fail", "--no-retry", "--reason", "bad input", queue.reserve())
+    ran = queue("wait", good, bad)
+    assert ran.status == 1
+    assert bad in ran.err
+    assert good not in ran.err
+    assert "bad input" in ran.err
+
+
+def test_cancelled_submission_is_exit_1_with_its_state_in_json(queue):
+    submission = queue.submit_lines(1)
+    queue.ok("cancel", submission)
+    ran = queue("wait", "--json", submission)
+    assert ran.status == 1
+    assert ran.json["submissions"][0]["state"] == "cancelled"
+    assert ran.json["error"]["code"] == "work_failed"
+
+
+def test_case_90_unknown_id_is_exit_3(queue):
+    assert queue("wait", queue.submit_lines(1), "999").status == 3
+    assert queue("wait", "no-id").status == 3
+
+
+def test_timeout_is_exit_124(queue):
+    ran = queue("wait", "--timeout", "0.05", queue.submit_lines(1))
+    assert ran.status == 124
+
+
+def test_end_of_the_work_ends_the_wait(queue):
+    submissions = [queue.submit_lines(1) for _ in range(2)]
+    with queue.running("wait", "--json", *submissions) as process:
+        for _ in submissions:
+            queue.ok("complete", queue.reserve())
+        out, _ = process.communicate()
+    assert process.returncode == 0
+    assert [shape["state"] for shape in json.loads(out)["submissions"]] == ["completed", "completed"]
+
+
+def test_wait_survives_a_restart_of_the_daemon(queue):
+    submission = queue.submit_lines(1)
+    with queue.running("wait", submission) as process:
+        queue.wait_until_seen()
+        queue.ok("restart")
+        queue.ok("complete", queue.reserve())
+        assert process.communicate() == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_interrupt_is_exit_130_and_quiet(queue):
+    with queue.running("wait", queue.submit_lines(1)) as process:
+        queue.wait_until_seen()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate() == (b"", b"")
+    assert process.returncode == 130
