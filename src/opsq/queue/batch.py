@@ -77,7 +77,7 @@ class Batch:
             s, t, c, d, k = self.lane_counts.get(lane_id, (0, 0, 0, 0, 0))
             self.lane_counts[lane_id] = (s + delta[0], t + delta[1], c + delta[2], d + delta[3], k + delta[4])
 
-    def apply(self, database: Database, wall: int) -> None:
+    def apply(self, database: Database, now: Now) -> None:
         """Write the rows; the caller has begun the transaction and will commit it."""
         writer = database.writer
         for statement in self.statements:
@@ -93,9 +93,9 @@ class Batch:
         if self.unleased:
             backlog.delete_leases(writer, self.unleased)
         if self.leased:
-            held = [(part, part.mask & ~part.work.settling) for part in self.leased.values()]
+            held = [(part, _leased_mask(part)) for part in self.leased.values()]
             backlog.delete_leases(writer, (part.row_key for part, mask in held if not mask))
-            backlog.put_leases(writer, (_lease_row(part, mask, wall) for part, mask in held if mask))
+            backlog.put_leases(writer, (_lease_row(part, mask, now) for part, mask in held if mask))
         if self.fold is not None:
             self.fold.apply(database, self.count)
         if self.lane_counts:
@@ -124,7 +124,12 @@ def request_id(message: Message) -> int:
     return int(getattr(message, "id", 0))
 
 
-def _lease_row(part: Part, mask: int, wall: int) -> LeaseRow:
+def _leased_mask(part: Part) -> int:
+    """What of a part is under a lease once this batch is committed."""
+    return part.mask & ~part.work.settling if part.reservation.is_lease and part.supply.is_open else 0
+
+
+def _lease_row(part: Part, mask: int, now: Now) -> LeaseRow:
     reservation = part.reservation
     return LeaseRow(
         reservation.id,
@@ -134,6 +139,6 @@ def _lease_row(part: Part, mask: int, wall: int) -> LeaseRow:
         mask,
         part.attempt,
         reservation.consumer,
-        reservation.deadline_at(wall),
+        reservation.deadline_at(now),
         int(reservation.length_s * 1000),
     )

@@ -236,7 +236,7 @@ class Engine:
             return False
         try:
             core.database.begin()
-            batch.apply(core.database, now.wall)
+            batch.apply(core.database, now)
         except Deposed as error:
             raise Fatal(str(error)) from error
         return True

@@ -168,7 +168,7 @@ class Outcomes:
     def lose(self, part: Part, mask: int, reason: str, now: Now) -> None:
         """Count a loss: the consumer is gone, or its time is over. The chunks are free again at once, or dead."""
         if not part.supply.is_open:
-            self._reservations.take_from_holders(part.supply, part.work, mask)
+            self._reservations.free(part.supply, part.work, mask)
             return
         held = Held(part.supply.id, part.work.index, mask, part.reservation.id, part.attempt, part.granted, part.mac)
         self._count(part, mask, Failure(held, reason, delay_s=0.0), now, is_loss=True)
@@ -273,8 +273,8 @@ class Outcomes:
         work.settling &= ~mask
         supply.unfinished += unfinished
         for part in list(work.parts):
-            if part.mask & mask and part.reservation.peer is None and not part.reservation.is_lease:
-                self._reservations.take_from_holders(supply, work, part.mask & mask)
+            if part.mask & mask:
+                self._reservations.still_held(part, mask)
         self._core.give_back(supply, work)
 
     def tick(self, now: Now) -> None:

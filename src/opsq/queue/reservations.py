@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Reservation:
     """What one call was handed out. Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then."""
 
-    __slots__ = ("consumer", "deadline", "granted_at", "id", "is_lease", "length_s", "parts", "peer")
+    __slots__ = ("alarm", "consumer", "deadline", "granted_at", "id", "is_lease", "length_s", "parts", "peer")
 
     def __init__(self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool) -> None:
         self.id = reservation_id
@@ -33,11 +33,13 @@ class Reservation:
         self.is_lease = is_lease
         self.granted_at = now
         self.deadline: MonoNs = now.mono
+        self.alarm: MonoNs | None = None
+        """When its deadline will be looked at; none is set once it has expired."""
         self.parts: dict[tuple[int, int, int], Part] = {}
 
-    def deadline_at(self, wall: int) -> int:
-        """The wall instant at which a lease ends if nothing extends it from `wall` on; what is stored."""
-        return wall + int(self.length_s * 1000)
+    def deadline_at(self, now: Now) -> int:
+        """The deadline as a wall instant; what is stored of a lease."""
+        return now.wall + max(self.deadline - now.mono, 0) // 1_000_000
 
 
 class Part:
@@ -72,7 +74,7 @@ class Reservations:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._by_id: dict[int, Reservation] = {}
-        self._deadlines: Timers[int] = Timers()
+        self._deadlines: Timers[tuple[int, MonoNs]] = Timers()
         self._next_id = core.starts << 32
         self.outcomes: Outcomes
         self._hold_until: MonoNs = core.now.mono
@@ -104,7 +106,13 @@ class Reservations:
         """The reservation is complete: set its deadline."""
         reservation.length_s = length_s
         reservation.deadline = after(now.mono, length_s)
-        self._deadlines.add(reservation.deadline, reservation.id)
+        self._set_alarm(reservation)
+
+    def _set_alarm(self, reservation: Reservation) -> None:
+        """Have the deadline looked at in time; one that was only moved on is looked at when it was due before."""
+        if reservation.alarm is None or reservation.deadline < reservation.alarm:
+            reservation.alarm = reservation.deadline
+            self._deadlines.add(reservation.deadline, (reservation.id, reservation.deadline))
 
     def discard(self, reservation: Reservation) -> None:
         """Nothing was found for a reservation."""
@@ -178,6 +186,7 @@ class Reservations:
             if not hit:
                 continue
             part.mask &= ~hit
+            part.started &= ~hit
             work.reserved &= ~hit
             supply.reserved_count -= hit.bit_count()
             reservation = part.reservation
@@ -194,6 +203,13 @@ class Reservations:
             self._by_id.pop(reservation.id, None)
             if reservation.peer is not None:
                 reservation.peer.reservations.pop(reservation.id, None)
+
+    def still_held(self, part: Part, mask: int) -> None:
+        """The batch in which chunks would have left their holder is gone: they stay, unless nobody is there to hold them."""
+        if part.reservation.peer is None and not part.reservation.is_lease:
+            self.take_from_holders(part.supply, part.work, part.mask & mask)
+        else:
+            self._set_alarm(part.reservation)  # one that has expired does so again
 
     def touch_leases(self, work: BlockWork, mask: int) -> None:
         """Chunks are settling: the rows of leases that hold them change with the batch."""
@@ -247,10 +263,11 @@ class Reservations:
         return given
 
     def disconnect(self, peer: Peer, now: Now) -> None:
-        """A connection is gone: what it had started is lost, the rest is free at once."""
+        """A connection is gone: what it had started is lost, the rest is free at once. Leases stay."""
         for reservation in list(peer.reservations.values()):
-            self._lose(reservation, now, reason="the connection of the consumer was lost")
             reservation.peer = None
+            if not reservation.is_lease:
+                self._lose(reservation, now, reason="the connection of the consumer was lost")
         peer.reservations.clear()
 
     def _lose(self, reservation: Reservation, now: Now, *, reason: str) -> None:
@@ -348,21 +365,25 @@ class Reservations:
         """Let reservations expire whose deadline has come and that no heartbeat has extended."""
         if now.mono < self._hold_until:
             return
-        for reservation_id in self._deadlines.take(now.mono):
+        for reservation_id, alarm in self._deadlines.take(now.mono):
             reservation = self._by_id.get(reservation_id)
-            if reservation is None:
+            if reservation is None or reservation.alarm != alarm:
                 continue
+            reservation.alarm = None
             if reservation.peer is not None and not reservation.is_lease:
                 reservation.deadline = max(reservation.deadline, after(reservation.peer.heard, reservation.length_s))
             if reservation.deadline > now.mono:
-                self._deadlines.add(reservation.deadline, reservation_id)
+                self._set_alarm(reservation)
                 continue
+            parts = reservation.parts.values()
+            held = [ChunkMask(p.supply.id, p.work.index, mask) for p in parts if (mask := p.mask & ~p.work.settling)]
             if reservation.peer is not None:
-                held = [ChunkMask(part.supply.id, part.work.index, part.mask) for part in reservation.parts.values()]
-                self._core.reply(reservation.peer, Revoked(held, "reservation_lost"))
                 reservation.peer.reservations.pop(reservation.id, None)
-                for part in reservation.parts.values():
-                    part.started = part.mask  # expiry counts as a loss: whoever sits on chunks for so long has started them
+                if held:
+                    self._core.reply(reservation.peer, Revoked(held, "reservation_lost"))
+            reservation.peer = None
+            for part in parts:
+                part.started = part.mask  # expiry counts as a loss: whoever sits on chunks for so long has started them
             self._lose(reservation, now, reason="the reservation expired")
 
     def next_due(self) -> MonoNs | None:
@@ -377,18 +398,17 @@ class Reservations:
         for reservation in list(self._by_id.values()):
             if not reservation.is_lease and reservation.parts:
                 reservation.is_lease = True
-                reservation.length_s = self._core.policy.restart_lease_s
+                self.seal(reservation, self._core.policy.restart_lease_s, now)
                 self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
 
     def restore(self, now: Now) -> None:
         """Take up the leases of the file: what remains of each lies between nothing and its full length."""
         for row in backlog.leases(self._core.reader):
             supply = self._core.supply(row.submission_id)
-            if supply is None or not supply.is_open:
-                continue
-            work = supply.block(self._core.reader, row.block)
-            mask = row.mask & (work.free | work.delayed)
-            if not mask:
+            work = supply.block(self._core.reader, row.block) if supply is not None and supply.is_open else None
+            mask = row.mask & work.free if work is not None else 0
+            if supply is None or work is None or not mask:
+                self._core.batch.unleased.append((row.reservation_id, row.submission_id, row.block, row.granted))
                 continue
             reservation = self._by_id.get(row.reservation_id)
             if reservation is None:
@@ -397,7 +417,7 @@ class Reservations:
                 remaining_s = min(max(row.deadline_at - now.wall, 0), row.length_ms) / 1000
                 reservation.deadline = after(now.mono, remaining_s)
                 self._by_id[reservation.id] = reservation
-                self._deadlines.add(reservation.deadline, reservation.id)
+                self._set_alarm(reservation)
             mac = self._core.mac(supply.id, row.block, reservation.id, row.attempt, row.granted)
             part = Part(reservation, supply, work, row.granted, row.attempt, mac)
             part.mask = mask
@@ -423,5 +443,5 @@ class _GivenBack:
 
     def cancel(self, now: Now) -> None:
         self._part.work.settling &= ~self._mask
-        if not self._part.mask & self._mask:
-            self._reservations.free(self._part.supply, self._part.work, self._mask)
+        self._reservations.still_held(self._part, self._mask)
+        self._reservations.free(self._part.supply, self._part.work, self._mask & ~self._part.mask)
