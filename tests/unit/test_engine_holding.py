@@ -19,7 +19,7 @@ def attempt(rig: Rig) -> int:
     return ticket.attempt
 
 
-# --- losing -----------------------------------------------------------------------------------------------------------------------------
+# --- losing ---------------------------------------------------------------------------------------------------------------------------
 
 
 def test_started_chunk_of_a_lost_connection_is_offered_again_with_a_loss_counted(rig: Rig) -> None:
@@ -155,7 +155,7 @@ def test_case_55_consumer_restarted_under_its_name_gets_the_chunk_of_its_former_
     assert len(rig.reserve(second)) == 1
 
 
-# --- keeping ----------------------------------------------------------------------------------------------------------------------------
+# --- keeping --------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("request_", [m.Heartbeat(1), m.Started([m.ChunkMask(1, 0, 1)])])
@@ -234,7 +234,7 @@ def test_completing_a_part_of_a_lease_does_not_move_its_stored_deadline(rig: Rig
     assert rig.show(submission_id).reserved_count == 0
 
 
-# --- giving back --------------------------------------------------------------------------------------------------------------------------
+# --- giving back ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lease_s", [None, 60.0])
@@ -270,7 +270,7 @@ def test_case_43_all_that_a_consumer_holds_can_be_given_back_by_its_id(rig: Rig)
     assert sum(ticket.granted.bit_count() for ticket in rig.reserve(operator, 9)) == 5
 
 
-# --- leases ---------------------------------------------------------------------------------------------------------------------------------
+# --- leases -------------------------------------------------------------------------------------------------------------------------------
 
 
 def test_lease_survives_its_connection_and_a_crash(rig: Rig) -> None:
@@ -327,7 +327,7 @@ def test_leases_of_a_submission_end_with_it_in_the_file_too(rig: Rig) -> None:
     assert rig.rows("SELECT * FROM lease") == []
 
 
-# --- restarts -------------------------------------------------------------------------------------------------------------------------------
+# --- restarts -----------------------------------------------------------------------------------------------------------------------------
 
 
 def test_stop_and_start_keep_what_connections_hold_for_thirty_seconds(rig: Rig) -> None:

@@ -92,6 +92,8 @@ class Core:
         if supply is None:
             row = submissions.load(self.reader, submission_id)
             if row is None:
+                self.unfolded_done.pop(submission_id, None)
+                self.unfolded_completed.pop(submission_id, None)
                 return None
             supply = self.keep(Supply(row))
             done = self.unfolded_done.pop(submission_id, None)
@@ -159,7 +161,10 @@ class Core:
 
     def give_back(self, supply: Supply, work: BlockWork) -> None:
         """Chunks of a block were given back: make those that are free available."""
-        if supply.give_back(work) or supply.cursor < supply.blocks_count:
+        if supply.state in submissions.FINAL_STATES:
+            supply.forget_if_plain(work)
+            self.forget_if_over(supply)
+        elif supply.give_back(work) or supply.cursor < supply.blocks_count:
             self.became_free(supply)
 
     def add_retry(self, due: MonoNs, supply: Supply, work: BlockWork, row: AttemptRow) -> None:

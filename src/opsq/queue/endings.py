@@ -54,29 +54,34 @@ class Endings:
             lambda database, _: submissions.set_final(database.writer, supply.id, supply.lanes, state, now.wall, skipped, reason)
         )
         batch.count(supply.lanes, (0, 0, 0, 0, skipped))
-        batch.entries.append(_Ended(self, supply, state, reason, skipped))
+        batch.entries.append(_Ended(self, supply, state, reason, skipped, now.wall))
 
-    def settle_ended(self, supply: Supply, state: str, reason: str, skipped: int, now: Now) -> None:
+    def settle_ended(self, supply: Supply, state: str, reason: str, skipped: int, finished_at: int) -> None:
         """The end of a submission was committed."""
         core = self._core
         core.states[supply.state] -= 1
         core.states[state] += 1
         supply.state, supply.is_closing, supply.unfinished = state, False, 0
-        supply.row = supply.row._replace(state=state, finished_at=now.wall, reason=reason, chunks_skipped=skipped)
+        supply.row = supply.row._replace(state=state, finished_at=finished_at, reason=reason, chunks_skipped=skipped)
         code = "cancelled" if state == "cancelled" else "reservation_lost"
         for work in list(supply.blocks.values()):
             if work.parts:
                 self._reservations.take_from_holders(supply, work, work.reserved, code=code)
-            if not work.done and not work.settling:
-                del supply.blocks[work.index]
+            work.delayed = 0
+            supply.forget_if_plain(work)
         supply.delayed_count = 0
         supply.returned.clear()
         core.has_news = True
         core.watched.ended(supply)
         core.forget_if_over(supply)
 
-    def still_open(self, supply: Supply) -> None:
+    def not_ended(self, supply: Supply, state: str, now: Now) -> None:
         """The batch of an end is gone."""
+        if state == "expired" and supply.row.expires_ms is not None:
+            self._core.expiries.add(after(now.mono, 1.0), supply.id)
+        self._still_open(supply)
+
+    def _still_open(self, supply: Supply) -> None:
         supply.is_closing = False
         self._core.became_free(supply)
 
@@ -182,16 +187,16 @@ class Endings:
         batch.statements.append(write)
         batch.count(supply.lanes, (0, 0, 0, -len(dead), -skipped))
         supply.is_closing = is_final
+        supply.unfinished += len(dead) + skipped
         batch.entries.append(_Requeued(self, supply, works, masks, skipped))
         batch.replies.append((peer, Changed(request.id, len(dead) + skipped)))
 
-    def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], skipped: int) -> None:
+    def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int]) -> None:
         """The requeue was committed."""
         core = self._core
         self._forget_key(supply)
         count = sum(mask.bit_count() for mask in masks.values())
         supply.dead -= count
-        supply.unfinished += count + skipped
         if supply.state in submissions.FINAL_STATES:
             core.states[supply.state] -= 1
             core.states["open"] += 1
@@ -205,12 +210,13 @@ class Endings:
             supply.give_back(work)
         core.became_free(supply)
 
-    def not_requeued(self, supply: Supply, works: dict[int, BlockWork]) -> None:
+    def not_requeued(self, supply: Supply, works: dict[int, BlockWork], count: int) -> None:
         """The batch of a requeue is gone."""
         for work in works.values():
             work.attempts = None
         self._forget_key(supply)
-        self.still_open(supply)
+        supply.unfinished -= count
+        self._still_open(supply)
 
     def _forget_key(self, supply: Supply) -> None:
         if supply.row.unique_key is not None and self._core.unique_keys.get(supply.row.unique_key) == supply.id:
@@ -223,10 +229,13 @@ class Endings:
 
         Raises:
             NotFinished: it may still be worked on.
+            Conflict: a requeue or another removal of it is being committed.
         """
         supply = self._find(request.submission_id)
-        if supply.state not in submissions.FINAL_STATES or supply.is_closing:
+        if supply.state not in submissions.FINAL_STATES:
             raise NotFinished(f"Submission {supply.id} is {supply.state}.", hint=f"`opsq cancel {supply.id}` first.")
+        if supply.is_closing:
+            raise Conflict(f"Submission {supply.id} is just being requeued or removed.", hint="Try again.")
         self.hide(supply)
         self._core.batch.replies.append((peer, Changed(request.id, 1)))
 
@@ -252,20 +261,21 @@ class Endings:
 
 
 class _Ended:
-    __slots__ = ("_endings", "_reason", "_skipped", "_state", "_supply")
+    __slots__ = ("_endings", "_finished_at", "_reason", "_skipped", "_state", "_supply")
 
-    def __init__(self, endings: Endings, supply: Supply, state: str, reason: str, skipped: int) -> None:
+    def __init__(self, endings: Endings, supply: Supply, state: str, reason: str, skipped: int, finished_at: int) -> None:
         self._endings = endings
         self._supply = supply
         self._state = state
         self._reason = reason
         self._skipped = skipped
+        self._finished_at = finished_at
 
     def settle(self, now: Now) -> None:
-        self._endings.settle_ended(self._supply, self._state, self._reason, self._skipped, now)
+        self._endings.settle_ended(self._supply, self._state, self._reason, self._skipped, self._finished_at)
 
     def cancel(self, now: Now) -> None:
-        self._endings.still_open(self._supply)
+        self._endings.not_ended(self._supply, self._state, now)
 
 
 class _Requeued:
@@ -279,10 +289,10 @@ class _Requeued:
         self._skipped = skipped
 
     def settle(self, now: Now) -> None:
-        self._endings.settle_requeued(self._supply, self._works, self._masks, self._skipped)
+        self._endings.settle_requeued(self._supply, self._works, self._masks)
 
     def cancel(self, now: Now) -> None:
-        self._endings.not_requeued(self._supply, self._works)
+        self._endings.not_requeued(self._supply, self._works, sum(mask.bit_count() for mask in self._masks.values()) + self._skipped)
 
 
 class _Hidden:

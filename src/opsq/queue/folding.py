@@ -239,8 +239,7 @@ class Fold:
                 continue
             work.pending &= ~mask
             work.done &= ~mask
-            if not work.pending:
-                supply.forget_if_plain(work)
+            supply.forget_if_plain(work)
         for submission_id, supply in self._supplies.items():
             if supply is not None:
                 supply.folded += self._completed.get(submission_id, 0)

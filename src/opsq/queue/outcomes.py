@@ -78,8 +78,7 @@ class Outcomes:
         elif open_mask:
             part = self._reservations.find(held)
             self._accept(supply, work, open_mask, part.reservation if part else None, completion, held.attempt, consumer, now)
-        if not work.free and not work.parts and not work.done and not work.settling and not work.delayed:
-            supply.forget_if_plain(work)
+        supply.forget_if_plain(work)
         return True
 
     def _completed_by(self, supply: Supply, work: BlockWork, mask: int, reservation_id: int) -> int:

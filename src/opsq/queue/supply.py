@@ -232,8 +232,8 @@ class Supply:
         return late
 
     def forget_if_plain(self, work: BlockWork) -> None:
-        """Drop a finished block from memory."""
-        if not work.pending and not work.parts:
+        """Drop a block from memory that is finished, or of a submission that is, once the file says so too."""
+        if (not work.pending or self.state != "open") and not (work.parts or work.done or work.settling):
             self.blocks.pop(work.index, None)
 
 

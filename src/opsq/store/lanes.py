@@ -84,7 +84,10 @@ def forget(writer: apsw.Connection, submission_id: int) -> None:
         ((submission_id, lane) for lane in (ALL, *rows)),
     )
     writer.execute("DELETE FROM submission_lane WHERE submission_id = ?", (submission_id,))
-    writer.executemany("DELETE FROM lane WHERE id = ? AND submissions_count = 0", ((lane,) for lane in rows))
+    # The counters of new submissions are written last in a batch, so they do not tell whether a lane is in use.
+    writer.executemany(
+        "DELETE FROM lane WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = ?1)", ((lane,) for lane in rows)
+    )
 
 
 def has_open(connection: apsw.Connection, lane_id: int) -> bool:

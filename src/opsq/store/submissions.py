@@ -8,7 +8,7 @@ from typing import NamedTuple
 import apsw
 
 from opsq.ids import SubmissionId
-from opsq.store import lanes
+from opsq.store import lanes, meta
 
 FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
 STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
@@ -96,9 +96,9 @@ def by_unique_key(connection: apsw.Connection, unique_key: str) -> SubmissionId 
 
 
 def last_id(connection: apsw.Connection) -> int:
-    """The largest id ever stored and still there."""
+    """The largest id ever given out."""
     row = connection.execute("SELECT max(id) FROM submission").fetchone()
-    return int(row[0] or 0) if row else 0
+    return max(int(row[0] or 0) if row else 0, meta.get_int(connection, "last_removed_id"))
 
 
 def counts_by_state(connection: apsw.Connection) -> dict[str, int]:
@@ -240,5 +240,6 @@ def remove_slice(writer: apsw.Connection, submission_id: int) -> bool:
         is_done = is_done and writer.changes() < REMOVE_ROWS
     if is_done:
         lanes.forget(writer, submission_id)
+        meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
         writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
     return is_done
