@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,17 @@ import apsw
 from opsq.clock import MonoNs, Now
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
-from opsq.queue.fronts import Front, make_front
+from opsq.queue.fair import FairFront
+from opsq.queue.fronts import Front, Walk, make_front
+from opsq.queue.gates import Gates
 from opsq.queue.policy import Policy
+from opsq.queue.rules import Rules
 from opsq.queue.supply import BlockWork, Supply
 from opsq.queue.timers import Timers
 from opsq.store import lanes, meta, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
-from opsq.strategy.arms import Arm
+from opsq.strategy.arms import FAIR, SUBMISSION_KEY, Arm
 from opsq.wire.messages import Reply
 
 if TYPE_CHECKING:
@@ -37,17 +41,20 @@ SUPPLIES_KEPT = 20_000
 FRONTS_KEPT = 256
 """Fronts of strategies that are used no more are forgotten beyond this number; a new call walks again."""
 DESCRIBED_KEPT = 4096
+RARE_COUNT = 1000
+"""Of several lanes the rarest is walked; counting stops here."""
 
 
 class Peer:
     """One connection, as the engine knows it."""
 
-    __slots__ = ("calls", "consumer", "described", "heard", "is_connected", "reservations", "watches")
+    __slots__ = ("calls", "consumer", "described", "heard", "is_connected", "is_consumer", "reservations", "watches")
 
     def __init__(self, name: str, now: Now) -> None:
         self.consumer = f"{name or 'anonymous'}-{secrets.token_hex(4)}"
         self.heard: MonoNs = now.mono
         self.is_connected = True
+        self.is_consumer = False
         self.reservations: dict[int, Reservation] = {}
         self.calls: dict[int, Call] = {}
         self.watches: dict[int, int] = {}
@@ -70,7 +77,11 @@ class Core:
         self.retries: Timers[tuple[int, int, int, int]] = Timers()
         self.expiries: Timers[SubmissionId] = Timers()
         self.supplies: OrderedDict[int, Supply] = OrderedDict()
-        self.fronts: OrderedDict[tuple[str, int], Front] = OrderedDict()
+        self._fronts: OrderedDict[str, Front | FairFront] = OrderedDict()
+        self._by_lane: dict[int, dict[Front | FairFront, None]] = {}
+        self.rows_left = 0
+        """How many rows the present turn of the event loop may still visit."""
+        self.consumers_count = 0
         self.unfolded_done: dict[int, dict[int, int]] = {}
         self.unfolded_completed: dict[int, int] = {}
         self.unique_keys: dict[str, SubmissionId] = {}
@@ -81,6 +92,9 @@ class Core:
         self.is_full = False
         self.is_draining = False
         self.now = now
+        self.rules = Rules(self)
+        self.gates = Gates(self, self.rules)
+        self.gates.watch(self.rules.limited_keys)
         self.starts = meta.get_int(self.reader, "starts")
         self._secret = meta.secret(self.reader)
 
@@ -134,29 +148,76 @@ class Core:
 
     # --- fronts -------------------------------------------------------------------------------------------------------------------
 
-    def front(self, arm: Arm) -> Front | None:
-        """The front of an arm; None when no submission has ever been in its lane."""
-        lane_id = lanes.ALL if arm.lane is None else lanes.find(self.reader, *arm.lane)
-        if lane_id is None:
-            return None
-        key = (arm.order.name, lane_id)
-        front = self.fronts.get(key)
-        if front is None:
-            front = self.fronts[key] = make_front(arm.order, lane_id, self.rng)
-            if len(self.fronts) > FRONTS_KEPT:
-                self.fronts.popitem(last=False)
-        else:
-            self.fronts.move_to_end(key)
+    def front(self, name: str, arm: Arm) -> Front | FairFront | None:
+        """The front of an arm, by a name that is the same for equal arms; None while no submission has ever been in one of its lanes."""
+        front = self._fronts.get(name)
+        if front is not None:
+            self._fronts.move_to_end(name)
+            return front
+        front = self.make(arm)
+        if front is not None:
+            self._fronts[name] = front
+            if len(self._fronts) > FRONTS_KEPT:
+                self.unregister(self._fronts.popitem(last=False)[1])
         return front
 
+    def front_in_use(self, name: str) -> Front | FairFront | None:
+        """The front of an arm if there is one."""
+        return self._fronts.get(name)
+
+    def make(self, arm: Arm, on_news: Callable[[], None] | None = None) -> Front | FairFront | None:
+        """A new front for an arm, told from now on of what becomes free."""
+        walk = self.walk(arm)
+        if walk is None:
+            return None
+        self.gates.watch(frozenset(gate.key for gate in arm.gates))
+        front = FairFront(self, arm, walk, on_news) if arm.order is FAIR else make_front(arm, walk, self.rng, on_news)
+        self._by_lane.setdefault(walk.lane_id, {})[front] = None
+        if walk.is_single:
+            supply = self.supply(next(int(entry.value or 0) for entry in arm.filters if entry.key == SUBMISSION_KEY))
+            if supply is not None and supply.is_open:
+                front.offer(supply)
+        return front
+
+    def unregister(self, front: Front | FairFront) -> None:
+        """A front is not used any more."""
+        fronts = self._by_lane.get(front.walk.lane_id)
+        if fronts is not None:
+            fronts.pop(front, None)
+            if not fronts:
+                del self._by_lane[front.walk.lane_id]
+        front.close(self)
+
+    def walk(self, arm: Arm) -> Walk | None:
+        """How to walk the submissions that pass the filters of an arm: the rarest lane, and look-ups in the others.
+
+        Returns:
+            None when nothing can pass: filters contradict each other, or no submission has ever had one of the pairs.
+        """
+        if arm.is_impossible:
+            return None
+        absent = tuple(entry.key for entry in arm.filters if entry.value is None)
+        if any(entry.key == SUBMISSION_KEY for entry in arm.filters):
+            return Walk(lanes.ALL, is_single=True)
+        found = [lanes.find(self.reader, entry.key, entry.value) for entry in arm.filters if entry.value is not None]
+        lane_ids = [lane_id for lane_id in found if lane_id is not None]
+        if len(lane_ids) < len(found):
+            return None
+        if len(lane_ids) > 1:
+            lane_ids.sort(key=lambda lane_id: lanes.open_count(self.reader, lane_id, RARE_COUNT))
+        return Walk(lane_ids[0] if lane_ids else lanes.ALL, tuple(lane_ids[1:]), absent)
+
     def became_free(self, supply: Supply) -> None:
-        """Chunks of an open submission are free that were not: tell every front that it belongs to."""
+        """Chunks of an open submission are free that were not: tell every front that walks one of its lanes."""
         if not supply.is_open:
             return
-        own = supply.lanes
-        for front in self.fronts.values():
-            if front.lane_id == lanes.ALL or front.lane_id in own:
-                front.offer(supply)
+        by_lane = self._by_lane
+        for front in list(by_lane.get(lanes.ALL, ())):
+            front.offer(supply)
+        if len(by_lane) > 1:
+            for lane_id, _ in supply.lane_of.values():
+                for front in list(by_lane.get(lane_id, ())):
+                    front.offer(supply)
         self.has_news = True
 
     def give_back(self, supply: Supply, work: BlockWork) -> None:

@@ -87,6 +87,12 @@ class Engine:
             m.Requeue: self._endings.requeue,
             m.Status: self._reports.status,
             m.Explain: lambda peer, request, _: self._reports.explain(peer, request),
+            m.Pause: core.rules.pause,
+            m.Resume: core.rules.resume,
+            m.Limit: core.rules.limit,
+            m.Unlimit: core.rules.unlimit,
+            m.Weight: core.rules.set_weight,
+            m.ShowRules: lambda peer, request, _: core.rules.show(peer, request),
         }
 
     @property
@@ -126,6 +132,7 @@ class Engine:
             Fatal: we do not own the file any more.
         """
         peer.heard = now.mono
+        self._core.gates.tick(now.mono)
         verb = self._verbs.get(type(request))
         if verb is None:
             raise ProtocolError(f"{type(request).__name__} cannot be used here.")
@@ -298,6 +305,7 @@ class Engine:
             self._retention.tick(now)
         elif now.mono >= self._full_retry and not core.batch:
             core.batch.statements.append(lambda database, _: database.probe())
+        core.gates.tick(now.mono)
         self._outcomes.tick(now)
         self._parked.tick(now)
         self._watched.tick(now)
@@ -317,6 +325,7 @@ class Engine:
             self._intake.next_due(),
             self._parked.next_due(),
             self._watched.next_due(),
+            self._core.gates.next_due(),
         )
         soonest = min((due for due in dues if due is not None), default=None)
         if soonest is None:

@@ -1,10 +1,13 @@
-"""The front of an arm: which submission comes next.
+"""The front of an arm: which submission comes next, and how many of its chunks the gates allow.
 
 A front merges two things: the SQL walk, which has got as far as the *read level*, and a heap of submissions at or below that level that are
 known to have free work. What becomes free below the level goes into the heap, so the level never moves back, no call walks again over what
 is reserved or finished, and a submission with nothing free is in neither. Rows that the walk has read ahead wait in the same heap.
 
-This file knows orders and lanes; it must not know chunks, reservations or time.
+What a gate closes is *set aside* under that gate. When the gate opens only the best of it comes back, as its representative; the next one
+follows when the representative leaves the heap and the gate is still open. So a gate with 10⁵ submissions behind it costs as little as one.
+
+This file knows orders, filters and gates; it must not know chunks, reservations or time.
 
 Source: Temporal's task reader (read level, and a merge of what is written below it).
 """
@@ -13,66 +16,201 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import apsw
+from opsq.queue.supply import Supply
+from opsq.strategy.arms import (
+    CUSTOM_PRIORITY,
+    FAIR,
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    RANDOM,
+    SHUFFLES,
+    Arm,
+    Filter,
+    Key,
+    Order,
+    Sortable,
+    walk_sql,
+)
 
-from opsq.strategy.arms import NEWEST_FIRST, OLDEST_FIRST, RANDOM, SHUFFLES, Key, Order, Sortable
+if TYPE_CHECKING:
+    from opsq.queue.core import Core
+    from opsq.queue.gates import Blocker
 
 WALK_ROWS = 32
 """Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
 
+DECK_TURNS = 16
+"""A call on a deck is filled by about so many submissions."""
+
 _END = (1 << 63) - 1
 
 
+class Walk(NamedTuple):
+    """Which lane is walked, and what is looked up for each row: lanes that it must be in too, and keys that it must not have."""
+
+    lane_id: int
+    probes: tuple[int, ...] = ()
+    absent_keys: tuple[str, ...] = ()
+    is_single: bool = False
+    """A filter names one submission: there is nothing to walk."""
+
+
 class Front:
-    """The front of a lane in the order of submission ids, ascending (`OldestFirst`)."""
+    """A front in the order of submission ids, ascending (`OldestFirst`); base of the other orders."""
 
     order: Order = OLDEST_FIRST
 
-    def __init__(self, lane_id: int) -> None:
-        self.lane_id = lane_id
+    __slots__ = (
+        "_represents",
+        "_representatives",
+        "arm",
+        "aside",
+        "has_more",
+        "heap",
+        "level",
+        "members",
+        "on_news",
+        "rows_visited",
+        "set_aside_count",
+        "walk",
+        "walk_statement",
+    )
+
+    def __init__(self, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None) -> None:
+        self.arm = arm
+        self.walk = walk
+        self.walk_statement = walk_sql(arm.order, len(walk.probes), len(walk.absent_keys))
+        self.on_news = on_news
         self.heap: list[Key] = []
         self.members: set[int] = set()
-        self.has_more = True
+        self.aside: dict[Blocker, list[Key]] = {}
+        self.has_more = not walk.is_single
         self.rows_visited = 0
-        self.level: Key = (-1,)
+        self.set_aside_count = 0
+        self.level: Key = self._start()
+        self._represents: dict[int, Blocker] = {}
+        self._representatives: dict[Blocker, int] = {}
 
-    def offer(self, submission: Sortable) -> bool:
-        """A submission of the lane may have free work from now on; False if it was known already."""
+    # --- what others tell ---------------------------------------------------------------------------------------------------------
+
+    def offer(self, submission: Supply) -> None:
+        """A submission may have free work from now on."""
         if submission.id in self.members:
-            return False
+            return
+        filters = self.arm.filters
+        if filters and not passes(filters, submission):
+            return
+        was_dry = self.is_dry
         key = self._key(submission)
-        if self._is_above_level(key):
-            known, self.has_more = self.has_more, True
-            return not known
-        self._push(key)
-        return True
+        if self._is_above_level(key) and not self.walk.is_single:
+            self.has_more = True
+        else:
+            self._push(key)
+        if was_dry and self.on_news is not None:
+            self.on_news()
 
-    def peek(self, reader: apsw.Connection) -> int | None:
-        """The submission that comes next; None when the front is dry. Visits at most `WALK_ROWS` rows (a deck at its cut: twice that)."""
-        if not self.heap and self.has_more:
-            self.has_more = self._walk(reader)
-        return self.heap[0][-1] if self.heap else None
+    def readmit(self, core: Core, blocker: Blocker) -> bool:
+        """A gate may have opened: bring back the best of what was set aside under it, unless it has a representative already."""
+        keys = self.aside.get(blocker)
+        if not keys or blocker in self._representatives or core.gates.is_closed(self.arm.gates, blocker):
+            return False
+        was_dry = self.is_dry
+        key = heapq.heappop(keys)
+        if not keys:
+            del self.aside[blocker]
+            core.gates.forget(blocker, self)
+        heapq.heappush(self.heap, key)
+        self._represents[key[-1]] = blocker
+        self._representatives[blocker] = key[-1]
+        if was_dry and self.on_news is not None:
+            self.on_news()
+        return True
 
     @property
     def is_dry(self) -> bool:
         """Whether nothing is known to be free; costs no query."""
         return not self.heap and not self.has_more
 
-    def drop(self) -> None:
+    # --- serving ------------------------------------------------------------------------------------------------------------------
+
+    def next(self, core: Core) -> tuple[Supply, int] | None:
+        """The submission that comes next and how many of its chunks the gates allow; None when the front is dry or the turn is over.
+
+        Cost: O(log n) a submission; every row and every submission passed over is taken from `core.rows_left`.
+        """
+        while core.rows_left > 0:
+            if self._wants_walk():
+                before = self.rows_visited
+                self.has_more = self._read(core)
+                core.rows_left -= self.rows_visited - before
+                continue
+            if not self.heap:
+                return None
+            submission_id = self.heap[0][-1]
+            supply = core.supply(submission_id)
+            if supply is None or not supply.is_open:
+                core.rows_left -= 1
+                self.drop(core)
+                continue
+            blocker, room = core.gates.look(self.arm.gates, supply)
+            if blocker is None:
+                return supply, room
+            core.rows_left -= 1
+            self._set_aside(core, blocker)
+        return None
+
+    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+        """The submission that comes next gave `taken` chunks; `has_more`: it may have free ones left."""
+        if not has_more:
+            self.drop(core)
+
+    def drop(self, core: Core) -> None:
         """The submission that comes next has nothing free any more."""
-        self.members.discard(heapq.heappop(self.heap)[-1])
+        submission_id = heapq.heappop(self.heap)[-1]
+        self.members.discard(submission_id)
+        self._retire(core, submission_id)
 
-    def end_turn(self) -> None:
-        """The submission that comes next has been served and has more; in most orders it stays where it is."""
+    def turn(self, count: int) -> int:
+        """How many chunks one turn gives in a call for `count`."""
+        return count
 
-    def describe(self) -> dict[str, int | str | bool | None]:
+    def close(self, core: Core) -> None:
+        """The front is not used any more."""
+        for blocker in self.aside:
+            core.gates.forget(blocker, self)
+        self.aside.clear()
+
+    def _set_aside(self, core: Core, blocker: Blocker) -> None:
+        """The gate holds the submission that comes next: it waits under the gate."""
+        key = heapq.heappop(self.heap)
+        keys = self.aside.get(blocker)
+        if keys is None:
+            keys = self.aside[blocker] = []
+            core.gates.remember(blocker, self)
+        heapq.heappush(keys, key)
+        self.set_aside_count += 1
+        self._retire(core, key[-1], but=blocker)
+
+    def _retire(self, core: Core, submission_id: int, but: Blocker | None = None) -> None:
+        """A submission leaves the heap: whatever it represented gets the next representative, if its gate is open."""
+        blocker = self._represents.pop(submission_id, None)
+        if blocker is not None:
+            del self._representatives[blocker]
+            if blocker != but:
+                self.readmit(core, blocker)
+
+    # --- orders -------------------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, int | float | str | bool | None]:
         """Where the front stands, for people."""
         return {
             "read_level": ".".join(map(str, self.level)),
             "is_walked": not self.has_more,
             "known_free": len(self.heap),
+            "set_aside": sum(len(keys) for keys in self.aside.values()),
             "rows_visited": self.rows_visited,
         }
 
@@ -80,95 +218,127 @@ class Front:
         heapq.heappush(self.heap, key)
         self.members.add(key[-1])
 
-    def _walk(self, reader: apsw.Connection) -> bool:
-        """Read the next rows above the level into the heap; False when the lane ends there."""
-        rows = [row[0] for row in reader.execute(self.order.sql, (self.lane_id, *self._bound(), WALK_ROWS))]
+    def _wants_walk(self) -> bool:
+        return not self.heap and self.has_more
+
+    def _rows(self, core: Core, *bound: int) -> list[Any]:
+        """The next rows above a bound; each ends with whether it passes the filters."""
+        walk = self.walk
+        rows = core.reader.execute(self.walk_statement, (walk.lane_id, WALK_ROWS, *bound, *walk.probes, *walk.absent_keys)).fetchall()
         self.rows_visited += len(rows)
-        for submission_id in rows:
-            if submission_id not in self.members:
-                self._push(self._key_of_id(submission_id))
+        return rows
+
+    def _read(self, core: Core) -> bool:
+        """Read the next rows above the level into the heap; False when the lane ends there."""
+        rows = self._rows(core, *self._bound())
+        for *columns, passes in rows:
+            if passes and columns[-1] not in self.members:
+                self._push(self._key_of_row(columns))
         if rows:
-            self.level = self._key_of_id(rows[-1])
+            self.level = self._key_of_row(rows[-1][:-1])
         return len(rows) == WALK_ROWS
 
+    def _start(self) -> Key:
+        return (-1,)
+
     def _bound(self) -> Key:
-        return self.level[-1:]
+        return self.level
 
     def _key(self, submission: Sortable) -> Key:
-        return self._key_of_id(submission.id)
+        return (submission.id,)
 
-    def _key_of_id(self, submission_id: int) -> Key:
-        return (submission_id,)
+    def _key_of_row(self, row: list[int]) -> Key:
+        return tuple(row)
 
     def _is_above_level(self, key: Key) -> bool:
         return key > self.level
 
 
 class NewestFront(Front):
-    """The front of a lane in the order of submission ids, descending (`NewestFirst`)."""
+    """A front in the order of submission ids, descending (`NewestFirst`)."""
 
     order = NEWEST_FIRST
+    __slots__ = ()
 
-    def __init__(self, lane_id: int) -> None:
-        super().__init__(lane_id)
-        self.level = (-_END, _END)
+    def _start(self) -> Key:
+        return (-_END, _END)
 
-    def _key_of_id(self, submission_id: int) -> Key:
-        return (-submission_id, submission_id)
+    def _bound(self) -> Key:
+        return self.level[-1:]
+
+    def _key(self, submission: Sortable) -> Key:
+        return (-submission.id, submission.id)
+
+    def _key_of_row(self, row: list[int]) -> Key:
+        return (-row[0], row[0])
+
+
+class PriorityFront(Front):
+    """A front by falling priority, then age (`CustomPriority`): keys are (minus the priority, id)."""
+
+    order = CUSTOM_PRIORITY
+    __slots__ = ()
+
+    def _start(self) -> Key:
+        return (-_END, -1)
+
+    def _key(self, submission: Sortable) -> Key:
+        return (-submission.priority, submission.id)
 
 
 class Deck(Front):
-    """The front of a lane as a shuffled deck, cut at a random place (`Random`): keys are (lap, distance from the cut, id).
+    """A front as a shuffled deck, cut at a random place (`Random`): keys are (lap, distance from the cut, id).
 
     The walk is the first lap: from the cut to the end of the deck, then from its beginning to the cut. Who still has work after its turn
     waits in the heap for the next lap; who comes new, or back, has its turn in this lap if its place is still ahead.
     """
 
     order = RANDOM
+    __slots__ = ("_cut", "_is_second_leg", "_last_row", "_turn")
 
-    def __init__(self, lane_id: int, rng: random.Random) -> None:
-        super().__init__(lane_id)
+    def __init__(self, arm: Arm, walk: Walk, rng: random.Random, on_news: Callable[[], None] | None = None) -> None:
+        super().__init__(arm, walk, on_news)
         self._cut = rng.randrange(SHUFFLES)
         self._is_second_leg = False
-        self._is_walked = False
         self._last_row: Key = (self._cut, -1)
         self._turn: Key = (0, -1, -1)
-        self.level = (0, -1, -1)
 
-    def peek(self, reader: apsw.Connection) -> int | None:
-        """The submission whose turn is next; the walk, which is the first lap, ends before the second lap begins."""
-        while self.has_more and (not self.heap or self.heap[0][0] > 0):
-            self.has_more = self._walk(reader)
-        return self.heap[0][-1] if self.heap else None
-
-    def end_turn(self) -> None:
-        """The submission has had its turn: it waits for the next lap."""
+    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+        """The submission has had its turn: it waits for the next lap, if it has more."""
         lap, place, submission_id = self._turn = self.heap[0]
+        if not has_more:
+            self.drop(core)
+            return
         heapq.heapreplace(self.heap, (lap + 1, place, submission_id))
+        self._retire(core, submission_id)
 
-    def drop(self) -> None:
-        """The submission whose turn is next has nothing free any more."""
-        self._turn = self.heap[0]
-        super().drop()
+    def turn(self, count: int) -> int:
+        """A sixteenth of the call, at least one chunk, and whole blocks where that is possible."""
+        turn = max(1, count // DECK_TURNS)
+        return -(-turn // 64) * 64 if turn >= 32 else turn
 
-    def _walk(self, reader: apsw.Connection) -> bool:
-        end = self._cut if self._is_second_leg else SHUFFLES
-        rows: list[Any] = reader.execute(self.order.sql, (self.lane_id, *self._last_row, end, WALK_ROWS)).fetchall()
-        self.rows_visited += len(rows)
-        for shuffle, submission_id in rows:
-            key = self._place(0, shuffle, submission_id)
-            if submission_id not in self.members:
-                self._push(key)
-            self.level = key
+    def _wants_walk(self) -> bool:
+        # The walk is the first lap: it ends before the second lap begins.
+        return self.has_more and (not self.heap or self.heap[0][0] > 0)
+
+    def _read(self, core: Core) -> bool:
+        rows = self._rows(core, *self._last_row, self._cut if self._is_second_leg else SHUFFLES)
+        for shuffle, submission_id, passes in rows:
+            self.level = self._place(0, shuffle, submission_id)
             self._last_row = (shuffle, submission_id)
+            if passes and submission_id not in self.members:
+                self._push(self.level)
         if len(rows) == WALK_ROWS:
             return True
         if not self._is_second_leg:
             self._is_second_leg = True
             self._last_row = (-1, -1)
             return True
-        self._is_walked = True
+        self.level = (1, -1, -1)
         return False
+
+    def _start(self) -> Key:
+        return (0, -1, -1)
 
     def _key(self, submission: Sortable) -> Key:
         key = self._place(self._turn[0], submission.shuffle, submission.id)
@@ -178,11 +348,20 @@ class Deck(Front):
         return (lap, (shuffle - self._cut) % SHUFFLES, submission_id)
 
     def _is_above_level(self, key: Key) -> bool:
-        return not self._is_walked and key[0] == 0 and key > self.level
+        return key[0] == 0 and key > self.level
 
 
-def make_front(order: Order, lane_id: int, rng: random.Random) -> Front:
-    """The front for an order."""
-    if order is RANDOM:
-        return Deck(lane_id, rng)
-    return NewestFront(lane_id) if order is NEWEST_FIRST else Front(lane_id)
+def passes(filters: tuple[Filter, ...], supply: Supply) -> bool:
+    """Whether a submission passes all filters."""
+    metadata = supply.metadata
+    return all(entry.matches(supply.id, metadata) for entry in filters)
+
+
+_FRONTS: dict[str, type[Front]] = {front.order.name: front for front in (Front, NewestFront, PriorityFront)}
+
+
+def make_front(arm: Arm, walk: Walk, rng: random.Random, on_news: Callable[[], None] | None = None) -> Front:
+    """The front of an arm that is not `Fair`."""
+    if arm.order is FAIR:
+        raise ValueError(arm)
+    return Deck(arm, walk, rng, on_news) if arm.order is RANDOM else _FRONTS[arm.order.name](arm, walk, on_news)

@@ -68,6 +68,8 @@ class Intake:
         entry = _Submitted(self, new, row)
         batch.entries.append(entry)
         batch.statements.append(entry.write)
+        for key, weight in new.weights.items():
+            core.rules.put_weight(key, new.metadata[key], weight)
         return Created(row.id, True)
 
     def _row(self, new: NewSubmission, now: Now) -> SubmissionRow:
@@ -175,6 +177,9 @@ def _validate(new: NewSubmission) -> None:
     for key in new.metadata:
         if key in BUILT_IN_KEYS:
             raise UsageError(f"The metadata key {key!r} is built in.", hint="Choose another name for the key.")
+    for key in new.weights:
+        if key not in new.metadata:
+            raise UsageError(f"A weight for {key!r} needs that key in the metadata.")
     if len(new.metadata) > METADATA_LIMIT:
         raise UsageError(f"{len(new.metadata)} metadata pairs are more than the {METADATA_LIMIT} that a submission may have.")
     if new.delay_s is not None and new.not_before_at is not None:

@@ -148,6 +148,7 @@ class Outcomes:
         if hit:
             work.delayed &= ~hit
             supply.delayed_count -= hit.bit_count()
+            self._core.gates.slot_freed(supply)
 
     # --- failed -------------------------------------------------------------------------------------------------------------------
 
@@ -292,6 +293,7 @@ class Outcomes:
             if hit:
                 work.delayed &= ~hit
                 supply.delayed_count -= hit.bit_count()
+                core.gates.slot_freed(supply)
                 core.give_back(supply, work)
 
 

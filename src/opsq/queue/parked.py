@@ -13,7 +13,7 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import StorageFull
 from opsq.ids import first_bits
 from opsq.queue.core import DESCRIBED_KEPT, Core, Peer
-from opsq.queue.fronts import Deck, Front
+from opsq.queue.fronts import passes
 from opsq.queue.reservations import Reservation, Reservations
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
@@ -25,8 +25,6 @@ from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, Sub
 TURN_ROWS = 2_000
 """Rows visited and grants made in one turn of the event loop; a few milliseconds."""
 PLANS_KEPT = 4_096
-DECK_TURNS = 16
-"""A call on a deck is filled by about so many submissions."""
 
 
 class Call:
@@ -48,8 +46,10 @@ class Call:
 
 
 class _Plan(NamedTuple):
+    """The canonical text of a strategy, and its arms, each under a name that equal arms share."""
+
     text: str
-    arms: list[Arm]
+    arms: list[tuple[str, Arm]]
 
 
 class _Line(OrderedDict[Call, None]):
@@ -82,7 +82,6 @@ class Parked:
         self._plans: dict[str, _Plan] = {}
         self._lines: dict[str, _Line] = {}
         self._deadlines: Timers[Call] = Timers()
-        self._rows_left = TURN_ROWS
         self._has_turn = False
 
     def plan(self, text: str) -> _Plan:
@@ -91,8 +90,8 @@ class Parked:
         if plan is None:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
-            tree = parse(text)
-            plan = self._plans[text] = _Plan(str(tree), compile_arms(tree))
+            tree = parse(text, self._core.policy.strategies)
+            plan = self._plans[text] = _Plan(str(tree), [(repr(arm), arm) for arm in compile_arms(tree)])
         return plan
 
     def __len__(self) -> int:
@@ -114,6 +113,9 @@ class Parked:
         plan = self.plan(request.strategy)
         core = self._core
         call = Call(peer, request, plan.text, now)
+        if not peer.is_consumer:
+            peer.is_consumer = True
+            core.consumers_count += 1
         if core.is_draining:
             core.reply(peer, Reserved(request.id))
             return
@@ -122,7 +124,7 @@ class Parked:
         if not core.is_full:
             # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its end.
             if plan.text not in self._lines:
-                self._rows_left = TURN_ROWS
+                core.rows_left = TURN_ROWS
                 if self._answer(call, plan, now):
                     return
             elif not (self._has_turn or core.has_news) and self._answer_nothing(call, plan):
@@ -190,12 +192,12 @@ class Parked:
         if not (core.has_news or self._has_turn) or core.is_full or core.is_draining:
             return
         core.has_news = self._has_turn = False
-        self._rows_left = TURN_ROWS
+        core.rows_left = TURN_ROWS
         for text, line in sorted(self._lines.items(), key=lambda item: item[1].first.since):
             plan = self.plan(text)
-            while line and self._rows_left > 0 and self._answer(line.first, plan, now):
+            while line and core.rows_left > 0 and self._answer(line.first, plan, now):
                 self._leave(line.first)
-            if self._rows_left <= 0:
+            if core.rows_left <= 0:
                 self._has_turn = True
                 return
             if line.no_wait_count or (line.until_empty_count and self._is_empty(plan)):
@@ -247,34 +249,25 @@ class Parked:
         core, request = self._core, call.request
         if call.reservation is not None and not call.reservation.parts:
             call.reservation, call.wanted = None, request.count  # its submissions have ended meanwhile
-        for arm in plan.arms:
-            front = core.front(arm)
+        for name, arm in plan.arms:
+            front = core.front(name, arm)
             while call.wanted and front is not None:
-                if self._rows_left <= 0:
-                    return False
-                visited = front.rows_visited
-                submission_id = front.peek(core.reader)
-                self._rows_left -= front.rows_visited - visited
-                if submission_id is None:
+                found = front.next(core)
+                if found is None:
                     break
-                supply = core.supply(submission_id)
-                if supply is None or not supply.is_open:
-                    front.drop()
-                    self._rows_left -= 1
-                    continue
+                supply, room = found
                 if call.reservation is None:
                     call.reservation = self._reservations.open(
                         call.peer, supply.row.reservation_s, now, is_lease=request.lease_s is not None
                     )
-                taken = self._take(supply, _turn(front, request.count, call.wanted), call.reservation, now)
+                taken = self._take(supply, min(front.turn(request.count), call.wanted, room), call.reservation, now)
                 call.wanted -= taken
-                self._rows_left -= 1
+                core.rows_left -= 1
                 if taken:
                     call.shortest_s = min(call.shortest_s, supply.row.reservation_s)
-                if supply.returned or supply.cursor < supply.blocks_count:
-                    front.end_turn()
-                else:
-                    front.drop()
+                front.served(core, taken, has_more=bool(supply.returned) or supply.cursor < supply.blocks_count)
+            if call.wanted and core.rows_left <= 0:
+                return False
         if call.reservation is not None and not call.reservation.parts:
             self._reservations.discard(call.reservation)
             call.reservation = None
@@ -284,14 +277,14 @@ class Parked:
         """Reserve up to `count` chunks of one submission, in index order."""
         core = self._core
         left = count
-        while left and self._rows_left > 0:
+        while left and core.rows_left > 0:
             found = supply.next_block(core.reader, now)
             if found is None:
                 break
             work, late = found
             for due, row in late:
                 core.add_retry(due, supply, work, row)
-            self._rows_left -= 1
+            core.rows_left -= 1
             mask = work.free
             if not mask:
                 continue
@@ -329,26 +322,26 @@ class Parked:
         batch.replies.append((call.peer, self._reserved(call, reservation, grants)))
 
     def _is_empty(self, plan: _Plan) -> bool:
-        """Whether the strategy can serve nothing any more unless a new submission comes: no open submission lies in any of its lanes."""
-        for arm in plan.arms:
-            if arm.lane is None:
-                if self._core.states["open"]:
-                    return False
+        """Whether the strategy can serve nothing any more unless something new comes.
+
+        No open submission passes the filters of any of its arms, but for those that are paused and have nothing reserved or delayed.
+        """
+        return not any(self._has_work(arm) for _, arm in plan.arms)
+
+    def _has_work(self, arm: Arm) -> bool:
+        core = self._core
+        if not arm.filters and not core.rules.pauses:
+            return core.states["open"] > 0
+        walk = core.walk(arm)
+        if walk is None:
+            return False
+        for submission_id in lanes.open_ids(core.reader, walk.lane_id):
+            supply = core.supply(submission_id)
+            if supply is None or not supply.is_open or not passes(arm.filters, supply):
                 continue
-            lane_id = lanes.find(self._core.reader, *arm.lane)
-            if lane_id is not None and lanes.has_open(self._core.reader, lane_id):
-                return False
-        return True
-
-
-def _turn(front: Front, count: int, wanted: int) -> int:
-    """How many chunks one turn gives: on a deck a sixteenth of the call, in whole blocks where possible; else all that is wanted."""
-    if not isinstance(front, Deck):
-        return wanted
-    turn = max(1, count // DECK_TURNS)
-    if turn >= 32:
-        turn = -(-turn // 64) * 64
-    return min(turn, wanted)
+            if supply.reserved_count or supply.delayed_count or not core.rules.of(supply)[0]:
+                return True
+        return False
 
 
 class _Leased:

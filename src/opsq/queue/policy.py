@@ -20,5 +20,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     history_days: float = 30.0
     history_rows: int = 10_000_000
     finished_days: float = 7.0
+    strategies: dict[str, str] = {}
+    """Named strategies of the configuration: name → text."""
     restart_lease_s: float = 30.0
     """How long the daemon keeps, over its own restart, what connected consumers hold."""

@@ -16,7 +16,7 @@ from opsq.queue.reservations import Reservations
 from opsq.queue.supply import Supply
 from opsq.store import backlog, lanes, submissions
 from opsq.store.submissions import SubmissionRow
-from opsq.strategy import explain
+from opsq.strategy import arms, explain
 from opsq.strategy.text import parse
 from opsq.wire.messages import (
     Arm,
@@ -35,8 +35,10 @@ from opsq.wire.messages import (
     GetAttachment,
     List,
     Listed,
+    PlanStep,
     Show,
     Shown,
+    Statement,
     Status,
     SubmissionState,
 )
@@ -101,24 +103,26 @@ class Reports:
 
     def explain(self, peer: Peer, request: Explain) -> None:
         """Answer with the arms of a strategy, their statements and plans."""
-        core = self._core
-        tree = parse(request.strategy)
         plan = self._parked.plan(request.strategy)
-        arms = []
-        for arm in plan.arms:
-            front = core.fronts.get((arm.order.name, lanes.ALL))
-            arms.append(
-                Arm(
-                    order=arm.order.name,
-                    lane="everything" if arm.lane is None else f"{arm.lane[0]}={arm.lane[1]}",
-                    walk_sql=arm.order.sql,
-                    walk_plan=[f"{line}  -- {arm.order.why}" for line in explain.plan(core.reader, arm.order.sql)],
-                    supply_sql=backlog.SUPPLY_SQL,
-                    supply_plan=explain.plan(core.reader, backlog.SUPPLY_SQL),
-                    front=front.describe() if front is not None else {},
-                )
-            )
-        core.reply(peer, Explained(request.id, plan.text, arms, explain.notes(tree)))
+        arms = [self._arm(arm, name) for name, arm in plan.arms]
+        self._core.reply(peer, Explained(request.id, plan.text, arms, explain.notes(parse(plan.text))))
+
+    def _arm(self, arm: arms.Arm, name: str = "") -> Arm:
+        """One arm for people; `name` finds its front, if there is one."""
+        core = self._core
+        front = core.front_in_use(name)
+        statements = explain.statements(arm) + ([] if arm.fair_key else [("supply", backlog.SUPPLY_SQL)])
+        return Arm(
+            order=f"Fair({arm.fair_key})" if arm.fair_key else arm.order.name,
+            why=arm.order.why,
+            filters=[str(entry) for entry in arm.filters],
+            gates=[str(gate) for gate in arm.gates],
+            statements=[
+                Statement(purpose, sql, [PlanStep(*step) for step in explain.plan(core.reader, sql)]) for purpose, sql in statements
+            ],
+            front=front.describe() if front is not None else {},
+            inner=[self._arm(inner) for inner in arm.inner],
+        )
 
     # --- status -------------------------------------------------------------------------------------------------------------------
 

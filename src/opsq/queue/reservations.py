@@ -94,7 +94,9 @@ class Reservations:
         """Reserve free chunks of a block: one part for each attempt number among them."""
         core = self._core
         work.reserved |= mask
-        supply.reserved_count += mask.bit_count()
+        count = mask.bit_count()
+        supply.reserved_count += count
+        core.gates.taken(supply, count)
         attempts = supply.attempts_of(core.reader, work)
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
             mac = core.mac(supply.id, work.index, reservation.id, attempt, hit)
@@ -189,6 +191,7 @@ class Reservations:
             part.started &= ~hit
             work.reserved &= ~hit
             supply.reserved_count -= hit.bit_count()
+            self._core.gates.given_back(supply, hit.bit_count())
             reservation = part.reservation
             if code and reservation is not spared and reservation.peer is not None:
                 self._core.reply(reservation.peer, Revoked([ChunkMask(supply.id, work.index, hit)], code))
@@ -264,6 +267,8 @@ class Reservations:
 
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started is lost, the rest is free at once. Leases stay."""
+        self._core.consumers_count -= int(peer.is_consumer)
+        peer.is_consumer = False
         for reservation in list(peer.reservations.values()):
             reservation.peer = None
             if not reservation.is_lease:
@@ -334,6 +339,8 @@ class Reservations:
             work.delayed &= ~mask
             work.reserved |= mask
             supply.reserved_count += mask.bit_count()
+            self._core.gates.taken(supply, mask.bit_count(), is_grant=False)
+            core.gates.taken(supply, mask.bit_count(), is_grant=False)
             if part is None:
                 part = Part(reservation, supply, work, held.granted, held.attempt, held.mac)
                 part.mask = 0
@@ -425,6 +432,7 @@ class Reservations:
             work.parts.append(part)
             work.reserved |= mask
             supply.reserved_count += mask.bit_count()
+            self._core.gates.taken(supply, mask.bit_count(), is_grant=False)
 
 
 class _GivenBack:

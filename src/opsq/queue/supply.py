@@ -7,7 +7,7 @@ anything about it is not plain: below the cursor and free again, reserved, settl
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -78,6 +78,8 @@ class Supply:
         "reserved_count",
         "returned",
         "row",
+        "rules",
+        "rules_version",
         "state",
         "total",
         "unfinished",
@@ -101,6 +103,8 @@ class Supply:
         self.blocks: dict[int, BlockWork] = {}
         self.returned: list[int] = []
         self.loaded: list[int] = []
+        self.rules: Any = ()
+        self.rules_version = 0
         self._lanes: dict[str, tuple[int, int | str]] | None = None
 
     @property

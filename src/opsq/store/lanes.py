@@ -34,6 +34,23 @@ def find(connection: apsw.Connection, key: str, value: Value) -> int | None:
     return int(row[0]) if row else None
 
 
+def pair(connection: apsw.Connection, lane_id: int) -> tuple[str, Value]:
+    """Key and value of a lane; empty when it is no more."""
+    row = connection.execute("SELECT key, value FROM lane WHERE id = ?", (lane_id,)).fetchone()
+    return (str(row[0]), row[1]) if row else ("", "")
+
+
+def pair_with_id(connection: apsw.Connection, lane_id: int) -> tuple[int, Value]:
+    """The lane itself and its value."""
+    return lane_id, pair(connection, lane_id)[1]
+
+
+def open_count(connection: apsw.Connection, lane_id: int, limit: int) -> int:
+    """How many open submissions are in the lane, counted no further than `limit`."""
+    rows = connection.execute("SELECT submission_id FROM lane_submission WHERE lane_id = ? LIMIT ?", (lane_id, limit))
+    return sum(1 for _ in rows)
+
+
 def find_or_make(writer: apsw.Connection, key: str, value: Value) -> int:
     """The lane of a pair, made if need be."""
     found = find(writer, key, value)
@@ -90,9 +107,10 @@ def forget(writer: apsw.Connection, submission_id: int) -> None:
     )
 
 
-def has_open(connection: apsw.Connection, lane_id: int) -> bool:
-    """Whether any open submission is in the lane."""
-    return connection.execute("SELECT 1 FROM lane_submission WHERE lane_id = ? LIMIT 1", (lane_id,)).fetchone() is not None
+def open_ids(connection: apsw.Connection, lane_id: int) -> Iterator[int]:
+    """The open submissions of the lane, oldest first; stop reading as soon as enough is known."""
+    for row in connection.execute("SELECT submission_id FROM lane_submission WHERE lane_id = ? ORDER BY submission_id", (lane_id,)):
+        yield row[0]
 
 
 def add_counts(writer: apsw.Connection, deltas: Iterable[tuple[int, int, int, int, int, int]]) -> None:

@@ -1,6 +1,31 @@
 """The strategy language: trees (`tree`), their text (`text`), the arms they compile to (`arms`), and what they tell (`explain`)."""
 
 from opsq.strategy.text import parse
-from opsq.strategy.tree import NewestFirst, OldestFirst, Random, Strategy
+from opsq.strategy.tree import (
+    CustomPriority,
+    Fair,
+    MaxSimultaneous,
+    NewestFirst,
+    OldestFirst,
+    OrElse,
+    Percent,
+    PreferDistinct,
+    Random,
+    SelectOnly,
+    Strategy,
+)
 
-__all__ = ["NewestFirst", "OldestFirst", "Random", "Strategy", "parse"]
+__all__ = [
+    "CustomPriority",
+    "Fair",
+    "MaxSimultaneous",
+    "NewestFirst",
+    "OldestFirst",
+    "OrElse",
+    "Percent",
+    "PreferDistinct",
+    "Random",
+    "SelectOnly",
+    "Strategy",
+    "parse",
+]

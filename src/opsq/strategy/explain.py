@@ -2,36 +2,89 @@
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
 import apsw
 
-from opsq.strategy.tree import NewestFirst, Strategy
-
-_NOTES: dict[type[Strategy], str] = {
-    NewestFirst: "While newer submissions keep coming, older ones starve.",
-}
+from opsq.strategy.arms import FAIR, SUBMISSION_KEY, VALUES_SQL, Arm, values_sql, walk_sql
+from opsq.strategy.tree import CustomPriority, Fair, MaxSimultaneous, NewestFirst, Percent, PreferDistinct, SelectOnly, Strategy
 
 ALWAYS = (
     "Order affects only what is handed out next; nothing is pre-empted.",
     "Delivery is at least once: a chunk may be handed out again after its consumer was lost.",
 )
 
+_VERDICTS = (
+    (r"SEARCH w USING PRIMARY KEY .*submission_id[<>]", "streams in order of age, from the read level on"),
+    (r"SEARCH w USING COVERING INDEX lane_submission_shuffle", "streams the shuffled deck, from the read level on"),
+    (r"SEARCH w USING COVERING INDEX lane_submission_rank", "streams by priority, from the read level on"),
+    (r"SEARCH p USING PRIMARY KEY", "one look-up a row: is it in the other lane too?"),
+    (r"SEARCH s USING PRIMARY KEY", "the few metadata pairs of the submission"),
+    (r"SEARCH l USING INTEGER PRIMARY KEY", "one look-up: the key of the pair"),
+    (r"SEARCH l USING COVERING INDEX", "streams the values of the key in their order"),
+    (r"SEARCH w USING COVERING INDEX", "one look-up: is anything open in the lane?"),
+    (r"SEARCH block USING PRIMARY KEY", "streams the blocks of the chosen submission"),
+    (r"CORRELATED SCALAR SUBQUERY", "for each row that the walk visits, at most its limit"),
+)
 
-def plan(connection: apsw.Connection, sql: str) -> list[str]:
-    """The query plan of a statement, a line a step, indented by depth."""
+
+class Step(NamedTuple):
+    """One step of a query plan: how deep it is nested, what SQLite says, and what that means (empty: nothing to add)."""
+
+    depth: int
+    detail: str
+    verdict: str
+
+
+def statements(arm: Arm) -> list[tuple[str, str]]:
+    """The statements that an arm finds submissions with: purpose and SQL. Which lane is walked, and which are looked up, its front decides."""
+    absent = sum(1 for entry in arm.filters if entry.value is None)
+    lanes = sum(1 for entry in arm.filters if entry.value is not None and entry.key != SUBMISSION_KEY)
+    probes = max(lanes - 1, 0)
+    if arm.order is not FAIR:
+        return [("walk", walk_sql(arm.order, probes, absent))]
+    if lanes or absent or arm.fair_key == SUBMISSION_KEY:
+        return [("values", values_sql(probes, absent))]
+    return [("values", VALUES_SQL)]
+
+
+def plan(connection: apsw.Connection, sql: str) -> list[Step]:
+    """The query plan of a statement, step by step."""
     depth = {0: -1}
-    lines = []
-    bindings = (0,) * sql.count("?")
-    for step, parent, _, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings[: _parameters(sql)]):
+    steps = []
+    bindings = (0,) * max(int(number) for number in re.findall(r"\?([0-9]+)", sql))
+    for step, parent, _, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings):
         depth[step] = depth[parent] + 1
-        lines.append("  " * depth[step] + detail)
-    return lines
-
-
-def _parameters(sql: str) -> int:
-    return max((int(part[0]) for part in sql.split("?")[1:] if part[:1].isdigit()), default=sql.count("?"))
+        verdict = next((meaning for pattern, meaning in _VERDICTS if re.search(pattern, detail)), "")
+        steps.append(Step(depth[step], detail, verdict))
+    return steps
 
 
 def notes(strategy: Strategy) -> list[str]:
-    """What the strategy can do to work that waits, in sentences."""
-    found = _NOTES.get(type(strategy))
-    return [*([found] if found else []), *ALWAYS]
+    """What the strategy can do to work that waits, and what it does to submissions without its keys, in sentences."""
+    found: dict[str, None] = {}
+    _notes(strategy, found)
+    return [*found, *ALWAYS]
+
+
+def _notes(strategy: Strategy, found: dict[str, None]) -> None:
+    match strategy:
+        case NewestFirst():
+            found["NewestFirst: while newer submissions keep coming, older ones starve; Fair or OrElse around it is the cure."] = None
+        case CustomPriority():
+            found["CustomPriority: while higher priorities keep coming, lower ones starve; Fair or OrElse around it is the cure."] = None
+        case SelectOnly(key):
+            found[f"SelectOnly({key}=…): submissions without {key} are never handed out."] = None
+        case Fair(key):
+            found[f"Fair({key}): submissions without {key} share as one value of their own."] = None
+        case PreferDistinct(key, maximum) | MaxSimultaneous(key, maximum):
+            if key != SUBMISSION_KEY:
+                found[f"{type(strategy).__name__}({key}, …): submissions without {key} are never held back."] = None
+            if isinstance(maximum, Percent):
+                found[
+                    f"{maximum} is of the consumers connected now, rounded up, at least 1, looked at once a second; "
+                    "nothing is recalled when consumers leave."
+                ] = None
+    for child in strategy.children():
+        _notes(child, found)

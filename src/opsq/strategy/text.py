@@ -1,39 +1,198 @@
-"""The text form of strategies: `parse`, the exact inverse of `str`. An error points at its column and says what was expected."""
+"""The text form of strategies: `parse`, the exact inverse of `str`. An error points at its column and says what was expected.
+
+    strategy := NAME | NAME "(" argument {"," argument} ")"
+    NAME     := one of the nodes of tree.py
+    argument := strategy | key | key "=" value | max
+    max      := count | count "%"
+    value    := bare word | JSON string        (a bare word that is an integer of 64 bits is one, anything else is text)
+
+Blanks between the parts do not matter.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
+from collections.abc import Callable
 
 from opsq.errors import InvalidStrategy
-from opsq.strategy.tree import NODES, Strategy
+from opsq.strategy.tree import (
+    BARE,
+    KEY,
+    MAX_DEPTH,
+    NODES,
+    Fair,
+    Max,
+    MaxSimultaneous,
+    OrElse,
+    Percent,
+    PreferDistinct,
+    SelectOnly,
+    Strategy,
+    Value,
+    is_integer,
+)
 
+_BLANKS = re.compile(r"\s*")
 _NAME = re.compile(r"[A-Za-z]+")
+_DIGITS = re.compile(r"[0-9]+")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def parse(text: str) -> Strategy:
-    """Read a strategy, such as `OldestFirst`; blanks around names do not matter.
+def parse(text: str, named: dict[str, str] | None = None) -> Strategy:
+    """Read a strategy, such as `PreferDistinct(tenant, 1, OldestFirst)`.
+
+    Args:
+        named: strategies of the configuration, usable by name as a whole.
 
     Raises:
         InvalidStrategy: with the column, counted from 1, and what was expected there.
     """
-    start = len(text) - len(text.lstrip())
-    match = _NAME.match(text, start)
-    if match is None:
-        raise _error(text, start, f"expected a strategy, one of {', '.join(NODES)}")
-    node = NODES.get(match[0])
-    if node is None:
-        close = difflib.get_close_matches(match[0], NODES, n=1, cutoff=0.5)
-        raise _error(
-            text,
-            start,
-            f"{match[0]!r} is no strategy" + (f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(NODES)}"),
-        )
-    rest = match.end() + len(text[match.end() :]) - len(text[match.end() :].lstrip())
-    if rest < len(text):
-        raise _error(text, rest, f"expected the end after {match[0]}")
-    return node()
+    if named and text.strip() in named:
+        return parse(named[text.strip()])
+    reader = _Reader(text)
+    strategy = reader.strategy(1)
+    reader.end()
+    return strategy
 
 
-def _error(text: str, index: int, expected: str) -> InvalidStrategy:
-    return InvalidStrategy(f"Strategy {text!r}, column {index + 1}: {expected}.")
+class _Reader:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def strategy(self, depth: int) -> Strategy:
+        if depth > MAX_DEPTH:
+            raise self._error(f"expected no more than {MAX_DEPTH} levels")
+        start = self._skip()
+        name = self._match(_NAME, f"a strategy, one of {', '.join(NODES)}")
+        node = NODES.get(name)
+        if node is None:
+            close = difflib.get_close_matches(name, NODES, n=1, cutoff=0.5)
+            expected = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(NODES)}"
+            raise self._error(f"{name!r} is no strategy; {expected}", start)
+        read = _ARGUMENTS.get(node)
+        has_arguments = self._accept("(")
+        if read is None:
+            if has_arguments:
+                raise self._error(f"{name} takes no arguments", self._at - 1)
+            return node()
+        if not has_arguments:
+            raise self._error(f"expected '(' after {name}")
+        try:
+            strategy = read(self, depth)
+        except InvalidStrategy as error:
+            raise error if error.message.startswith("Strategy ") else self._error(error.message.rstrip("."), start) from None
+        self._expect(")")
+        return strategy
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self._skip() < len(self._text):
+            raise self._error("expected the end")
+
+    def key(self) -> str:
+        return self._match(KEY, "a metadata key")
+
+    def maximum(self) -> Max:
+        start = self._skip()
+        digits = self._match(_DIGITS, "a count, or a percentage such as 50%")
+        count = int(digits)
+        if self._text[self._at : self._at + 1] == "%":
+            self._at += 1
+            if not 1 <= count <= 100:
+                raise self._error("expected a percentage from 1% to 100%", start)
+            return Percent(count)
+        if not 1 <= count < 1 << 31:
+            raise self._error("expected a count from 1", start)
+        return count
+
+    def value(self) -> Value:
+        start = self._skip()
+        if self._text[start : start + 1] == '"':
+            quoted = self._match(_QUOTED, "the closing quote of a JSON string")
+            try:
+                return str(json.loads(quoted))
+            except ValueError:
+                raise self._error("expected a JSON string", start) from None
+        word = self._match(BARE, "a value: a bare word, or a JSON string in double quotes")
+        return int(word) if is_integer(word) else word
+
+    def inner(self, depth: int) -> tuple[Strategy, ...]:
+        """The strategy after a comma, if there is one."""
+        return (self.strategy(depth + 1),) if self._accept(",") else ()
+
+    def comma(self) -> None:
+        self._expect(",")
+
+    def equals(self) -> None:
+        self._expect("=")
+
+    def has_comma(self) -> bool:
+        return self._accept(",")
+
+    def _skip(self) -> int:
+        match = _BLANKS.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return self._at
+
+    def _match(self, pattern: re.Pattern[str], expected: str) -> str:
+        match = pattern.match(self._text, self._skip())
+        if match is None:
+            raise self._error(f"expected {expected}")
+        self._at = match.end()
+        return match[0]
+
+    def _accept(self, sign: str) -> bool:
+        if self._text[self._skip() : self._at + 1] != sign:
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, sign: str) -> None:
+        if not self._accept(sign):
+            raise self._error(f"expected {sign!r}")
+
+    def _error(self, expected: str, index: int | None = None) -> InvalidStrategy:
+        column = (self._at if index is None else index) + 1
+        return InvalidStrategy(f"Strategy {self._text!r}, column {column}: {expected}.")
+
+
+def _fair(reader: _Reader, depth: int) -> Strategy:
+    return Fair(reader.key(), *reader.inner(depth))
+
+
+def _select_only(reader: _Reader, depth: int) -> Strategy:
+    key = reader.key()
+    reader.equals()
+    return SelectOnly(key, reader.value(), *reader.inner(depth))
+
+
+def _prefer_distinct(reader: _Reader, depth: int) -> Strategy:
+    key = reader.key()
+    reader.comma()
+    return PreferDistinct(key, reader.maximum(), *reader.inner(depth))
+
+
+def _max_simultaneous(reader: _Reader, depth: int) -> Strategy:
+    key = reader.key()
+    reader.comma()
+    return MaxSimultaneous(key, reader.maximum(), *reader.inner(depth))
+
+
+def _or_else(reader: _Reader, depth: int) -> Strategy:
+    first = reader.strategy(depth + 1)
+    reader.comma()
+    return OrElse(first, reader.strategy(depth + 1))
+
+
+_ARGUMENTS: dict[type[Strategy], Callable[[_Reader, int], Strategy]] = {
+    Fair: _fair,
+    SelectOnly: _select_only,
+    PreferDistinct: _prefer_distinct,
+    MaxSimultaneous: _max_simultaneous,
+    OrElse: _or_else,
+}

@@ -1,16 +1,101 @@
-"""The nodes of a strategy, as plain immutable values; `str` gives the text form that travels and that `text.parse` reads back."""
+"""The nodes of a strategy, as plain immutable values; `str` gives the text form that travels and that `text.parse` reads back.
+
+Nothing here knows SQL or submissions. Trees may also be made by hand: `MaxSimultaneous("tenant", 5, Fair("tenant"))`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import re
+from dataclasses import dataclass, field, fields
+
+from opsq.errors import InvalidStrategy
+
+KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+BARE = re.compile(r"[A-Za-z0-9_.:/@+-]+")
+INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+MAX_DEPTH = 16
+MAX_ARMS = 64
+
+Value = int | str
+
+
+def is_integer(text: str) -> bool:
+    """Whether a bare word is an integer of 64 bits; anything else is text."""
+    return INTEGER.fullmatch(text) is not None and -(1 << 63) <= int(text) < 1 << 63
+
+
+def format_value(value: Value) -> str:
+    """A metadata value as it is written: integers and simple words bare, other text as a JSON string."""
+    if isinstance(value, int):
+        return str(value)
+    if BARE.fullmatch(value) and not is_integer(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Percent:
+    """A maximum that follows the count of connected consumers: rounded up, at least 1, looked at again at most once a second."""
+
+    percent: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.percent <= 100:
+            raise InvalidStrategy(f"{self.percent}% is no maximum: it lies between 1% and 100%.")
+
+    def __str__(self) -> str:
+        return f"{self.percent}%"
+
+
+Max = int | Percent
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """In which order a consumer wants chunks: base of all nodes."""
+    """In which order, and under which conditions, a consumer wants chunks: base of all nodes."""
 
     def __str__(self) -> str:
-        return type(self).__name__
+        parts = [text for text in (self._argument(), *(str(child) for child in self.children() if not self._is_default(child))) if text]
+        return f"{type(self).__name__}({', '.join(parts)})" if parts else type(self).__name__
+
+    def children(self) -> tuple[Strategy, ...]:
+        """The strategies inside this one."""
+        return ()
+
+    def _argument(self) -> str:
+        return ""
+
+    def _is_default(self, child: Strategy) -> bool:
+        return False
+
+    def arms_count(self) -> int:
+        """How many arms it compiles to."""
+        return 1
+
+    def depth(self) -> int:
+        """How deep it is nested, itself included."""
+        return 1 + max((child.depth() for child in self.children()), default=0)
+
+    def __post_init__(self) -> None:
+        """Check what is common: the key, the maximum, the depth and the count of arms."""
+        names = {entry.name for entry in fields(self)}
+        key = getattr(self, "key", None)
+        if "key" in names and (not isinstance(key, str) or KEY.fullmatch(key) is None):
+            raise InvalidStrategy(
+                f"{key!r} is no metadata key.", hint="Keys begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -"
+            )
+        maximum = getattr(self, "max", None)
+        if "max" in names and not isinstance(maximum, Percent) and (not isinstance(maximum, int) or not 1 <= maximum < 1 << 31):
+            raise InvalidStrategy(f"{maximum!r} is no maximum: a count from 1, or a percentage of the consumers.")
+        if self.children():
+            if self.depth() > MAX_DEPTH:
+                raise InvalidStrategy(f"The strategy is nested {self.depth()} deep; the limit is {MAX_DEPTH}.")
+            if self.arms_count() > MAX_ARMS:
+                raise InvalidStrategy(
+                    f"The strategy has {self.arms_count()} arms; the limit is {MAX_ARMS}.",
+                    hint="Each PreferDistinct doubles the arms inside it.",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +107,7 @@ class Random(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class OldestFirst(Strategy):
-    """All chunks of the oldest submission, then of the next. Finishes work in the order in which it came."""
+    """All chunks of the oldest submission, then of the next: finishes work in the order in which it came."""
 
     __str__ = Strategy.__str__
 
@@ -34,5 +119,128 @@ class NewestFirst(Strategy):
     __str__ = Strategy.__str__
 
 
-NODES: dict[str, type[Strategy]] = {node.__name__: node for node in (Random, OldestFirst, NewestFirst)}
+@dataclass(frozen=True, slots=True)
+class CustomPriority(Strategy):
+    """The highest priority first; among equals the oldest. While higher priorities keep coming, lower ones starve."""
+
+    __str__ = Strategy.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Fair(Strategy):
+    """Each value of a key has its share of what is handed out, by weight; inside a value, chunks come in the order of `inner`."""
+
+    key: str
+    inner: Strategy = field(default_factory=OldestFirst)
+
+    __str__ = Strategy.__str__
+
+    def children(self) -> tuple[Strategy, ...]:
+        """The order inside a value."""
+        return (self.inner,)
+
+    def _argument(self) -> str:
+        return self.key
+
+    def _is_default(self, child: Strategy) -> bool:
+        return child == OldestFirst()
+
+
+@dataclass(frozen=True, slots=True)
+class SelectOnly(Strategy):
+    """Only submissions with this metadata pair."""
+
+    key: str
+    value: Value
+    inner: Strategy = field(default_factory=Random)
+
+    __str__ = Strategy.__str__
+
+    def children(self) -> tuple[Strategy, ...]:
+        """The order among them."""
+        return (self.inner,)
+
+    def _argument(self) -> str:
+        return f"{self.key}={format_value(self.value)}"
+
+    def _is_default(self, child: Strategy) -> bool:
+        return child == Random()
+
+    def arms_count(self) -> int:
+        """As many as inside."""
+        return self.inner.arms_count()
+
+
+@dataclass(frozen=True, slots=True)
+class PreferDistinct(Strategy):
+    """First those whose value of a key has fewer than `max` chunks reserved, then all: spreads work, and never lets a consumer idle."""
+
+    key: str
+    max: Max = 1
+    inner: Strategy = field(default_factory=Random)
+
+    __str__ = Strategy.__str__
+
+    def children(self) -> tuple[Strategy, ...]:
+        """The order on both sides."""
+        return (self.inner,)
+
+    def _argument(self) -> str:
+        return f"{self.key}, {self.max}"
+
+    def _is_default(self, child: Strategy) -> bool:
+        return child == Random()
+
+    def arms_count(self) -> int:
+        """Twice as many as inside: gated, then not."""
+        return 2 * self.inner.arms_count()
+
+
+@dataclass(frozen=True, slots=True)
+class MaxSimultaneous(Strategy):
+    """Never brings a value of a key above `max` reserved chunks. Under the key `submission`, a chunk that waits for its retry counts too."""
+
+    key: str
+    max: Max = 1
+    inner: Strategy = field(default_factory=Random)
+
+    __str__ = Strategy.__str__
+
+    def children(self) -> tuple[Strategy, ...]:
+        """The order among what may be handed out."""
+        return (self.inner,)
+
+    def _argument(self) -> str:
+        return f"{self.key}, {self.max}"
+
+    def _is_default(self, child: Strategy) -> bool:
+        return child == Random()
+
+    def arms_count(self) -> int:
+        """As many as inside."""
+        return self.inner.arms_count()
+
+
+@dataclass(frozen=True, slots=True)
+class OrElse(Strategy):
+    """What the first has, and only when that has nothing, what the second has."""
+
+    first: Strategy
+    second: Strategy
+
+    __str__ = Strategy.__str__
+
+    def children(self) -> tuple[Strategy, ...]:
+        """First and second."""
+        return self.first, self.second
+
+    def arms_count(self) -> int:
+        """Those of both."""
+        return self.first.arms_count() + self.second.arms_count()
+
+
+NODES: dict[str, type[Strategy]] = {
+    node.__name__: node
+    for node in (Random, OldestFirst, NewestFirst, CustomPriority, Fair, SelectOnly, PreferDistinct, MaxSimultaneous, OrElse)
+}
 """Every node by its name in the text form."""

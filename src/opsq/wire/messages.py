@@ -64,6 +64,7 @@ class NewSubmission(Record):
     expires_at: Count | None = None
     unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     reservation_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    weights: dict[Key, Annotated[float, Meta(gt=0)]] = {}
 
 
 class Created(Record):
@@ -220,16 +221,75 @@ class ConsumerState(Record):
     waiting_strategy: str | None
 
 
+class PlanStep(Record):
+    """One step of a query plan: how deep it is nested, what SQLite says, and what that means (empty: nothing to add)."""
+
+    depth: int
+    detail: str
+    verdict: str
+
+
+class Statement(Record):
+    """A statement that an arm runs: what for, its text, its plan."""
+
+    purpose: str
+    sql: str
+    plan: list[PlanStep]
+
+
 class Arm(Record):
-    """One arm of a strategy as `explain` tells it: `plan` has one line per step of the query plan."""
+    """One arm of a strategy as `explain` tells it. `front` says where it stands; empty: it has not been used yet.
+
+    `analysis` is there only when asked for: rows visited, set aside by gate, waiting for a retry, dry, chunks offered, microseconds.
+    """
 
     order: str
-    lane: str
-    walk_sql: str
-    walk_plan: list[str]
-    supply_sql: str
-    supply_plan: list[str]
-    front: dict[str, int | str | bool | None]
+    why: str
+    filters: list[str]
+    gates: list[str]
+    statements: list[Statement]
+    front: dict[str, int | float | str | bool | None]
+    inner: list[Arm] = []
+    analysis: dict[str, int | float | str | bool | dict[str, int]] = {}
+
+
+class Offer(Record):
+    """A chunk that a strategy would hand out now."""
+
+    submission_id: Id
+    index: Count
+    attempt: Count
+    metadata: dict[str, int | str]
+    arm: int
+
+
+class PauseState(Record):
+    """A pause of all submissions that have every pair; no pairs: of everything."""
+
+    metadata: dict[str, int | str]
+    by_operator: bool
+    by_name: str
+    paused_at: Count
+
+
+class LimitState(Record):
+    """A limit for one pair, or (value None) for each value of the key."""
+
+    key: str
+    value: int | str | None
+    concurrency: int | None
+    rate_per_s: float | None
+    burst: int | None
+    by_name: str
+    limited_at: Count
+
+
+class WeightState(Record):
+    """The weight of a value in `Fair`."""
+
+    key: str
+    value: int | str
+    weight: float
 
 
 # --- client → daemon --------------------------------------------------------------------------------------------------------------
@@ -430,10 +490,71 @@ class Status(Message):
 
 
 class Explain(Message):
-    """Ask how a strategy is served. → Explained."""
+    """Ask how a strategy is served; `analyze` tries it out without reserving anything. → Explained."""
 
     id: Id
     strategy: Annotated[str, Meta(max_length=65536)]
+    analyze: bool = False
+
+
+class ExplainWork(Message):
+    """Ask why a submission, or (with `index`) a chunk, is not running. → WorkExplained."""
+
+    id: Id
+    submission_id: Id
+    index: Count | None = None
+
+
+class Pause(Message):
+    """Hold back all submissions that have every pair (none: all of them). → Changed (0: they were already)."""
+
+    id: Id
+    metadata: dict[Key, Value] = {}
+    by_operator: bool = False
+    by_name: Annotated[str, Meta(max_length=255)] = ""
+
+
+class Resume(Message):
+    """End the pause with exactly these pairs. → Changed (0: there was none). Ending an operator's pause needs `by_operator`."""
+
+    id: Id
+    metadata: dict[Key, Value] = {}
+    by_operator: bool = False
+
+
+class Limit(Message):
+    """Bound a pair, or (`value` None) each value of a key; replaces the limit for the same. → Changed. Operators only."""
+
+    id: Id
+    key: Key
+    value: Value | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    burst: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    by_name: Annotated[str, Meta(max_length=255)] = ""
+
+
+class Unlimit(Message):
+    """Lift the limit for a pair or a key. → Changed. Operators only."""
+
+    id: Id
+    key: Key
+    value: Value | None = None
+
+
+class Weight(Message):
+    """Give a value of a key a weight in `Fair` (0.001 … 1000; 1 is what each has). → Changed. Operators only."""
+
+    id: Id
+    key: Key
+    value: Value
+    weight: Annotated[float, Meta(gt=0)]
+
+
+class ShowRules(Message):
+    """Ask for all pauses, limits and weights. → RulesState."""
+
+    id: Id
 
 
 class Stop(Message):
@@ -488,13 +609,20 @@ Request = (
     | Requeue
     | Status
     | Explain
+    | ExplainWork
+    | Pause
+    | Resume
+    | Limit
+    | Unlimit
+    | Weight
+    | ShowRules
     | Stop
     | Backup
     | Vacuum
     | Check
 )
 
-OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Stop, Backup, Vacuum, Check)
+OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Limit, Unlimit, Weight, Stop, Backup, Vacuum, Check)
 """What a client token does not permit."""
 
 
@@ -635,12 +763,32 @@ class DaemonState(Message):
 
 
 class Explained(Message):
-    """Answer to Explain; `strategy` is the canonical text."""
+    """Answer to Explain; `strategy` is the canonical text, `offers` what it would hand out first."""
 
     id: Id
     strategy: str
     arms: list[Arm]
     notes: list[str]
+    offers: list[Offer] = []
+
+
+class WorkExplained(Message):
+    """Answer to ExplainWork: `verdict` is one word (next, behind, reserved, delayed, scheduled, paused, limited, …), `reasons` sentences."""
+
+    id: Id
+    submission_id: Id
+    index: Count | None
+    verdict: str
+    reasons: list[str]
+
+
+class RulesState(Message):
+    """Answer to ShowRules."""
+
+    id: Id
+    pauses: list[PauseState]
+    limits: list[LimitState]
+    weights: list[WeightState]
 
 
 class Checked(Message):
@@ -687,6 +835,8 @@ Reply = (
     | DeadChunks
     | DaemonState
     | Explained
+    | WorkExplained
+    | RulesState
     | Checked
     | ErrorReply
     | Revoked

@@ -1,0 +1,213 @@
+"""`Fair`: start-time fair queueing over the values of a key.
+
+Each value has a pass. The value with the lowest pass that has work is served by fronts of its own, and its pass moves on by what it was given,
+divided by its weight. A value that gets work again starts at its own pass or at the pass last served, whichever is higher: nobody saves up
+service by being idle, and a late tenant is served at once. For two values that have work all the time the difference of service per weight
+stays within one turn of each.
+
+Source: Goyal, Vin, Cheng, *Start-time Fair Queuing* (SIGCOMM 1996), applied at dispatch: what is retried costs its value nothing twice, since
+the pass moves when a chunk is handed out for the first time only in that it is handed out at all.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from opsq.queue.fronts import WALK_ROWS, Front, Walk, passes
+from opsq.store import lanes, rules
+from opsq.strategy.arms import SUBMISSION_KEY, VALUES_SQL, Arm, Filter, values_sql
+from opsq.strategy.tree import Value
+
+if TYPE_CHECKING:
+    from opsq.queue.core import Core
+    from opsq.queue.supply import Supply
+
+TURN_CHUNKS = 8
+"""Chunks a value is given in one turn, unless the call asks for many turns."""
+KEEP_ROWS = 2 * WALK_ROWS
+"""The fronts of a value that has nothing left are kept if their walks went further than this; shorter ones begin anew."""
+
+
+class Share:
+    """One value of the key: its pass, and its fronts while it has work."""
+
+    __slots__ = ("fronts", "is_waiting", "lane_id", "pass_", "value")
+
+    def __init__(self, lane_id: int, value: Value | None, pass_: float) -> None:
+        self.lane_id = lane_id
+        self.value = value
+        self.pass_ = pass_
+        self.is_waiting = False
+        self.fronts: list[Front | FairFront] | None = None
+
+
+class FairFront:
+    """The front of a `Fair` arm; it is used like any other front.
+
+    Args:
+        walk: the lane in which values are looked for; lane 0: all values of the key.
+    """
+
+    def __init__(self, core: Core, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None) -> None:
+        self.arm = arm
+        self.walk = walk
+        self._has_scope = walk.lane_id != lanes.ALL or bool(walk.absent_keys) or arm.fair_key == SUBMISSION_KEY
+        self._on_news = on_news
+        self._shares: dict[int, Share] = {}
+        self._waiting: list[tuple[float, int]] = []
+        self._served_pass = 0.0
+        self._level: float | Value = -1 if self._has_scope else float("-inf")
+        self.has_more = not walk.is_single
+        self.rows_visited = 0
+        self.scope = f"{arm.fair_key}/{'&'.join(map(str, arm.filters))}/{'&'.join(map(str, arm.gates))}"
+        self._saved = rules.passes(core.reader, self.scope)
+        self._served_pass = min(self._saved.values(), default=0.0)
+        self.changed: dict[int, float] = {}
+        self._core = core
+        if not self._has_scope:
+            self._wake(self._share(lanes.ALL, None))
+
+    # --- what others tell ---------------------------------------------------------------------------------------------------------
+
+    def offer(self, supply: Supply) -> None:
+        """A submission may have free work from now on: its value takes part."""
+        if not passes(self.arm.filters, supply):
+            return
+        if self.arm.fair_key == SUBMISSION_KEY:
+            share = self._share(~supply.id, supply.id)
+        else:
+            share = self._share(*supply.lane_of.get(self.arm.fair_key, (lanes.ALL, None)))
+        was_dry = self.is_dry
+        self._wake(share)
+        if was_dry and self._on_news is not None:
+            self._on_news()
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether no value is known to have work; costs no query."""
+        return not self._waiting and not self.has_more
+
+    def _share(self, lane_id: int, value: Value | None) -> Share:
+        share = self._shares.get(lane_id)
+        if share is None:
+            share = self._shares[lane_id] = Share(lane_id, value, self._saved.pop(lane_id, 0.0))
+        return share
+
+    def _wake(self, share: Share) -> None:
+        if not share.is_waiting:
+            share.is_waiting = True
+            share.pass_ = max(share.pass_, self._served_pass)
+            heapq.heappush(self._waiting, (share.pass_, share.lane_id))
+
+    # --- serving ------------------------------------------------------------------------------------------------------------------
+
+    def next(self, core: Core) -> tuple[Supply, int] | None:
+        """The submission that comes next, of the value with the lowest pass, and how many of its chunks may be given."""
+        while self.has_more and core.rows_left > 0:
+            self._find_values(core)
+        while self._waiting and core.rows_left > 0:
+            share = self._shares[self._waiting[0][1]]
+            for front in self._fronts(core, share):
+                found = front.next(core)
+                if found is not None:
+                    return found
+                if core.rows_left <= 0:
+                    return None
+            core.rows_left -= 1
+            self._rest(core, share)
+        return None
+
+    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+        """The submission that `next` gave has given `taken` chunks."""
+        share = self._shares[self._waiting[0][1]]
+        front = next(front for front in self._fronts(core, share) if not front.is_dry)
+        front.served(core, taken, has_more=has_more)
+        self._served_pass = max(self._served_pass, share.pass_)
+        share.pass_ += taken / core.rules.weight(self.arm.fair_key, share.value)
+        self.changed[share.lane_id] = share.pass_
+        if all(front.is_dry for front in share.fronts or ()):
+            self._rest(core, share)
+        else:
+            heapq.heapreplace(self._waiting, (share.pass_, share.lane_id))
+
+    def turn(self, count: int) -> int:
+        """At most `TURN_CHUNKS`, or a sixteenth of a call that asks for many turns."""
+        return max(TURN_CHUNKS, count // 16)
+
+    def drop(self, core: Core) -> None:
+        """The submission that comes next has nothing free any more."""
+        self.served(core, 0, has_more=False)
+
+    def close(self, core: Core) -> None:
+        """The front is not used any more."""
+        for share in self._shares.values():
+            for front in share.fronts or ():
+                core.unregister(front)
+
+    def describe(self) -> dict[str, int | float | str | bool | None]:
+        """Where the front stands, for people."""
+        return {
+            "is_walked": not self.has_more,
+            "values": len(self._shares),
+            "values_with_work": len(self._waiting),
+            "pass": self._served_pass,
+            "rows_visited": self.rows_visited,
+        }
+
+    def _fronts(self, core: Core, share: Share) -> list[Front | FairFront]:
+        """The fronts of a value, made when it is first looked at."""
+        if share.fronts is None:
+            own = Filter(self.arm.fair_key, share.value)
+            share.fronts = []
+            for inner in self.arm.inner:
+                arm = inner.within((*self.arm.filters, own), self.arm.gates)
+                front = core.make(arm, on_news=lambda: self._news(share))
+                if front is not None:
+                    share.fronts.append(front)
+        return share.fronts
+
+    def _news(self, share: Share) -> None:
+        was_dry = self.is_dry
+        self._wake(share)
+        if was_dry and self._on_news is not None:
+            self._on_news()
+
+    def _rest(self, core: Core, share: Share) -> None:
+        """The value with the lowest pass has nothing to give now."""
+        heapq.heappop(self._waiting)
+        share.is_waiting = False
+        fronts = share.fronts
+        if fronts is not None and all(isinstance(front, Front) and not front.aside and front.rows_visited <= KEEP_ROWS for front in fronts):
+            for front in fronts:
+                core.unregister(front)
+            share.fronts = None
+
+    def _find_values(self, core: Core) -> None:
+        """Read some more values of the key: of all, or of the submissions in the lane of the scope."""
+        if self._has_scope:
+            walk = self.walk
+            sql = values_sql(len(walk.probes), len(walk.absent_keys))
+            bindings = (walk.lane_id, WALK_ROWS, self._level, *walk.probes, *walk.absent_keys, self.arm.fair_key)
+            rows: list[Any] = core.reader.execute(sql, bindings).fetchall()
+            for submission_id, is_inside, lane_id in rows:
+                if not is_inside:
+                    continue
+                if self.arm.fair_key == SUBMISSION_KEY:
+                    self._wake(self._share(~submission_id, submission_id))
+                elif lane_id is None:
+                    self._wake(self._share(lanes.ALL, None))
+                else:
+                    self._wake(self._shares.get(lane_id) or self._share(*lanes.pair_with_id(core.reader, lane_id)))
+        else:
+            rows = core.reader.execute(VALUES_SQL, (self.arm.fair_key, self._level, WALK_ROWS)).fetchall()
+            values: list[Any] = rows
+            for value, lane_id, has_open in values:
+                if has_open:
+                    self._wake(self._share(lane_id, value))
+        if rows:
+            self._level = rows[-1][0]
+        self.rows_visited += len(rows)
+        core.rows_left -= len(rows)
+        self.has_more = len(rows) == WALK_ROWS

@@ -1,0 +1,258 @@
+"""Gates: what holds a submission back although it has free chunks, and who is waiting behind it.
+
+One mechanism for the gates of strategies (`PreferDistinct`, `MaxSimultaneous`), for the limits and for the pauses of operators. Owns the counts
+of live reservations per metadata value, the token buckets, and for each closed gate the fronts that have set something aside under it. It
+must not decide what comes next. Counts are kept only for keys that some gate asks about.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from opsq.clock import MonoNs
+from opsq.queue.rules import Rules
+from opsq.queue.timers import Timers
+from opsq.store.rules import LimitRow
+from opsq.strategy.arms import SUBMISSION_KEY, Gate
+from opsq.strategy.tree import Max, Percent
+
+if TYPE_CHECKING:
+    from opsq.queue.core import Core
+    from opsq.queue.fronts import Front
+    from opsq.queue.supply import Supply
+
+NO_LIMIT = 1 << 62
+REFRESH_NS = 1_000_000_000
+"""A percentage follows the count of consumers at most this often."""
+BUCKETS_KEPT = 10_000
+
+
+class Blocker(NamedTuple):
+    """What a submission waits for: the count of a lane (`live`; a submission of its own has the lane `~id`), a token, or the end of a pause."""
+
+    kind: str
+    number: int
+    lane_id: int = 0
+
+
+class Bucket:
+    """A token bucket: `tokens` at the instant `at`, refilled at `rate_per_s` up to `burst`."""
+
+    __slots__ = ("at", "burst", "rate_per_s", "tokens")
+
+    def __init__(self, limit: LimitRow, now: MonoNs) -> None:
+        self.rate_per_s = limit.rate_per_s or 0.0
+        self.burst = limit.burst or max(1, math.ceil(self.rate_per_s))
+        self.tokens = float(self.burst)
+        self.at = now
+
+    def refill(self, now: MonoNs) -> float:
+        """The tokens there are now."""
+        self.tokens = min(self.burst, self.tokens + (now - self.at) / 1e9 * self.rate_per_s)
+        self.at = now
+        return self.tokens
+
+    def next_token_at(self) -> MonoNs:
+        """When there is a whole token again. Rounded up, so that whoever wakes then finds it."""
+        missing = max(1.0 - self.tokens, 0.0)
+        return MonoNs(self.at + math.ceil(missing / self.rate_per_s * 1e9) + 1)
+
+
+class Gates:
+    """The gates of all strategies and rules."""
+
+    def __init__(self, core: Core, rules: Rules) -> None:
+        self._core = core
+        self._rules = rules
+        self._live: dict[int, int] = {}
+        self._keys: frozenset[str] = frozenset()
+        self._waiting: dict[Blocker, dict[Front, None]] = {}
+        self._buckets: dict[tuple[int, int], Bucket] = {}
+        self._tokens: Timers[Blocker] = Timers()
+        self._now: MonoNs = core.now.mono
+        self._consumers_count = 1
+        self._refreshed: MonoNs = core.now.mono
+
+    # --- looking ------------------------------------------------------------------------------------------------------------------
+
+    def watch(self, keys: frozenset[str]) -> None:
+        """Count live reservations under these keys from now on."""
+        added = keys - self._keys - {SUBMISSION_KEY}
+        if not added:
+            return
+        self._keys |= added
+        for supply in self._core.supplies.values():
+            if supply.reserved_count:
+                for key in added:
+                    found = supply.lane_of.get(key)
+                    if found is not None:
+                        self._live[found[0]] = self._live.get(found[0], 0) + supply.reserved_count
+
+    def look(self, gates: tuple[Gate, ...], supply: Supply) -> tuple[Blocker | None, int]:
+        """The first closed gate before a submission, or None and how many chunks may be handed out before one closes."""
+        room = NO_LIMIT
+        for gate in gates:
+            blocker = self._blocker_of(gate.key, supply)
+            if blocker is None:
+                continue
+            left = self.max_of(gate.max) - self._count(blocker, supply)
+            if left <= 0:
+                return blocker, 0
+            room = min(room, left)
+        return self._look_at_rules(supply, room) if self._rules.version else (None, room)
+
+    def _look_at_rules(self, supply: Supply, room: int) -> tuple[Blocker | None, int]:
+        pauses, limits = self._rules.of(supply)
+        if pauses:
+            return Blocker("pause", pauses[0].id), 0
+        for limit, lane_id in limits:
+            if limit.concurrency is not None:
+                blocker = Blocker("live", lane_id)
+                left = limit.concurrency - self._count(blocker, supply)
+                if left <= 0:
+                    return blocker, 0
+                room = min(room, left)
+            if limit.rate_per_s is not None:
+                bucket = self._bucket(limit, lane_id)
+                tokens = bucket.refill(self._now)
+                if tokens < 1:
+                    blocker = Blocker("rate", limit.id, lane_id)
+                    if blocker not in self._waiting:
+                        self._tokens.add(bucket.next_token_at(), blocker)
+                    return blocker, 0
+                room = min(room, int(tokens))
+        return None, room
+
+    def is_closed(self, gates: tuple[Gate, ...], blocker: Blocker) -> bool:
+        """Whether a gate is surely still closed for those who wait at it in a front with these gates."""
+        if blocker.kind == "pause":
+            return self._rules.is_paused(blocker.number)
+        if blocker.kind == "rate":
+            bucket = self._buckets.get((blocker.number, blocker.lane_id))
+            return bucket is not None and bucket.refill(self._now) < 1
+        if blocker.number < 0:
+            supply = self._core.supplies.get(~blocker.number)
+            count = supply.reserved_count + supply.delayed_count if supply is not None else 0
+            return any(gate.key == SUBMISSION_KEY and count >= self.max_of(gate.max) for gate in gates) or count >= min(
+                (limit.concurrency or NO_LIMIT for limit in self._rules.limits_of_key(SUBMISSION_KEY)), default=NO_LIMIT
+            )
+        key = self._rules.key_of_lane(blocker.number)
+        count = self._live.get(blocker.number, 0)
+        return any(gate.key == key and count >= self.max_of(gate.max) for gate in gates) or count >= self._rules.concurrency_of(
+            blocker.number
+        )
+
+    def max_of(self, maximum: Max) -> int:
+        """A maximum as a count; a percentage is of the connected consumers, rounded up, at least 1."""
+        if isinstance(maximum, Percent):
+            return max(1, math.ceil(self._consumers_count * maximum.percent / 100))
+        return maximum
+
+    def _blocker_of(self, key: str, supply: Supply) -> Blocker | None:
+        if key == SUBMISSION_KEY:
+            return Blocker("live", ~supply.id)
+        found = supply.lane_of.get(key)
+        return Blocker("live", found[0]) if found is not None else None
+
+    def _count(self, blocker: Blocker, supply: Supply) -> int:
+        if blocker.number < 0:
+            return supply.reserved_count + supply.delayed_count
+        return self._live.get(blocker.number, 0)
+
+    def _bucket(self, limit: LimitRow, lane_id: int) -> Bucket:
+        bucket = self._buckets.get((limit.id, lane_id))
+        if bucket is None:
+            if len(self._buckets) >= BUCKETS_KEPT:
+                full = [key for key, kept in self._buckets.items() if kept.refill(self._now) >= kept.burst]
+                for key in full:
+                    del self._buckets[key]
+            bucket = self._buckets[limit.id, lane_id] = Bucket(limit, self._now)
+        return bucket
+
+    # --- counting -----------------------------------------------------------------------------------------------------------------
+
+    def taken(self, supply: Supply, count: int, *, is_grant: bool = True) -> None:
+        """Chunks of a submission were reserved; what is only taken up again after a reconnect spends no token."""
+        if self._keys:
+            for lane_id in self._lanes_of(supply):
+                self._live[lane_id] = self._live.get(lane_id, 0) + count
+        if is_grant and self._rules.has_rates:
+            for limit, lane_id in self._rules.of(supply)[1]:
+                if limit.rate_per_s is not None:
+                    self._bucket(limit, lane_id).tokens -= count
+
+    def given_back(self, supply: Supply, count: int) -> None:
+        """Chunks of a submission are reserved no more: gates may open."""
+        if self._keys:
+            for lane_id in self._lanes_of(supply):
+                left = self._live.get(lane_id, 0) - count
+                if left > 0:
+                    self._live[lane_id] = left
+                else:
+                    self._live.pop(lane_id, None)
+                self._open(Blocker("live", lane_id))
+        self.slot_freed(supply)
+
+    def slot_freed(self, supply: Supply) -> None:
+        """A chunk of a submission is neither reserved nor waiting for its retry any more."""
+        if self._waiting:
+            self._open(Blocker("live", ~supply.id))
+
+    def _lanes_of(self, supply: Supply) -> list[int]:
+        lane_of = supply.lane_of
+        return [lane_of[key][0] for key in self._keys if key in lane_of]
+
+    # --- waiting behind a gate ----------------------------------------------------------------------------------------------------
+
+    def remember(self, blocker: Blocker, front: Front) -> None:
+        """A front has set something aside under this gate."""
+        self._waiting.setdefault(blocker, {})[front] = None
+
+    def forget(self, blocker: Blocker, front: Front) -> None:
+        """A front has nothing aside under this gate any more."""
+        fronts = self._waiting.get(blocker)
+        if fronts is not None:
+            fronts.pop(front, None)
+            if not fronts:
+                del self._waiting[blocker]
+
+    def _open(self, blocker: Blocker) -> None:
+        fronts = self._waiting.get(blocker)
+        if fronts:
+            for front in list(fronts):
+                if front.readmit(self._core, blocker):
+                    self._core.has_news = True
+
+    def rules_changed(self) -> None:
+        """Rules were set or lifted: whatever they held may go on."""
+        self._buckets = {
+            (limit.id, lane_id): bucket
+            for limit in self._rules.limits
+            for (limit_id, lane_id), bucket in self._buckets.items()
+            if limit_id == limit.id and bucket.rate_per_s == limit.rate_per_s
+        }
+        for blocker in list(self._waiting):
+            self._open(blocker)
+
+    def tick(self, now: MonoNs) -> None:
+        """Wake what waits for a token, and follow the count of consumers."""
+        self._now = max(self._now, now)
+        for blocker in self._tokens.take(now):
+            self._open(blocker)
+            if blocker in self._waiting:
+                bucket = self._buckets.get((blocker.number, blocker.lane_id))
+                self._tokens.add(
+                    bucket.next_token_at() if bucket is not None and bucket.tokens < 1 else MonoNs(now + REFRESH_NS // 10), blocker
+                )
+        if now - self._refreshed >= REFRESH_NS:
+            self._refreshed = now
+            count = max(1, self._core.consumers_count)
+            if count != self._consumers_count:
+                self._consumers_count = count
+                for blocker in [blocker for blocker in self._waiting if blocker.kind == "live"]:
+                    self._open(blocker)
+
+    def next_due(self) -> MonoNs | None:
+        """When the next token comes."""
+        return self._tokens.next_due()

@@ -1,0 +1,101 @@
+"""Rows of `pause`, `rate_limit`, `weight` and `fair_pass`: what operators ask for, and how far fair strategies have served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import apsw
+import msgspec
+
+Value = int | str
+Pairs = tuple[tuple[str, Value], ...]
+_pairs = msgspec.msgpack.Decoder(tuple[tuple[str, Value], ...])
+
+
+class PauseRow(NamedTuple):
+    """A pause of all submissions that have every pair; no pairs: of all. An operator's pause is not ended by a user."""
+
+    id: int
+    pairs: Pairs
+    by_operator: bool
+    by_name: str
+    paused_at: int
+
+
+class LimitRow(NamedTuple):
+    """A bound for one pair, or (value None) for each value of a key: chunks at once, chunks per second, and how many may come in a burst."""
+
+    id: int
+    key: str
+    value: Value | None
+    concurrency: int | None
+    rate_per_s: float | None
+    burst: int | None
+    by_name: str
+    limited_at: int
+
+
+def pauses(connection: apsw.Connection) -> list[PauseRow]:
+    """Every pause, the oldest first."""
+    return [
+        PauseRow(row[0], _pairs.decode(row[1]), bool(row[2]), row[3], row[4])
+        for row in connection.execute("SELECT id, pairs, by_operator, by_name, paused_at FROM pause ORDER BY id")
+    ]
+
+
+def put_pause(writer: apsw.Connection, row: PauseRow) -> None:
+    """Store a pause, replacing one with the same pairs."""
+    writer.execute(
+        "INSERT OR REPLACE INTO pause (id, pairs, by_operator, by_name, paused_at) VALUES (?, ?, ?, ?, ?)",
+        (row.id, msgspec.msgpack.encode(row.pairs), int(row.by_operator), row.by_name, row.paused_at),
+    )
+
+
+def delete_pause(writer: apsw.Connection, pause_id: int) -> None:
+    """End a pause."""
+    writer.execute("DELETE FROM pause WHERE id = ?", (pause_id,))
+
+
+def limits(connection: apsw.Connection) -> list[LimitRow]:
+    """Every limit, by key."""
+    return [
+        LimitRow._make(row)
+        for row in connection.execute(
+            "SELECT id, key, value, concurrency, rate_per_s, burst, by_name, limited_at FROM rate_limit ORDER BY key, value"
+        )
+    ]
+
+
+def put_limit(writer: apsw.Connection, row: LimitRow) -> None:
+    """Store a limit, replacing the one for the same pair."""
+    writer.execute("INSERT OR REPLACE INTO rate_limit VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def delete_limit(writer: apsw.Connection, limit_id: int) -> None:
+    """Lift a limit."""
+    writer.execute("DELETE FROM rate_limit WHERE id = ?", (limit_id,))
+
+
+def weights(connection: apsw.Connection) -> dict[tuple[str, Value], float]:
+    """Every weight that is not 1."""
+    return {(key, value): weight for key, value, weight in connection.execute("SELECT key, value, weight FROM weight")}
+
+
+def put_weight(writer: apsw.Connection, key: str, value: Value, weight: float) -> None:
+    """Store the weight of a pair; 1 is what every pair has, and is not stored."""
+    if weight == 1:
+        writer.execute("DELETE FROM weight WHERE key = ? AND value = ?", (key, value))
+    else:
+        writer.execute("INSERT OR REPLACE INTO weight (key, value, weight) VALUES (?, ?, ?)", (key, value, weight))
+
+
+def passes(connection: apsw.Connection, scope: str) -> dict[int, float]:
+    """Lane → pass of a fair arm, as last saved."""
+    rows = connection.execute("SELECT lane_id, pass FROM fair_pass WHERE scope = ?", (scope,))
+    return {int(lane_id): float(pass_) for lane_id, pass_ in rows}
+
+
+def put_passes(writer: apsw.Connection, scope: str, rows: Iterable[tuple[int, float]]) -> None:
+    """Save passes of a fair arm."""
+    writer.executemany("INSERT OR REPLACE INTO fair_pass (scope, lane_id, pass) VALUES (?, ?, ?)", ((scope, *row) for row in rows))
