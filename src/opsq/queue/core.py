@@ -9,12 +9,14 @@ import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import apsw
 
 from opsq.clock import MonoNs, Now
+from opsq.errors import OpsqError
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
 from opsq.queue.fair import FairFront
@@ -24,7 +26,7 @@ from opsq.queue.policy import Policy
 from opsq.queue.rules import Rules
 from opsq.queue.supply import BlockWork, Supply
 from opsq.queue.timers import Timers
-from opsq.store import lanes, meta, submissions
+from opsq.store import lanes, meta, rules, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.strategy.arms import FAIR, SUBMISSION_KEY, Arm
@@ -41,6 +43,8 @@ SUPPLIES_KEPT = 20_000
 FRONTS_KEPT = 256
 """Fronts of strategies that are used no more are forgotten beyond this number; a new call walks again."""
 DESCRIBED_KEPT = 4096
+PASSES_SAVED = 500
+"""Passes of a fair front saved by one batch."""
 RARE_COUNT = 1000
 """Of several lanes the rarest is walked; counting stops here."""
 
@@ -78,6 +82,7 @@ class Core:
         self.expiries: Timers[SubmissionId] = Timers()
         self.supplies: OrderedDict[int, Supply] = OrderedDict()
         self._fronts: OrderedDict[str, Front | FairFront] = OrderedDict()
+        self._fair: dict[FairFront, None] = {}
         self._by_lane: dict[int, dict[Front | FairFront, None]] = {}
         self.rows_left = 0
         """How many rows the present turn of the event loop may still visit."""
@@ -173,6 +178,8 @@ class Core:
         self.gates.watch(frozenset(gate.key for gate in arm.gates))
         front = FairFront(self, arm, walk, on_news) if arm.order is FAIR else make_front(arm, walk, self.rng, on_news)
         self._by_lane.setdefault(walk.lane_id, {})[front] = None
+        if isinstance(front, FairFront):
+            self._fair[front] = None
         if walk.is_single:
             supply = self.supply(next(int(entry.value or 0) for entry in arm.filters if entry.key == SUBMISSION_KEY))
             if supply is not None and supply.is_open:
@@ -186,7 +193,20 @@ class Core:
             fronts.pop(front, None)
             if not fronts:
                 del self._by_lane[front.walk.lane_id]
+        if isinstance(front, FairFront):
+            self._fair.pop(front, None)
         front.close(self)
+
+    def save_passes(self) -> None:
+        """Have the batch save the passes that fair fronts have moved."""
+        for front in self._fair:
+            rows = dict(list(front.changed.items())[:PASSES_SAVED])
+            if not rows:
+                continue
+            for lane_id in rows:
+                del front.changed[lane_id]
+            self.batch.statements.append(partial(_save_passes, front.scope, rows))
+            self.batch.on_failed.append(partial(_restore_passes, front, rows))
 
     def walk(self, arm: Arm) -> Walk | None:
         """How to walk the submissions that pass the filters of an arm: the rarest lane, and look-ups in the others.
@@ -241,3 +261,11 @@ class Core:
         """Drop a submission that has ended and has nothing left in memory."""
         if not supply.blocks and not supply.is_closing and supply.state != "open":
             self.supplies.pop(supply.id, None)
+
+
+def _save_passes(scope: str, rows: dict[int, float], database: Database, _: Batch) -> None:
+    rules.put_passes(database.writer, scope, rows.items())
+
+
+def _restore_passes(front: FairFront, rows: dict[int, float], _: OpsqError) -> None:
+    front.changed = rows | front.changed

@@ -233,6 +233,8 @@ class Engine:
             Fatal: we do not own the file any more.
         """
         core = self._core
+        if self._folding.is_due(now):
+            core.save_passes()
         batch = self._flying = core.batch
         core.batch = Batch()
         for seq, row in enumerate(batch.history, self._folding.last_seq + 1):

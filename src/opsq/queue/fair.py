@@ -1,12 +1,11 @@
 """`Fair`: start-time fair queueing over the values of a key.
 
-Each value has a pass. The value with the lowest pass that has work is served by fronts of its own, and its pass moves on by what it was given,
-divided by its weight. A value that gets work again starts at its own pass or at the pass last served, whichever is higher: nobody saves up
+Each value has a pass. The value with the lowest pass that has work is served by fronts of its own, and its pass moves on by what it was
+given, divided by its weight. A value that gets work again starts at its own pass or at the pass last served, whichever is higher: nobody saves up
 service by being idle, and a late tenant is served at once. For two values that have work all the time the difference of service per weight
 stays within one turn of each.
 
-Source: Goyal, Vin, Cheng, *Start-time Fair Queuing* (SIGCOMM 1996), applied at dispatch: what is retried costs its value nothing twice, since
-the pass moves when a chunk is handed out for the first time only in that it is handed out at all.
+Source: Goyal, Vin, Cheng, *Start-time Fair Queuing* (SIGCOMM 1996), applied when chunks are handed out.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 TURN_CHUNKS = 8
 """Chunks a value is given in one turn, unless the call asks for many turns."""
+SERVED = -1
+"""Stands for the pass last served among the saved passes; no lane has this number."""
 KEEP_ROWS = 2 * WALK_ROWS
 """The fronts of a value that has nothing left are kept if their walks went further than this; shorter ones begin anew."""
 
@@ -42,6 +43,11 @@ class Share:
         self.is_waiting = False
         self.fronts: list[Front | FairFront] | None = None
 
+    @property
+    def place(self) -> tuple[float, int, int]:
+        """Where it waits: by pass, then by age of the value."""
+        return self.pass_, self.lane_id if self.lane_id >= 0 else ~self.lane_id, self.lane_id
+
 
 class FairFront:
     """The front of a `Fair` arm; it is used like any other front.
@@ -56,15 +62,15 @@ class FairFront:
         self._has_scope = walk.lane_id != lanes.ALL or bool(walk.absent_keys) or arm.fair_key == SUBMISSION_KEY
         self._on_news = on_news
         self._shares: dict[int, Share] = {}
-        self._waiting: list[tuple[float, int]] = []
-        self._served_pass = 0.0
+        self._waiting: list[tuple[float, int, int]] = []
         self._level: float | Value = -1 if self._has_scope else float("-inf")
         self.has_more = not walk.is_single
         self.rows_visited = 0
         self.scope = f"{arm.fair_key}/{'&'.join(map(str, arm.filters))}/{'&'.join(map(str, arm.gates))}"
         self._saved = rules.passes(core.reader, self.scope)
-        self._served_pass = min(self._saved.values(), default=0.0)
+        self._served_pass = self._saved.pop(SERVED, 0.0)
         self.changed: dict[int, float] = {}
+        """Passes that are not saved yet."""
         self._core = core
         if not self._has_scope:
             self._wake(self._share(lanes.ALL, None))
@@ -99,7 +105,7 @@ class FairFront:
         if not share.is_waiting:
             share.is_waiting = True
             share.pass_ = max(share.pass_, self._served_pass)
-            heapq.heappush(self._waiting, (share.pass_, share.lane_id))
+            heapq.heappush(self._waiting, share.place)
 
     # --- serving ------------------------------------------------------------------------------------------------------------------
 
@@ -108,7 +114,7 @@ class FairFront:
         while self.has_more and core.rows_left > 0:
             self._find_values(core)
         while self._waiting and core.rows_left > 0:
-            share = self._shares[self._waiting[0][1]]
+            share = self._shares[self._waiting[0][-1]]
             for front in self._fronts(core, share):
                 found = front.next(core)
                 if found is not None:
@@ -121,16 +127,16 @@ class FairFront:
 
     def served(self, core: Core, taken: int, *, has_more: bool) -> None:
         """The submission that `next` gave has given `taken` chunks."""
-        share = self._shares[self._waiting[0][1]]
+        share = self._shares[self._waiting[0][-1]]
         front = next(front for front in self._fronts(core, share) if not front.is_dry)
         front.served(core, taken, has_more=has_more)
-        self._served_pass = max(self._served_pass, share.pass_)
+        self._served_pass = self.changed[SERVED] = max(self._served_pass, share.pass_)
         share.pass_ += taken / core.rules.weight(self.arm.fair_key, share.value)
         self.changed[share.lane_id] = share.pass_
         if all(front.is_dry for front in share.fronts or ()):
             self._rest(core, share)
         else:
-            heapq.heapreplace(self._waiting, (share.pass_, share.lane_id))
+            heapq.heapreplace(self._waiting, share.place)
 
     def turn(self, count: int) -> int:
         """At most `TURN_CHUNKS`, or a sixteenth of a call that asks for many turns."""
