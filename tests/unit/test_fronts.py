@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apsw
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.queue import fronts
-from opsq.queue.fronts import Deck, Front, NewestFront
-from opsq.strategy.arms import SHUFFLES, shuffle_of
+from opsq.queue.fronts import Deck, Front, NewestFront, Walk
+from opsq.strategy.arms import NEWEST_FIRST, OLDEST_FIRST, RANDOM, SHUFFLES, Arm, shuffle_of
+
+if TYPE_CHECKING:
+    from opsq.queue.core import Core
 
 
 class Row(NamedTuple):
@@ -24,11 +28,54 @@ class Row(NamedTuple):
     priority: int = 0
 
 
+class Alone:
+    """What a front asks of the rest of the engine, when there is nothing else: every submission is open, no gate is closed."""
+
+    def __init__(self, reader: apsw.Connection | None) -> None:
+        self.reader = reader
+        self.rows_left = 1 << 30
+        self.gates = self
+
+    def supply(self, submission_id: int) -> Any:
+        return SimpleNamespace(id=submission_id, is_open=True)
+
+    def look(self, gates: object, supply: object) -> tuple[None, int]:
+        return None, 1
+
+
+def peek(front: Front, reader: apsw.Connection) -> int | None:
+    """The submission that comes next."""
+    found = front.next(cast("Core", Alone(reader)))
+    return found[0].id if found else None
+
+
+def drop(front: Front) -> None:
+    """The submission that comes next has had its turn, and has nothing more."""
+    front.served(cast("Core", Alone(None)), 1, has_more=False)
+
+
+def end_turn(front: Front) -> None:
+    """The submission that comes next has had its turn, and has more."""
+    front.served(cast("Core", Alone(None)), 1, has_more=True)
+
+
+def oldest() -> Front:
+    return Front(Arm(OLDEST_FIRST), Walk(0))
+
+
+def newest() -> Front:
+    return NewestFront(Arm(NEWEST_FIRST), Walk(0))
+
+
+def deck_of() -> Front:
+    return Deck(Arm(RANDOM), Walk(0), random.Random(1))
+
+
 @pytest.fixture
 def reader() -> Iterator[apsw.Connection]:
     """An empty lane in memory."""
     connection = apsw.Connection(":memory:")
-    connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, priority)")
+    connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, rank)")
     yield connection
     connection.close()
 
@@ -40,20 +87,20 @@ def insert(reader: apsw.Connection, *rows: Row) -> None:
 def drain(front: Front, reader: apsw.Connection) -> list[int]:
     """Everything the front has, each submission once."""
     found = []
-    while (submission_id := front.peek(reader)) is not None:
+    while (submission_id := peek(front, reader)) is not None:
         found.append(submission_id)
-        front.drop()
+        drop(front)
     return found
 
 
 def test_oldest_first_of_a_lane_comes_in_order_of_ids(reader: apsw.Connection) -> None:
     insert(reader, *(Row(n, n) for n in range(1, 101)))
-    assert drain(Front(0), reader) == list(range(1, 101))
+    assert drain(Front(Arm(OLDEST_FIRST), Walk(0)), reader) == list(range(1, 101))
 
 
 def test_newest_first_of_a_lane_comes_in_reverse_order_of_ids(reader: apsw.Connection) -> None:
     insert(reader, *(Row(n, n) for n in range(1, 101)))
-    assert drain(NewestFront(0), reader) == list(range(100, 0, -1))
+    assert drain(NewestFront(Arm(NEWEST_FIRST), Walk(0)), reader) == list(range(100, 0, -1))
 
 
 @pytest.mark.parametrize("cut_at", ["below", "between", "above"])
@@ -66,14 +113,14 @@ def test_deck_cut_anywhere_gives_every_submission(reader: apsw.Connection, cut_a
 
     rows = [Row(n, n * (SHUFFLES // 51)) for n in range(1, 51)]
     insert(reader, *rows)
-    assert sorted(drain(Deck(0, Cut()), reader)) == [row.id for row in rows]
+    assert sorted(drain(Deck(Arm(RANDOM), Walk(0), Cut()), reader)) == [row.id for row in rows]
 
 
-@pytest.mark.parametrize("make", [Front, NewestFront, lambda lane: Deck(lane, random.Random(1))])
-def test_walk_reads_every_row_once_whatever_is_dropped_and_offered_again(reader: apsw.Connection, make: type[Front]) -> None:
+@pytest.mark.parametrize("make", [oldest, newest, deck_of])
+def test_walk_reads_every_row_once_whatever_is_dropped_and_offered_again(reader: apsw.Connection, make: Callable[[], Front]) -> None:
     rows = [Row(n, shuffle_of(n << 22)) for n in range(1, 501)]
     insert(reader, *rows)
-    front = make(0)
+    front = make()
     for _ in range(3):
         assert sorted(drain(front, reader)) == [row.id for row in rows]
         for row in rows:
@@ -81,9 +128,9 @@ def test_walk_reads_every_row_once_whatever_is_dropped_and_offered_again(reader:
     assert front.rows_visited == 500
 
 
-@pytest.mark.parametrize("make", [Front, NewestFront, lambda lane: Deck(lane, random.Random(1))])
-def test_submission_offered_twice_is_in_the_front_once(reader: apsw.Connection, make: type[Front]) -> None:
-    front = make(0)
+@pytest.mark.parametrize("make", [oldest, newest, deck_of])
+def test_submission_offered_twice_is_in_the_front_once(reader: apsw.Connection, make: Callable[[], Front]) -> None:
+    front = make()
     assert drain(front, reader) == []
     insert(reader, Row(7, 7))
     front.offer(Row(7, 7))
@@ -93,22 +140,22 @@ def test_submission_offered_twice_is_in_the_front_once(reader: apsw.Connection, 
 
 def test_dry_front_costs_no_query() -> None:
     connection = apsw.Connection(":memory:")
-    connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, priority)")
-    front = Front(0)
-    assert front.peek(connection) is None
+    connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, rank)")
+    front = Front(Arm(OLDEST_FIRST), Walk(0))
+    assert peek(front, connection) is None
     connection.close()
     assert front.is_dry
-    assert front.peek(connection) is None
+    assert peek(front, connection) is None
 
 
 def test_older_submission_that_becomes_free_below_the_level_comes_first(reader: apsw.Connection) -> None:
     insert(reader, *(Row(n, n) for n in range(1, 100)))
-    front = Front(0)
+    front = Front(Arm(OLDEST_FIRST), Walk(0))
     for _ in range(50):
-        front.peek(reader)
-        front.drop()
+        peek(front, reader)
+        drop(front)
     front.offer(Row(3, 3))
-    assert front.peek(reader) == 3
+    assert peek(front, reader) == 3
 
 
 @given(
@@ -122,17 +169,17 @@ def test_deck_gives_every_submission_that_stays_one_turn_a_lap(
 ) -> None:
     """Between two turns of one submission, every other that had work all the time has one, and no more unless the first was away."""
     connection = apsw.Connection(":memory:")
-    connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, priority)")
+    connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, rank)")
     known = {number: Row(number, shuffle) for number, shuffle in enumerate(rows, 1)}
     insert(connection, *known.values())
-    deck = Deck(0, random.Random(seed))
+    deck = Deck(Arm(RANDOM), Walk(0), random.Random(seed))
     turns: dict[int, list[int]] = {number: [] for number in known}  # by submission: when it had its turns
     since: dict[int, int | None] = dict.fromkeys(known, 0)  # since when it has had work without a break
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fronts, "WALK_ROWS", walk_rows)
         for at, (action, number) in enumerate([*actions, *[("serve", 0)] * 50], 1):
             if action in {"serve", "finish"}:
-                chosen = deck.peek(connection)
+                chosen = peek(deck, connection)
                 has_work = [other for other, start in since.items() if start is not None]
                 assert (chosen is None) == (not has_work)
                 if chosen is None:
@@ -146,9 +193,9 @@ def test_deck_gives_every_submission_that_stays_one_turn_a_lap(
                             assert between == 1 or (between > 1 and (since[chosen] or 0) > last)
                 turns[chosen].append(at)
                 if action == "serve":
-                    deck.end_turn()
+                    end_turn(deck)
                 else:
-                    deck.drop()
+                    drop(deck)
                     since[chosen] = None
             elif action == "offer":
                 idle = [other for other, start in since.items() if start is None]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opsq.cli.caller import Caller
 from opsq.cli.json_shapes import ExplainDocument, arm_shape
 from opsq.wire.messages import Arm, Explain, Explained
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
 
 
 def explain(
@@ -29,36 +33,60 @@ def show_explained(caller: Caller, reply: Explained) -> None:
         return
     lines = [reply.strategy]
     for number, arm in enumerate(reply.arms, 1):
-        lines.append(f"arm {number}: {arm.order} over {arm.lane}")
-        for title, sql, plan in _statements(arm):
-            lines += [f"  {title}:", *(f"    {line}" for line in sql.strip().splitlines()), *(f"    | {step}" for step in plan)]
-        lines.append("  front: " + _front(arm))
+        lines += _lines(f"arm {number}: ", arm, "")
     lines += [f"note: {note}" for note in reply.notes]
     caller.lines(lines)
 
 
+def _lines(title: str, arm: Arm, indent: str) -> Iterator[str]:
+    yield f"{indent}{title}{_name(arm)}"
+    for statement in arm.statements:
+        yield f"{indent}  {statement.purpose}: {statement.sql}"
+        for step in statement.plan:
+            verdict = f"  -- {step.verdict}" if step.verdict else ""
+            yield f"{indent}    {'  ' * step.depth}{step.detail}{verdict}"
+    if arm.front:
+        yield f"{indent}  front: {_front(arm)}"
+    for inner in arm.inner:
+        yield from _lines("within a value: ", inner, indent + "  ")
+
+
 def _draw(caller: Caller, reply: Explained) -> None:
-    from rich.syntax import Syntax
     from rich.text import Text
     from rich.tree import Tree
 
     tree = Tree(Text(reply.strategy, style="bold"))
     for number, arm in enumerate(reply.arms, 1):
-        branch = tree.add(Text(f"arm {number}: {arm.order} over {arm.lane}"))
-        for title, sql, plan in _statements(arm):
-            node = branch.add(Text(title))
-            node.add(Syntax(sql.strip(), "sql", background_color="default", word_wrap=True))
-            steps = node.add(Text("plan", style="dim"))
-            for step in plan:
-                steps.add(Text(step))
-        branch.add(Text("front: " + _front(arm)))
+        _grow(tree, f"arm {number}: ", arm)
     caller.console.print(tree)
     for note in reply.notes:
         caller.console.print(Text(note, style="dim"))
 
 
-def _statements(arm: Arm) -> list[tuple[str, str, list[str]]]:
-    return [("walk", arm.walk_sql, arm.walk_plan), ("supply", arm.supply_sql, arm.supply_plan)]
+def _grow(tree: Tree, title: str, arm: Arm) -> None:
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    branch = tree.add(Text(title + _name(arm)))
+    branch.add(Text(arm.why, style="dim"))
+    for statement in arm.statements:
+        node = branch.add(Text(statement.purpose))
+        node.add(Syntax(statement.sql, "sql", background_color="default", word_wrap=True))
+        steps = node.add(Text("plan", style="dim"))
+        for step in statement.plan:
+            line = Text("  " * step.depth + step.detail)
+            if step.verdict:
+                line.append(f"  {step.verdict}", style="green")
+            steps.add(line)
+    if arm.front:
+        branch.add(Text("front: " + _front(arm)))
+    for inner in arm.inner:
+        _grow(branch, "within a value: ", inner)
+
+
+def _name(arm: Arm) -> str:
+    over = " and ".join(arm.filters) or "everything"
+    return f"{arm.order} over {over}" + (f", while {' and '.join(arm.gates)}" if arm.gates else "")
 
 
 def _front(arm: Arm) -> str:

@@ -265,16 +265,32 @@ class StatusDocument(Shape):
     settings: dict[str, str]
 
 
+class StepShape(Shape):
+    """One step of a query plan, nested `depth` deep; `verdict` says what it means."""
+
+    depth: int
+    detail: str
+    verdict: str
+
+
+class StatementShape(Shape):
+    """A statement that an arm runs, and its plan."""
+
+    purpose: str
+    sql: str
+    plan: list[StepShape]
+
+
 class ArmShape(Shape):
-    """One arm of a strategy."""
+    """One arm of a strategy; `inner` are the arms within one value of the key of `Fair`."""
 
     order: str
-    lane: str
-    walk_sql: str
-    walk_plan: list[str]
-    supply_sql: str
-    supply_plan: list[str]
-    front: dict[str, int | str | bool | None]
+    why: str
+    filters: list[str]
+    gates: list[str]
+    statements: list[StatementShape]
+    front: dict[str, int | float | str | bool | None]
+    inner: list[ArmShape]
 
 
 class ExplainDocument(Shape):
@@ -475,4 +491,8 @@ def status_document(state: DaemonState, socket: str, socket_source: str) -> Stat
 
 def arm_shape(arm: Arm) -> ArmShape:
     """An arm as JSON."""
-    return ArmShape(arm.order, arm.lane, arm.walk_sql, arm.walk_plan, arm.supply_sql, arm.supply_plan, arm.front)
+    statements = [
+        StatementShape(each.purpose, each.sql, [StepShape(step.depth, step.detail, step.verdict) for step in each.plan])
+        for each in arm.statements
+    ]
+    return ArmShape(arm.order, arm.why, arm.filters, arm.gates, statements, arm.front, [arm_shape(inner) for inner in arm.inner])
