@@ -58,6 +58,11 @@ def _run(words: list[str]) -> int:
         from opsq.cli.hot import run_hot
 
         return run_hot(verb[0], rest)
+    if verb == ["completion"] and rest and rest[0] not in {"bash", "zsh", "fish"}:
+        from opsq.cli.candidates import KINDS, offer
+
+        if rest[0] in KINDS:
+            return offer(rest[0], rest[1:])
     from opsq.cli.app import run
 
     return run([*verb, *rest])

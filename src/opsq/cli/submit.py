@@ -45,7 +45,7 @@ def submit(
     ] = None,
     expires: Annotated[str | None, typer.Option("--expires", metavar="D|INSTANT", help="Give up what is not finished by then.")] = None,
     unique: Annotated[
-        str | None, typer.Option("--unique", metavar="KEY", help="If a submission with this key exists, print its id instead.")
+        str | None, typer.Option("--unique", metavar="KEY", help="If an unfinished submission has this key, print its id instead.")
     ] = None,
     reservation: Annotated[
         str | None, typer.Option("--reservation", metavar="D", help="How long a consumer may keep a chunk without a sign of life.")
@@ -57,7 +57,7 @@ def submit(
     delimiter: Annotated[
         str | None,
         typer.Option(
-            "--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes such as \\\\t or \\\\x1e; a line end by default."
+            "--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes such as \\t or \\x1e; a line end by default."
         ),
     ] = None,
     null: Annotated[bool, typer.Option("--null", "-0", help="A NUL byte ends a record.")] = False,
