@@ -8,35 +8,39 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
+import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opsq.client.chunk import Chunk
 from opsq.client.lot import Lost
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NotFound, OpsqError, Refused
-from opsq.ids import mask_indexes
+from opsq.runner.ahead import Ahead
 from opsq.runner.driven import DrivenConsumer, Until
 from opsq.runner.pipes import MEMORY_BYTES
 from opsq.runner.process import Child, Children, Finished, Range
 from opsq.runner.stopping import StopSignals
-from opsq.wire.messages import Dead, DeadChunks
+from opsq.runner.tally import Outcome, Tally
 
 if TYPE_CHECKING:
     from opsq.client.connection import Connection
 
-AHEAD_S = 0.25
-"""So much work is reserved ahead: short chunks never wait for the daemon, long ones are not kept from others."""
-AHEAD_LIMIT_COUNT = 512
 KILL_AFTER_S = 5.0
 """Between SIGTERM and SIGKILL lies the grace, but no more than this."""
 LEAVE_AFTER_S = 5.0
 """What does not even end by SIGKILL (it runs as another user, or hangs in the system) is left behind so long after it."""
 MEMORY_LIMIT_BYTES = 64 << 20
 """Outputs that wait in memory, of all slots together."""
+_READ_BYTES = 1 << 16
+"""Up to this size a chunk is read; to open a longer one and have the system send it costs less than the copy."""
+_DESCRIPTORS_PER_JOB = 5
+_DESCRIPTORS_KEPT = 100
+"""For the store's files (64 are kept open), the connection, and our own start."""
 _DRAW_S = 0.1
 _TOLD_CHARACTERS = 300
 _COMMAND_ERRORS: dict[int, type[OpsqError]] = {126: CommandNotExecutable, 127: CommandNotFound}
@@ -49,20 +53,6 @@ class Connect(Protocol):
 
     def __call__(self, *, name: str) -> Connection:
         """Dial and greet once."""
-
-
-class Outcome(NamedTuple):
-    """What became of the chunks that this consumer was given."""
-
-    completed_count: int
-    failed_count: int
-    """Attempts that failed."""
-    dead_count: int
-    """Chunks that failed here and are dead."""
-    released_count: int
-    """Chunks given back, no attempt counted."""
-    signal: int = 0
-    """The signal that ended everything at once; 0: it ended as asked."""
 
 
 def consume(
@@ -99,22 +89,24 @@ def consume(
     with StopSignals() as signals:
         with Pool(lambda: connect(name=name), command, jobs or _cores_count(), strategy, until, grace_s, signals, progress) as pool:
             pool.run()
-        if pool.signal or not pool.failures:
-            return pool.outcome(0)
-        return pool.outcome(_count_dead(connect, name, pool.failures))
+        tally, dead_count = pool.tally, 0
+        if tally.has_failures and not pool.signal:
+            with connect(name=name) as daemon:
+                dead_count = tally.dead_count(daemon)
+        return Outcome(tally.completed_count, tally.failed_count, dead_count, tally.released_count, pool.signal)
 
 
 class Pool:
     """The slots of one consumer. Enter it, `run` it once.
 
-    Its two steps are open for other ways to feed a program: `_start` makes a child of a chunk, `_judge` a verdict of its end.
+    Whatever way a program is fed, `_start` makes a child of a chunk, and `_judge` a verdict of the child's end.
     """
 
     def __init__(
         self,
         dial: Any,
         command: Sequence[str],
-        jobs: int,
+        wanted_jobs: int,
         strategy: str,
         until: Until,
         grace_s: float,
@@ -122,16 +114,14 @@ class Pool:
         progress: Any,
     ) -> None:
         self._command = list(command)
-        self._jobs = jobs
+        self._jobs = jobs = min(wanted_jobs, _affordable_count())
         self._grace_s = grace_s
         self._kill_after_s = min(grace_s, KILL_AFTER_S)
         self._signals = signals
         self._progress = progress
         self._bar = progress.add_task("working", total=None) if progress is not None else None
         self._drawn_at = 0.0
-        self._completed_count = self._failed_count = self._released_count = 0
-        self.failures: dict[tuple[int, int], int] = {}
-        """By submission and block, which chunks failed here."""
+        self.tally = Tally()
         self.signal = 0
         """The signal that ended everything at once."""
         self._running: dict[Child, Chunk] = {}
@@ -143,7 +133,9 @@ class Pool:
         """Those of them whose chunk is not ours any more."""
         self._terminate_at: float | None = None
         """When programs are told to end, once a signal came."""
-        self._ahead = _Ahead(jobs)
+        if jobs < wanted_jobs:
+            self._say(f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n).")
+        self._ahead = Ahead(jobs)
         self._watched_fd = -1
         self._has_arrived = False
         self._consumer = DrivenConsumer(dial, strategy, until, self._lost)
@@ -162,14 +154,11 @@ class Pool:
         else:
             self._consumer.close()
 
-    def outcome(self, dead_count: int) -> Outcome:
-        """What became of the chunks."""
-        return Outcome(self._completed_count, self._failed_count, dead_count, self._released_count, self.signal)
-
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Work until the end that was asked for, or until signals end it. See `consume`."""
+        self._heed_signals()
         self._fill()
         while not self._is_over():
             # Here descriptors of the connection may have been closed, and no new ones be watched yet.
@@ -178,8 +167,7 @@ class Pool:
             self._heed_signals()
             # First the next program, then the last one's verdict: so the processor is not idle while a result is stored.
             self._fill()
-            for finished, chunk, is_told_to_end in ended:
-                self._judge(finished, chunk, is_told_to_end)
+            self._judge_all(ended)
             if self._has_arrived or self._consumer.next_poll_s() <= 0:
                 self._has_arrived = False
                 self._consumer.poll()
@@ -228,14 +216,14 @@ class Pool:
     def _draw(self) -> None:
         if self._progress is not None and time.monotonic() >= self._drawn_at + _DRAW_S:
             self._drawn_at = time.monotonic()
-            text = f"{len(self._running)} running" + (f", {self._failed_count} failed" if self._failed_count else "")
-            self._progress.update(self._bar, description=text, completed=self._completed_count)
+            text = f"{len(self._running)} running" + (f", {self.tally.failed_count} failed" if self.tally.failed_count else "")
+            self._progress.update(self._bar, description=text, completed=self.tally.completed_count)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Start a program in each free slot, and order the chunks for the next ones."""
-        if self._terminate_at is not None:
+        if self._signals.count:
             return
         while len(self._running) < self._jobs:
             chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
@@ -280,7 +268,7 @@ class Pool:
 
     def _content(self, chunk: Chunk) -> bytes | Range:
         reader = self._consumer.reader(chunk.submission_id)
-        place = reader.open_range(chunk.index)
+        place = reader.open_range(chunk.index) if reader.size(chunk.index) > _READ_BYTES else None
         if place is None:
             return reader.read(chunk.index)
         return Range(place.descriptor, place.offset_bytes, place.size_bytes, reader.header, f"Chunk {_name_of(chunk)}")
@@ -291,6 +279,17 @@ class Pool:
         """Empty the slot of a child; gives its chunk, and whether it ended because it was told to."""
         is_told_to_end = self._kill_at.pop(child, None) is not None
         return self._running.pop(child), is_told_to_end
+
+    def _judge_all(self, ended: list[tuple[Finished, Chunk, bool]]) -> None:
+        """Give each its verdict, also when one of them ends everything."""
+        failure: OpsqError | None = None
+        for finished, chunk, is_told_to_end in ended:
+            try:
+                self._judge(finished, chunk, is_told_to_end)
+            except OpsqError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _judge(self, finished: Finished, chunk: Chunk, is_told_to_end: bool) -> None:
         """Give a chunk the verdict that the end of its program means."""
@@ -328,20 +327,17 @@ class Pool:
             self._consumer.complete_by_file(chunk, output.fd, run_s=finished.run_s, exit_status=0)
         else:
             chunk.complete(output.memory, run_s=finished.run_s, exit_status=0)
-        self._completed_count += 1
+        self.tally.completed_count += 1
 
     def _fail(
         self, chunk: Chunk, reason: str, *, run_s: float | None = None, exit_status: int | None = None, signal: int | None = None
     ) -> None:
-        self._failed_count += 1
-        block, bit = divmod(chunk.index, 64)
-        key = (chunk.submission_id, block)
-        self.failures[key] = self.failures.get(key, 0) | 1 << bit
+        self.tally.failed(chunk)
         self._say(f"Chunk {_name_of(chunk)} failed: {reason}")
         chunk.fail(reason, run_s=run_s, exit_status=exit_status, signal=signal)
 
     def _release(self, chunk: Chunk) -> None:
-        self._released_count += 1
+        self.tally.released_count += 1
         chunk.release()
 
     def _take_back(self, child: Child, chunk: Chunk) -> None:
@@ -373,10 +369,10 @@ class Pool:
     def _heed_signals(self) -> None:
         if self._signals.count > 1:
             self.signal = self._signals.last
-            self._released_count += len(self._running)
+            self.tally.released_count += len(self._running) - len(self._given_up)
         if self._signals.count and self._terminate_at is None:
             self._terminate_at = time.monotonic() + self._grace_s
-            self._released_count += self._consumer.order_no_more()
+            self.tally.released_count += self._consumer.order_no_more()
             while self._held_up:
                 self._release(self._held_up.popleft())
         if self._terminate_at is not None and time.monotonic() >= self._terminate_at:
@@ -396,51 +392,15 @@ class Pool:
                     self._children.kill(child)
 
 
-class _Ahead:
-    """How many chunks to order: the free slots', and as many more as are soon worked off."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-        self._run_s: float | None = None
-        self._last_count = jobs
-
-    def note(self, run_s: float) -> None:
-        """Take note of the run time of a chunk."""
-        self._run_s = run_s if self._run_s is None else 0.8 * self._run_s + 0.2 * run_s
-
-    def next_count(self, free_count: int, ready_count: int) -> int:
-        """How many to order now; 0: none."""
-        ahead_count = 0
-        if self._run_s is not None:
-            # At most doubled each time: the first ones say little about the rest.
-            ahead_count = int(min(AHEAD_S * self._jobs / max(self._run_s, 1e-4), AHEAD_LIMIT_COUNT, self._last_count * 2))
-        if free_count <= ready_count and ready_count * 2 > ahead_count:
-            return 0
-        count = free_count + ahead_count - ready_count
-        if count > 0:
-            self._last_count = count
-        return max(count, 0)
-
-
 def _cores_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _affordable_count() -> int:
+    """How many programs the limit of open files allows for."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max((limit - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_JOB, 1)
+
+
 def _name_of(chunk: Chunk) -> str:
     return f"{chunk.submission_id}/{chunk.index}"
-
-
-def _count_dead(connect: Connect, name: str, failures: dict[tuple[int, int], int]) -> int:
-    """How many of these chunks are dead."""
-    failed: dict[int, set[int]] = {}
-    for (submission_id, block), mask in failures.items():
-        failed.setdefault(submission_id, set()).update(mask_indexes(block, mask))
-    count = 0
-    with connect(name=name) as daemon:
-        for submission_id, indexes in failed.items():
-            after: tuple[int, int] | None = (0, -1)
-            while after is not None:
-                reply = daemon.call(Dead(daemon.next_id(), submission_id, after), DeadChunks)
-                count += sum(chunk.index in indexes for chunk in reply.chunks)
-                after = reply.next_after
-    return count

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
@@ -15,16 +16,22 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The hang-up of a terminal is one of them: programs in groups of their own do not hear it, so they would be left behind."""
 
 
+ECHO_S = 0.05
+"""What comes so soon after another one asks for nothing new: `timeout` sends its signal to the process, then to the group;
+a terminal that is closed hangs up twice."""
+
+
 class StopSignals:
     """While it is entered, none of `STOP_SIGNALS` ends this process. One that our caller ignores stays ignored (nohup)."""
 
     def __init__(self) -> None:
         self.count = 0
-        """How many have come."""
+        """How many have come; an echo counts as nothing."""
         self.last = 0
         """The number of the last one; 0 if none has come."""
         self.fileno = -1
         """Becomes readable when one has come; `drain` empties it."""
+        self._heard_at = 0.0
         self._write_fd = -1
         self._wakeup_before = -1
         self._before: dict[signal.Signals, Any] = {}
@@ -55,5 +62,9 @@ class StopSignals:
             os.read(self.fileno, 4096)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self.last = number
+        now = time.monotonic()
+        is_echo = self.count > 0 and (number == signal.SIGHUP or now - self._heard_at < ECHO_S)
+        self._heard_at = now
+        if not is_echo:
+            self.count += 1
+            self.last = number

@@ -1,0 +1,64 @@
+"""What became of the chunks that one consumer was given: counted, and in the end asked for what only the daemon knows.
+
+This file gives no verdicts; whoever gives one enters it here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opsq.ids import BLOCK_CHUNKS, mask_indexes
+from opsq.wire.messages import Dead, DeadChunks
+
+if TYPE_CHECKING:
+    from opsq.client.chunk import Chunk
+    from opsq.client.connection import Connection
+
+
+class Outcome(NamedTuple):
+    """What became of the chunks, all in all."""
+
+    completed_count: int
+    failed_count: int
+    """Attempts that failed."""
+    dead_count: int
+    """Chunks that failed here and are dead."""
+    released_count: int
+    """Chunks given back, no attempt counted."""
+    signal: int = 0
+    """The signal that ended everything at once; 0: it ended as asked."""
+
+
+class Tally:
+    """Counts verdicts."""
+
+    def __init__(self) -> None:
+        self.completed_count = 0
+        self.failed_count = 0
+        self.released_count = 0
+        self._failed: dict[int, dict[int, int]] = {}
+        """By submission and block, the mask of the chunks that failed: a chunk of its own costs a bit."""
+
+    def failed(self, chunk: Chunk) -> None:
+        """Enter a failed attempt."""
+        self.failed_count += 1
+        block, bit = divmod(chunk.index, BLOCK_CHUNKS)
+        blocks = self._failed.setdefault(chunk.submission_id, {})
+        blocks[block] = blocks.get(block, 0) | 1 << bit
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether any attempt failed, so that a chunk may be dead."""
+        return bool(self._failed)
+
+    def dead_count(self, daemon: Connection) -> int:
+        """How many of the chunks that failed here are dead. Cost: a question per submission and 1000 dead chunks of it."""
+        count = 0
+        for submission_id, blocks in self._failed.items():
+            failed = {index for block, mask in blocks.items() for index in mask_indexes(block, mask)}
+            after: tuple[int, int] | None = (0, -1)
+            while after is not None:
+                reply = daemon.call(Dead(daemon.next_id(), submission_id, after), DeadChunks)
+                count += sum(chunk.index in failed for chunk in reply.chunks)
+                after = reply.next_after
+        return count
