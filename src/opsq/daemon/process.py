@@ -200,7 +200,7 @@ def _policy(settings: Settings) -> Any:
 
     return Policy(
         backoff=Backoff(settings.backoff_base_s, settings.backoff_factor, settings.backoff_max_s),
-        **{name: getattr(settings, name) for name in Policy.__struct_fields__ if name != "backoff"},
+        **{name: getattr(settings, name) for name in Policy.__struct_fields__ if name not in {"backoff", "strategies"}},
     )
 
 
