@@ -15,9 +15,7 @@ from opsq.daemon import lifecycle
 from opsq.daemon.lifecycle import StartResult
 from opsq.errors import UsageError
 
-Drain = Annotated[
-    str | None, typer.Option("--drain", metavar="D", help="How long to wait for what is reserved; by default the setting drain_s.")
-]
+_DRAIN_HELP = "How long to wait for what is reserved; by default the setting drain_s."
 
 
 def start(
@@ -40,14 +38,16 @@ def start(
     _say_started(caller, lifecycle.start(found))
 
 
-def stop(caller: Caller, drain: Drain = None) -> None:
+def stop(caller: Caller, drain: Annotated[str | None, typer.Option("--drain", metavar="D", help=_DRAIN_HELP)] = None) -> None:
     """Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs."""
     result = lifecycle.stop(caller.settings, values.duration("--drain", drain))
     caller.document(StopDocument(result.status))
     caller.remark("The daemon has stopped." if result.status == "stopped" else "No daemon was running.")
 
 
-def restart(caller: Caller, drain: Drain = None, **settings: object) -> None:
+def restart(
+    caller: Caller, drain: Annotated[str | None, typer.Option("--drain", metavar="D", help=_DRAIN_HELP)] = None, **settings: object
+) -> None:
     """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold."""
     _say_started(caller, lifecycle.restart(caller.settings_with(settings), values.duration("--drain", drain)))
 
