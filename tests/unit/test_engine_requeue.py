@@ -173,3 +173,15 @@ def test_requeued_chunk_in_a_gap_between_blocks_read_ahead_is_offered(rig: Rig) 
     rig.reserve(peer, 64)
     requeue(rig, submission_id)
     assert sorted(ticket.block for ticket in rig.reserve(peer, 1000)) == [1, 2, 3]
+
+
+def test_requeue_sent_twice_at_once_gives_the_chunks_once(rig: Rig) -> None:
+    submission_id = rig.submit(3, keep_on_dead=True)
+    kill(rig, 2)
+    peer = rig.connect()
+    rig.send(peer, m.Requeue(1, submission_id))
+    rig.send(peer, m.Requeue(2, submission_id))
+    rig.settle()
+    assert rig.replies(peer, 1) == [m.Changed(1, 2)]
+    assert rig.replies(peer, 2) == [m.Changed(2, 0)]
+    assert rig.show(submission_id).dead_count == 0

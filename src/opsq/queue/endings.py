@@ -6,6 +6,7 @@ state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opsq.clock import Now, after
@@ -31,6 +32,7 @@ class Endings:
     def __init__(self, core: Core, reservations: Reservations) -> None:
         self._core = core
         self._reservations = reservations
+        self._requeuing: set[int] = set()
         self.removing: dict[int, bytes] = {}
         self.removed_content: list[str] = []
 
@@ -102,7 +104,11 @@ class Endings:
             due += submissions.expired(core.reader, now.wall, DUE_LIMIT)
         for submission_id in due:
             supply = core.supply(submission_id)
-            if supply is None or supply.state not in {"open", "scheduled"} or supply.is_closing or supply.row.expires_at is None:
+            if supply is None or supply.state not in {"open", "scheduled"} or supply.row.expires_at is None:
+                continue
+            if supply.is_closing:
+                if supply.row.expires_ms is not None:
+                    core.expiries.add(after(now.mono, 1.0), submission_id)  # in case that the end does not come about
                 continue
             self._record(supply, history.EXPIRED, 0, 0, "", now)
             self.end(supply, "expired", "Its time to live was over before all of it was done.", now)
@@ -130,14 +136,20 @@ class Endings:
             if folding.has_deaths(request.submission_id):
                 folding.after(folding.last_seq, act)  # more chunks have died while this waited
                 return
+            if request.submission_id in self._requeuing:
+                wait_for_batch(act)
+                return
             try:
                 self._requeue(peer, request, now)
             except OpsqError as error:
                 self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint))
 
-        batch = self._core.batch
-        batch.after.append(lambda _: folding.after(folding.last_seq, act))
-        batch.on_failed.append(lambda error: self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint)))
+        def wait_for_batch(action: Callable[[Now], None]) -> None:
+            batch = self._core.batch
+            batch.after.append(action)
+            batch.on_failed.append(lambda error: self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint)))
+
+        wait_for_batch(lambda _: folding.after(folding.last_seq, act))
 
     def _requeue(self, peer: Peer, request: Requeue, now: Now) -> None:
         core, supply = self._core, self._find(request.submission_id)
@@ -186,6 +198,7 @@ class Endings:
             batch.tried[supply.id, index] = (supply, work)
         batch.statements.append(write)
         batch.count(supply.lanes, (0, 0, 0, -len(dead), -skipped))
+        self._requeuing.add(supply.id)
         supply.is_closing = is_final
         supply.unfinished += len(dead) + skipped
         batch.entries.append(_Requeued(self, supply, works, masks, skipped))
@@ -194,7 +207,7 @@ class Endings:
     def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int]) -> None:
         """The requeue was committed."""
         core = self._core
-        self._forget_key(supply)
+        self._requeue_is_over(supply)
         count = sum(mask.bit_count() for mask in masks.values())
         supply.dead -= count
         if supply.state in submissions.FINAL_STATES:
@@ -214,11 +227,12 @@ class Endings:
         """The batch of a requeue is gone."""
         for work in works.values():
             work.attempts = None
-        self._forget_key(supply)
+        self._requeue_is_over(supply)
         supply.unfinished -= count
         self._still_open(supply)
 
-    def _forget_key(self, supply: Supply) -> None:
+    def _requeue_is_over(self, supply: Supply) -> None:
+        self._requeuing.discard(supply.id)
         if supply.row.unique_key is not None and self._core.unique_keys.get(supply.row.unique_key) == supply.id:
             del self._core.unique_keys[supply.row.unique_key]
 

@@ -140,18 +140,21 @@ class Intake:
     def tick(self, now: Now) -> None:
         """Open what is due: delays by the monotonic clock, `--at` by the wall clock."""
         for submission_id in self._delays.take(now.mono):
-            self._open(submission_id)
+            self._open(submission_id, now)
         if self._core.states["scheduled"]:
             for submission_id in submissions.due(self._core.reader, now.wall, DUE_LIMIT):
-                self._open(submission_id)
+                self._open(submission_id, now)
 
     def next_due(self) -> int | None:
         """When `tick` has a delay to end; `--at` is looked at each second in any case."""
         return self._delays.next_due()
 
-    def _open(self, submission_id: SubmissionId) -> None:
+    def _open(self, submission_id: SubmissionId, now: Now) -> None:
         supply = self._core.supply(submission_id)
-        if supply is None or supply.state != "scheduled" or supply.is_closing or submission_id in self._opening:
+        if supply is None or supply.state != "scheduled" or submission_id in self._opening:
+            return
+        if supply.is_closing:
+            self._try_again(supply, now)  # in case that the end does not come about
             return
         self._opening.add(submission_id)
         self._core.batch.statements.append(lambda database, _: submissions.set_open(database.writer, supply.row, supply.lanes))
@@ -169,6 +172,9 @@ class Intake:
     def not_opened(self, supply: Supply, now: Now) -> None:
         """The batch of an opening is gone: try again."""
         self._opening.discard(supply.id)
+        self._try_again(supply, now)
+
+    def _try_again(self, supply: Supply, now: Now) -> None:
         if supply.row.delay_ms is not None:
             self._delays.add(after(now.mono, 1.0), supply.id)
 

@@ -347,6 +347,8 @@ class Reservations:
                 reservation.parts[part.key] = part
                 work.parts.append(part)
             part.mask |= mask
+            if reservation.is_lease:
+                core.batch.leased[id(part)] = part
         return kept | mask
 
     def _move(self, reservation: Reservation, peer: Peer, now: Now) -> None:
