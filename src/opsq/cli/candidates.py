@@ -52,10 +52,13 @@ def offer(kind: str, words: Sequence[str]) -> int:
 
 
 def _ids(daemon: Connection, states: list[str]) -> Iterable[str]:
-    for state in _submissions(daemon, states):
-        pairs = "".join(f" {key}={value}" for key, value in state.metadata.items())
-        shown = f"{state.state} {state.completed_count}/{state.chunks_count}{pairs}"
-        yield f"{state.submission_id}\t{''.join(c if c.isprintable() else ' ' for c in shown)}"
+    return [f"{state.submission_id}\t{_described(state)}" for state in _submissions(daemon, states)]
+
+
+def _described(state: SubmissionState) -> str:
+    pairs = "".join(f" {key}={value}" for key, value in state.metadata.items())
+    shown = f"{state.state} {state.completed_count}/{state.chunks_count}{pairs}"
+    return "".join(each if each.isprintable() else " " for each in shown)
 
 
 def _keys(daemon: Connection) -> Iterable[str]:
