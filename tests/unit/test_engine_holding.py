@@ -417,3 +417,18 @@ def test_case_37_crash_of_consumer_and_engine_strands_nothing(rig: Rig) -> None:
     assert [ticket.indexes for ticket in rig.reserve(rig.connect(), 5)] == [[0]]
     rig.advance(5)
     assert [ticket.indexes for ticket in rig.reserve(rig.connect(), 5)] == [[1]]
+
+
+def test_chunk_that_is_taken_up_again_counts_once_under_a_gate(rig: Rig) -> None:
+    for _ in range(3):
+        rig.submit(1, metadata={"tenant": "a"})
+    gated = "MaxSimultaneous(tenant, 2, OldestFirst)"
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 1, gated)
+    rig.crash()
+    peer = rig.connect()
+    rig.reserve(rig.connect(), 0 + 1, "MaxSimultaneous(tenant, 1, NewestFirst)")
+    assert rig.reassert(peer, ticket.held()) == []
+    assert rig.reserve(peer, 5, gated) == []
+    rig.release(peer, ticket.held())
+    assert len(rig.reserve(peer, 5, gated)) == 1

@@ -339,7 +339,6 @@ class Reservations:
             work.delayed &= ~mask
             work.reserved |= mask
             supply.reserved_count += mask.bit_count()
-            self._core.gates.taken(supply, mask.bit_count(), is_grant=False)
             core.gates.taken(supply, mask.bit_count(), is_grant=False)
             if part is None:
                 part = Part(reservation, supply, work, held.granted, held.attempt, held.mac)
