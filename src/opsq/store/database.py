@@ -15,6 +15,7 @@ import errno
 import fcntl
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from importlib import resources
@@ -23,7 +24,7 @@ from typing import Any, Final
 
 import apsw
 
-from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, StorageFull, VersionMismatch
+from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, Refused, StorageFull, VersionMismatch
 from opsq.store.filesystem import network_filesystem
 
 APPLICATION_ID: Final = 0x6F707371  # "opsq"
@@ -31,6 +32,8 @@ PASSIVE_BYTES: Final = 16 << 20
 RESTART_BYTES: Final = 64 << 20
 WAL_LIMIT_BYTES: Final = 128 << 20
 BUSY_MS: Final = 5_000
+ROOM_BYTES: Final = 1 << 20
+"""With less than this free, an I/O error while opening is taken for a full disk."""
 QUICK_CHECK_BYTES: Final = 64 << 20
 """Files up to this size are checked page by page at each start; larger ones by `opsq check`."""
 
@@ -100,12 +103,12 @@ class Database:
                 else:
                     _check_header(path)
                 database = cls(path, lock_fd, is_durable=is_durable, is_read_only=False, has_network_fs=bool(remote))
+                database._migrate()  # noqa: SLF001
+                database._take_ownership()  # noqa: SLF001
             except (apsw.NotADBError, apsw.CorruptError) as error:
                 raise _damaged(path, str(error)) from error
-            except apsw.FullError as error:
-                raise StorageFull(f"No room for the database {path}.", hint="Free some space and start again.") from error
-            database._migrate()
-            database._take_ownership()
+            except (apsw.FullError, apsw.IOError, OSError) as error:
+                raise _no_room(path, error) from error
         except BaseException:
             os.close(lock_fd)
             raise
@@ -343,8 +346,12 @@ def _lock(path: Path) -> int:
             f"{path.parent} is in use by process {holder or '?'}.",
             hint="Only one daemon or embedded queue can own a state folder; use it through that, or name another --state-dir.",
         ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(descriptor)
+        raise _cannot_open(path, error) from error
     return descriptor
 
 
@@ -396,6 +403,13 @@ def _check_header(path: Path) -> int:
         return version
     finally:
         connection.close()
+
+
+def _no_room(path: Path, error: Exception) -> Refused:
+    """An error of reading or writing while the file is opened: most likely the disk is full; then SQLite cannot even say so."""
+    if isinstance(error, apsw.FullError) or shutil.disk_usage(path.parent).free < ROOM_BYTES:
+        return StorageFull(f"No room for the database {path}.", hint="Free some space and start again.")
+    return Refused(f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions.")
 
 
 def _damaged(path: Path, detail: str) -> DatabaseDamaged:

@@ -1,0 +1,36 @@
+"""Faults need things that break: a disk that is soon full."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+collect_ignore = [] if sys.platform == "linux" else ["test_disk_full.py"]  # a small disk is a tmpfs, which only Linux has
+
+DISK_MB = 8
+
+
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[Path | None]:
+    """A disk of 8 MB.
+
+    Whoever may not mount runs the test once more inside a user namespace, where anybody may; then there is nothing left to do (None).
+    """
+    disk = runtime_dir / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0:
+        inner = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
+        run = subprocess.run(["unshare", "--map-root-user", "--mount", *inner], capture_output=True, text=True, cwd=request.config.rootpath)
+        assert run.returncode == 0, run.stdout + run.stderr
+        yield None
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -1,0 +1,162 @@
+"""The disk becomes full: what cannot be stored is refused and absent, what was acknowledged stays, and work goes on when there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from daemons import Client, connected, end, error_of, log_with, running, settings_of, state_of
+from opsq.daemon import lifecycle
+from opsq.settings import Settings
+from opsq.store import checking
+from opsq.store.database import Database
+from opsq.wire.messages import (
+    Complete,
+    Completed,
+    Completion,
+    Describe,
+    Described,
+    ErrorReply,
+    Held,
+    NewSubmission,
+    Reply,
+    Reserve,
+    Reserved,
+    Show,
+    Shown,
+    Submit,
+    Submitted,
+)
+from waiting import wait_until
+
+BALLAST_BYTES = 2 << 20
+
+
+def fill(client: Client, size_bytes: int) -> tuple[list[int], NewSubmission]:
+    """Submit until the disk is full; the ids that were acknowledged, and what was refused."""
+    stored = []
+    for number in range(10, 10_000):
+        new = NewSubmission(os.urandom(16), 1, content=os.urandom(size_bytes))
+        reply = client.ask(Submit(number, [new]))
+        if isinstance(reply, ErrorReply):
+            assert reply.code == "storage_full", reply
+            assert str(reply.hint), "a refusal says what to do next"
+            return stored, new
+        assert isinstance(reply, Submitted)
+        stored.append(reply.created[0].submission_id)
+    raise AssertionError("the disk never became full")
+
+
+def held(reserved: Reply) -> list[Held]:
+    assert isinstance(reserved, Reserved), reserved
+    assert reserved.grants, reserved
+    return [Held(g.submission_id, g.block, g.mask, reserved.reservation_id, g.attempt, g.mask, g.mac) for g in reserved.grants]
+
+
+def is_sound(settings: Settings) -> bool:
+    """Nothing is half there."""
+    database = Database.open(Path(settings.database_path))
+    try:
+        assert checking.problems(database) == []
+    finally:
+        database.close()
+    return True
+
+
+def test_case_24_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart(small_disk: Path | None) -> None:
+    """Also case 25: handing out pauses, and a completion that was refused can be sent again."""
+    if small_disk is None:
+        return
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+    with running(small_disk) as settings, connected(settings) as client:
+        first = client.ask(Submit(2, [NewSubmission(os.urandom(16), 2, content=b"kept")]))
+        assert isinstance(first, Submitted)
+        reserved = held(client.ask(Reserve(3, 1, "OldestFirst")))
+        stored, refused = fill(client, 60_000)
+        more, _ = fill(client, 1)
+        stored += more
+        assert state_of(settings).state == "full"
+        assert error_of(client.ask(Reserve(4, 1))).code == "storage_full"
+        complete = Complete(5, [Completion(one) for one in reserved])
+        reply = client.ask(complete)  # it may find room in the log where a submission did not
+        assert reply == Completed(5) or error_of(reply).code == "storage_full"
+        log_with(settings, "paused")
+        described = client.ask(Describe(6, [first.created[0].submission_id, *stored[-3:]]))
+        assert isinstance(described, Described), described
+        assert len(described.submissions) == 4
+        ballast.unlink()
+        wait_until(lambda: state_of(settings).state == "running", 20, "the daemon finds that there is room")
+        assert client.ask(complete) == Completed(5)
+        again = client.ask(Submit(7, [refused]))
+        assert isinstance(again, Submitted), again
+        assert again.created[0].is_new, "the refused submission was half there"
+        for number, submission_id in enumerate([first.created[0].submission_id, *stored], 100):
+            assert isinstance(client.ask(Show(number, submission_id)), Shown)
+    assert is_sound(settings)
+
+
+def test_batch_larger_than_the_page_cache_is_refused_as_a_whole_when_it_spills(small_disk: Path | None) -> None:
+    """The error comes from a statement in the middle of the transaction, not from COMMIT."""
+    if small_disk is None:
+        return
+    with running(small_disk, frame_limit_bytes=str(64 << 20)) as settings, connected(settings) as client:
+        kept = client.ask(Submit(2, [NewSubmission(os.urandom(16), 1)]))
+        assert isinstance(kept, Submitted)
+        large = [NewSubmission(os.urandom(16), 1, content=os.urandom(60_000)) for _ in range(500)]
+        assert error_of(client.ask(Submit(3, large))).code == "storage_full"
+        assert isinstance(client.ask(Show(4, kept.created[0].submission_id)), Shown)
+        wait_until(lambda: state_of(settings).state == "running", 20, "there is room for small things")
+        assert state_of(settings).total.submissions_count == 1
+    assert is_sound(settings)
+
+
+def test_daemon_on_a_full_disk_says_so_and_starts_when_there_is_room(small_disk: Path | None) -> None:
+    """Not a byte left for the first page of the database."""
+    if small_disk is None:
+        return
+    ballast = small_disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    settings = settings_of(small_disk)
+    started = subprocess.run(
+        [sys.executable, "-m", "opsq", "--state-dir", str(small_disk), "start"], capture_output=True, text=True, timeout=60
+    )
+    assert started.returncode == 6, started
+    assert "Traceback" not in started.stderr
+    ballast.unlink()
+    try:
+        assert lifecycle.start(settings).status == "started"
+    finally:
+        end(settings)
+
+
+def test_submit_of_a_file_larger_than_the_disk_exits_6_and_leaves_nothing(small_disk: Path | None, runtime_dir: Path) -> None:
+    """Path and free bytes are named; the content that was written goes; what was there before can be read."""
+    if small_disk is None:
+        return
+
+    def opsq(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "opsq", *words], capture_output=True, text=True, timeout=60)
+
+    small, large = runtime_dir / "small", runtime_dir / "large"
+    small.write_bytes(b"kept\n" * 2000)
+    large.write_bytes((b"x" * 99 + b"\n") * 200_000)
+    with running(small_disk):
+        place = ("--state-dir", str(small_disk))
+        kept = opsq(*place, "submit", "--bytes", "4K", str(small))
+        assert kept.returncode == 0, kept
+        before = sorted(path.name for path in (small_disk / "content").iterdir())
+        refused = opsq(*place, "submit", "--bytes", "64K", str(large))
+        assert refused.returncode == 6, refused
+        assert refused.stdout == ""
+        assert str(small_disk) in refused.stderr, refused.stderr
+        assert "free" in refused.stderr, refused.stderr
+        assert sorted(path.name for path in (small_disk / "content").iterdir()) == before
+        consumed = opsq(*place, "consume", "--until-empty", "--", "cat")
+        assert consumed.returncode == 0, consumed
+        assert opsq(*place, "results", kept.stdout.strip()).stdout == small.read_text()
