@@ -103,8 +103,8 @@ class Database:
                 else:
                     _check_header(path)
                 database = cls(path, lock_fd, is_durable=is_durable, is_read_only=False, has_network_fs=bool(remote))
-                database._migrate()  # noqa: SLF001
-                database._take_ownership()  # noqa: SLF001
+                database._migrate()
+                database._take_ownership()
             except (apsw.NotADBError, apsw.CorruptError) as error:
                 raise _damaged(path, str(error)) from error
             except (apsw.FullError, apsw.IOError, OSError) as error:
