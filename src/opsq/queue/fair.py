@@ -1,9 +1,9 @@
 """`Fair`: start-time fair queueing over the values of a key.
 
 Each value has a pass. The value with the lowest pass that has work is served by fronts of its own, and its pass moves on by what it was
-given, divided by its weight. A value that gets work again starts at its own pass or at the pass last served, whichever is higher: nobody saves up
-service by being idle, and a late tenant is served at once. For two values that have work all the time the difference of service per weight
-stays within one turn of each.
+given, divided by its weight. A value that gets work again starts at its own pass or at the pass last served, whichever is higher: nobody
+saves up service by being idle, and a late tenant is served at once. For two values that have work all the time the difference of service
+per weight stays within one turn of each.
 
 Source: Goyal, Vin, Cheng, *Start-time Fair Queuing* (SIGCOMM 1996), applied when chunks are handed out.
 """

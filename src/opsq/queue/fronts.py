@@ -64,8 +64,8 @@ class Front:
     order: Order = OLDEST_FIRST
 
     __slots__ = (
-        "_represents",
         "_representatives",
+        "_represents",
         "arm",
         "aside",
         "has_more",

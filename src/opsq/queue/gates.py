@@ -1,8 +1,8 @@
 """Gates: what holds a submission back although it has free chunks, and who is waiting behind it.
 
-One mechanism for the gates of strategies (`PreferDistinct`, `MaxSimultaneous`), for the limits and for the pauses of operators. Owns the counts
-of live reservations per metadata value, the token buckets, and for each closed gate the fronts that have set something aside under it. It
-must not decide what comes next. Counts are kept only for keys that some gate asks about.
+One mechanism for the gates of strategies (`PreferDistinct`, `MaxSimultaneous`), for the limits and for the pauses of operators. Owns the
+counts of live reservations per metadata value, the token buckets, and for each closed gate the fronts that have set something aside under
+it. It must not decide what comes next. Counts are kept only for keys that some gate asks about.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUCKETS_KEPT = 10_000
 
 
 class Blocker(NamedTuple):
-    """What a submission waits for: the count of a lane (`live`; a submission of its own has the lane `~id`), a token, or the end of a pause."""
+    """What a submission waits for: the count of a lane (`live`; the lane of a submission itself is `~id`), a token, the end of a pause."""
 
     kind: str
     number: int

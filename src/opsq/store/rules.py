@@ -24,7 +24,7 @@ class PauseRow(NamedTuple):
 
 
 class LimitRow(NamedTuple):
-    """A bound for one pair, or (value None) for each value of a key: chunks at once, chunks a second, and how many may come in a burst."""
+    """A bound for one pair, or (value None) for each value of a key: chunks at once, chunks a second, and how many in a burst."""
 
     id: int
     key: str

@@ -181,8 +181,8 @@ def compile_arms(strategy: Strategy) -> list[Arm]:
 def walk_sql(order: Order, probes: int, absent: int = 0) -> str:
     """The walk of a lane in an order.
 
-    Its parameters are the lane, the limit, the bound of the order (one to three values), one lane for each of `probes`, and one key for each
-    of `absent`, that a submission must not have. Each row ends with whether it passes.
+    Its parameters are the lane, the limit, the bound of the order (one to three values), one lane for each of `probes`, and one key for
+    each of `absent`, that a submission must not have. Each row ends with whether it passes.
     """
     first = 3 + len({sign for sign in ("?3", "?4", "?5") if sign in order.bound})
     return (

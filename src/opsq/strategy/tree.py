@@ -198,7 +198,7 @@ class PreferDistinct(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class MaxSimultaneous(Strategy):
-    """Never brings a value of a key above `max` reserved chunks. Under the key `submission`, a chunk that waits for its retry counts too."""
+    """Never brings a value of a key above `max` reserved chunks. Under the key `submission` a chunk that waits for its retry counts."""
 
     key: str
     max: Max = 1

@@ -773,7 +773,7 @@ class Explained(Message):
 
 
 class WorkExplained(Message):
-    """Answer to ExplainWork: `verdict` is one word (next, behind, reserved, delayed, scheduled, paused, limited, …), `reasons` sentences."""
+    """Answer to ExplainWork: `verdict` is one word (next, behind, reserved, delayed, paused, limited, …), `reasons` are sentences."""
 
     id: Id
     submission_id: Id
