@@ -112,6 +112,12 @@ def earlier_attempts(settings: Settings, submission: Submission) -> int:
     return int(found)
 
 
+def has_begun(consumer: Consumer, submission: Submission) -> bool:
+    """Whether the program of chunk 20 runs and those before are completed, or nothing is left to do."""
+    state = submission.state()
+    return state.state == "completed" or (bool(consumer.pids) and state.completed_count == 20)
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process runs, and is no zombie."""
     done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
@@ -290,19 +296,22 @@ def test_case_52_killed_program_is_a_failed_attempt_named_by_its_signal(queue: Q
 
 
 def test_case_37_53_killed_consumer_loses_what_it_had_begun_and_no_more(queue: Queue, settings: Settings) -> None:
-    """What was only reserved ahead is free at once and was never tried; what ran counts one loss, up to `max_lost`."""
-    submission = queue.submit([b"%d" % number for number in range(50)], max_lost=2)
-    script = "read x; if [ $x -lt 20 ]; then exit 0; fi; echo > started.$$; exec sleep 600"
-    for _ in range(2):
+    """What was only reserved ahead was never tried; what ran counts a loss, if the daemon was told (within 50 ms), up to `max_lost`."""
+    submission = queue.submit([b"%d" % number for number in range(50)], max_lost=2, on_dead="keep")
+    script = "read x; if [ $x -ne 20 ]; then exit 0; fi; echo > started.$$; exec sleep 600"
+    for _ in range(3):
         with consuming(settings, script, "-j", "1") as consumer:
-            consumer.wait_started(1)
+            wait_until(lambda consumer=consumer: has_begun(consumer, submission), DEADLINE_S, "it runs, or all is done")
             consumer.process.kill()
             consumer.process.wait()
             wait_until(lambda: submission.state().reserved_count == 0, DEADLINE_S, "its chunks are back")
         for path in consumer.folder.glob("started.*"):
             path.unlink()
-    state = submission.state()
-    assert (state.completed_count, state.dead_count) == (20, 1)
+    assert [(chunk.index, chunk.lost, chunk.attempts) for chunk in submission.dead()] == [(20, 2, 0)]
+    with consuming(settings, script, "--until-empty") as consumer:
+        assert consumer.end() == (0, "")
+    assert submission.state().completed_count == 49
+    assert earlier_attempts(settings, submission) == 1
 
 
 def test_case_62_consumers_restarted_one_by_one_leave_nothing_over(queue: Queue, settings: Settings) -> None:

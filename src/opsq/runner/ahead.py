@@ -5,6 +5,8 @@ This file only computes; it must not ask anybody and reads no clock. (`Pace` of 
 
 from __future__ import annotations
 
+from opsq.client.reporting import FLUSH_S
+
 AHEAD_S = 0.25
 """So much work is reserved ahead: short chunks never wait for the daemon, long ones are not kept from others."""
 AHEAD_LIMIT_COUNT = 512
@@ -26,6 +28,11 @@ class Ahead:
     def note(self, run_s: float) -> None:
         """Take note of the run time of a chunk; the last five or so make the estimate."""
         self._run_s = run_s if self._run_s is None else 0.8 * self._run_s + 0.2 * run_s
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether programs start so seldom that each start may be told in a frame of its own."""
+        return self._run_s is None or self._run_s >= FLUSH_S * self._jobs
 
     def next_count(self, free_count: int, ready_count: int) -> int:
         """How many to order now; 0: none.

@@ -61,9 +61,8 @@ class DrivenConsumer(Consumer):
             self.want(count, wait_s=0.0 if self._until == "idle" else None, until_empty=self._until == "empty")
 
     def send(self) -> None:
-        """Send the verdicts now instead of soon."""
-        if self._ledger.buffered_count:
-            self._flush()
+        """Tell the daemon now instead of soon what was begun and what has a verdict."""
+        self._flush()
 
     def due_s(self) -> float:
         """In how many seconds something is to be done even if nothing arrives: `poll`, or an `order` after a refusal."""

@@ -229,6 +229,8 @@ class Pool:
             chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
             if chunk is None:
                 break
+            if self._ahead.is_slow:
+                self._consumer.send()  # that it is begun: a chunk that kills its consumer is to be found
             if not self._start(chunk):
                 return
         free_count = self._jobs - len(self._running)

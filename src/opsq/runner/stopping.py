@@ -16,7 +16,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The hang-up of a terminal is one of them: programs in groups of their own do not hear it, so they would be left behind."""
 
 
-ECHO_S = 0.05
+ECHO_S = 0.02
 """What comes so soon after another one asks for nothing new: `timeout` sends its signal to the process, then to the group;
 a terminal that is closed hangs up twice."""
 
@@ -63,8 +63,8 @@ class StopSignals:
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        is_echo = self.count > 0 and (number == signal.SIGHUP or now - self._heard_at < ECHO_S)
+        if self.count and (number == signal.SIGHUP or now - self._heard_at < ECHO_S):
+            return
         self._heard_at = now
-        if not is_echo:
-            self.count += 1
-            self.last = number
+        self.count += 1
+        self.last = number
