@@ -6,11 +6,15 @@ It must not import opsq to do what a user can do with the program; only what no 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,12 +105,28 @@ class Opsq:
         return name
 
     def submit_lines(self, count: int, *options: str) -> str:
-        r"""Submit chunks `0\\n`, `1\\n`, …; returns the id."""
+        r"""Submit the chunks `0\n`, `1\n`, …; returns the id."""
         return self.ok("submit", "-", "--lines", "1", *options, stdin=b"".join(b"%d\n" % i for i in range(count))).text
 
     def reserve(self, *options: str) -> str:
         """Reserve one chunk, the oldest; returns its handle."""
         return self.ok("reserve", "--strategy", "OldestFirst", *options).text
+
+    def on_terminal(self, *words: str, columns: int = 80) -> Ran:
+        """Run a command line on a terminal of so many columns; stdout and stderr come together, as they would be drawn."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        environ = self.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        with subprocess.Popen(
+            [PROGRAM, *words], env=environ, cwd=self.folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        ) as process:
+            os.close(slave)
+            drawn = b""
+            with contextlib.suppress(OSError):  # the end of a terminal is an error
+                while piece := os.read(master, 1 << 16):
+                    drawn += piece
+            os.close(master)
+        return Ran(process.returncode, drawn, "")
 
     def wait_until_seen(self) -> None:
         """Wait until the daemon has a connection besides that of the one who asks."""

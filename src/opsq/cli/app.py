@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer._click.core import ParameterSource
@@ -19,7 +20,7 @@ from typer._click.exceptions import ClickException
 from typer.exceptions import Abort, Exit
 from typer.models import OptionInfo
 
-from opsq.cli.options import GLOBAL, HOT, Option, Verb
+from opsq.cli.options import GLOBAL, HOT, Option, Verb, split_verb
 from opsq.errors import UsageError
 from opsq.settings import SETTINGS
 from opsq.version import __version__
@@ -107,14 +108,12 @@ def run(words: Sequence[str]) -> int:
         The exit status.
     """
     words = list(words)
-    if not words:
-        return _nothing_asked()
-    name = "" if words[0].startswith("-") else words[0]
-    if name and name not in VERBS:
+    name = words[0] if words and not words[0].startswith("-") else ""
+    if (name or words == [""]) and name not in VERBS:
         raise _unknown(name)
-    if name in GROUPS and not (len(words) > 1 and (words[1] in GROUPS[name] or words[1] == "--help")):
-        words.insert(1, GROUPS[name][0])
-    command = typer.main.get_command(build([name] if name else [] if words[0] == "--version" else VERBS))
+    if name in GROUPS and words[1:] != ["--help"]:
+        words = _with_part(name, words[1:])
+    command = typer.main.get_command(build([name] if name else VERBS if "--help" in words else []))
     try:
         with command.make_context("opsq", words) as context:
             gc.enable()
@@ -126,6 +125,14 @@ def run(words: Sequence[str]) -> int:
     except Abort as error:
         raise KeyboardInterrupt from error
     return 0
+
+
+def _with_part(name: str, words: list[str]) -> list[str]:
+    """The command line of a verb that has verbs of its own, with that one named, and the global options behind it."""
+    part, rest = split_verb(words)
+    if part and part[0] in GROUPS[name]:
+        return [name, *part, *rest]
+    return [name, GROUPS[name][0], *words]
 
 
 def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
@@ -144,28 +151,31 @@ def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         place = VERBS[name]
         if name in HOT:
             verb = HOT[name]
-            app.command(name, help=verb.help, rich_help_panel=place.panel)(_hot(verb))
+            app.command(name, help=verb.help, short_help=_short(verb.help), rich_help_panel=place.panel)(_hot(verb))
             continue
         module = import_module(f"opsq.cli.{place.module}")
         if name in GROUPS:
             group = typer.Typer(help=inspect.getdoc(module), rich_markup_mode=app.rich_markup_mode)
             group.callback()(lambda: None)
             for part in GROUPS[name]:
-                group.command(part)(_verb(getattr(module, f"{name}_{part}"), f"{name} {part}"))
+                function = getattr(module, f"{name}_{part}")
+                group.command(part, short_help=_short(function.__doc__))(_verb(function, f"{name} {part}"))
             app.add_typer(group, name=name, help=module.HELP, rich_help_panel=place.panel)
         else:
             function = getattr(module, name if name != "list" else "list_")
-            app.command(name, rich_help_panel=place.panel)(_verb(function, name))
+            app.command(name, short_help=_short(function.__doc__), rich_help_panel=place.panel)(_verb(function, name))
     return app
 
 
 def _global() -> Callable[..., None]:
     """What typer shows of the options in front of a verb; `split_verb` has moved them behind it."""
 
-    def command(version: bool, **_: object) -> None:
+    def command(context: typer.Context, version: bool, **_: object) -> None:
         if version:
             sys.stdout.write(f"opsq {__version__}\n")
             raise Exit
+        if context.invoked_subcommand is None:
+            raise UsageError("No verb was given.", hint="`opsq --help` lists the verbs; `opsq demo` shows it all at work.")
 
     mark = typer.Option("--version", help="Print the version and exit.")
     version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, mark], default=False)
@@ -193,6 +203,11 @@ def _verb(function: Callable[..., None], name: str) -> Callable[..., None]:
     command.__doc__ = function.__doc__
     command.__name__ = function.__name__
     return _with_parameters(command, [*own, *(_declare(option, name) for option in GLOBAL)])
+
+
+def _short(help_text: str) -> str:
+    """The first statement of a help text: what fits a line of the list of verbs."""
+    return re.split(r"[.:;](?:\s|$)", help_text, maxsplit=1)[0] + "."
 
 
 def _hot(verb: Verb) -> Callable[..., None]:
@@ -266,7 +281,3 @@ def _unknown(name: str) -> UsageError:
     ours = OTHERS_SAY.get(name) or next(iter(get_close_matches(name, VERBS, 1)), None)
     hint = f"It is called `opsq {ours}` here." if ours else "`opsq --help` lists the verbs."
     return UsageError(f"opsq has no verb {name!r}.", hint=hint)
-
-
-def _nothing_asked() -> NoReturn:
-    raise UsageError("No verb was given.", hint="`opsq --help` lists the verbs; `opsq demo` shows it all at work.")

@@ -56,7 +56,10 @@ def demo(
     ] = 3,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder and what is in it, to look at.")] = False,
 ) -> None:
-    """Submit Python's own source files, have consumers turn them into capitals by tr, collect and check the results; in under a minute."""
+    """Show it all at work: submit Python's own source files, have consumers turn them into capitals, collect and check the results.
+
+    It takes less than a minute, with a daemon of its own in a temporary folder that is removed at the end.
+    """
     say = _Speech(caller)
     paths = _sources()
     with _folder(say, is_kept=keep) as folder, _daemon(caller, say, folder) as private:

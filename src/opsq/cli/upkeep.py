@@ -35,7 +35,7 @@ def config(caller: Caller) -> None:
 
 
 def doctor(caller: Caller) -> None:
-    """Look for what commonly goes wrong on this machine, and say what to do; exits 5 if something is wrong."""
+    """Look for what is wrong on this machine, and say what to do; exits 5 if something is wrong."""
     from opsq.daemon.doctor import examine
 
     found = [FindingShape(*fact) for fact in examine(caller.settings)]
@@ -92,6 +92,7 @@ def vacuum(caller: Caller) -> None:
 def _check_stopped(caller: Caller, error: Unreachable) -> list[str]:
     """Check the file itself, if it is on this machine and nobody has it open."""
     from opsq.daemon.lifecycle import is_locked
+    from opsq.store.checking import problems
     from opsq.store.database import Database
 
     settings = caller.settings
@@ -99,6 +100,6 @@ def _check_stopped(caller: Caller, error: Unreachable) -> list[str]:
         raise error
     database = Database.open_read_only(Path(settings.database_path))
     try:
-        return database.check()
+        return problems(database)
     finally:
         database.close()

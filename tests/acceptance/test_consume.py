@@ -1,0 +1,61 @@
+"""opsq consume in its plain form: the chunk is stdin, stdout is the result, the exit status is the verdict."""
+
+import signal
+
+
+def test_program_turns_chunks_into_results(queue):
+    submission = queue.ok("submit", "-", "-l", "1", stdin=b"a\nb\nc\n").text
+    assert queue.ok("consume", "--until-empty", "-j", "2", "--", "tr", "a-z", "A-Z").out == b""
+    assert queue.ok("results", submission).out == b"A\nB\nC\n"
+
+
+def test_nothing_to_do_is_exit_0(queue):
+    document = queue.ok("consume", "--until-empty", "--json", "--", "cat").json
+    assert document == {"completed": 0, "failed": 0, "dead": 0, "released": 0}
+
+
+def test_dead_chunk_is_exit_1_with_the_tail_of_stderr_as_reason(queue):
+    submission = queue.submit_lines(1, "--max-attempts", "1")
+    ran = queue("consume", "--until-empty", "--json", "--", "sh", "-c", "echo no such date >&2; exit 7")
+    assert ran.status == 1
+    assert (ran.json["failed"], ran.json["dead"], ran.json["error"]["code"]) == (1, 1, "work_failed")
+    (chunk,) = queue.ok("dead", submission, "--json").json["chunks"]
+    assert chunk["exit_status"] == 7
+    assert "no such date" in chunk["reason"]
+
+
+def test_missing_command_is_exit_127_and_costs_no_attempt(queue):
+    queue.submit_lines(1)
+    assert queue("consume", "--until-empty", "--", "no-such-program").status == 127
+    assert queue.ok("reserve", "--json").json["chunks"][0]["attempt"] == 0
+
+
+def test_case_68_program_gets_the_chunk_never_our_stdin(queue):
+    submission = queue.submit_lines(1)
+    queue.ok("consume", "--until-empty", "--", "cat", stdin=b"what the caller had")
+    assert queue.ok("results", submission).out == b"0\n"
+
+
+def test_case_101_program_has_our_environment_and_no_user_is_needed(queue):
+    submission = queue.submit_lines(1)
+    queue.ok("consume", "--until-empty", "--", "sh", "-c", 'echo "$OPSQ_STATE_DIR"')
+    assert queue.ok("results", submission).text == str(queue.state_dir)
+
+
+def test_interrupt_drains_and_is_exit_0(queue):
+    """The first signal lets what runs go on; nothing new is started."""
+    submission = queue.submit_lines(2)
+    with queue.running("consume", "-j", "1", "--", "sh", "-c", "echo > started; while [ ! -e go ]; do sleep 0.01; done") as process:
+        while not (queue.folder / "started").exists():
+            continue
+        process.send_signal(signal.SIGINT)
+        queue.file("go", b"")
+        process.communicate()
+    assert process.returncode == 0
+    assert queue.ok("show", submission, "--json").json["completed"] == 1
+
+
+def test_contradicting_options_and_a_missing_command_are_exit_2(queue):
+    assert queue("consume", "--until-empty", "--until-idle", "--", "cat").status == 2
+    assert queue("consume").status == 2
+    assert queue("consume", "wc", "-l").status == 2

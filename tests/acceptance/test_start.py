@@ -1,0 +1,67 @@
+"""opsq start: returns when the daemon serves; once is enough."""
+
+import json
+import signal
+
+
+def test_started_daemon_serves_and_tells_its_pid(opsq):
+    document = opsq.ok("start", "--json").json
+    assert document["status"] == "started"
+    assert document["pid"] == opsq.ok("status", "--json").json["pid"]
+    assert document["socket"] == str(opsq.state_dir / "opsq.sock")
+
+
+def test_success_is_silent(opsq):
+    assert opsq.ok("start").out == b""
+
+
+def test_case_1_second_start_is_exit_0_and_names_the_pid(queue):
+    pid = queue.ok("status", "--json").json["pid"]
+    document = queue.ok("start", "--json").json
+    assert (document["status"], document["pid"]) == ("already_running", pid)
+
+
+def test_flags_are_settings_of_the_daemon(opsq):
+    opsq.ok("start", "--socket-mode", "0660", "--listen", "127.0.0.1:0", "--reservation-s", "2m")
+    assert (opsq.state_dir / "opsq.sock").stat().st_mode & 0o777 == 0o660
+    submission = opsq.submit_lines(1)
+    assert opsq.ok("show", submission, "--json").json["reservation_s"] == 120
+
+
+def test_foreground_serves_until_sigterm_and_is_exit_0(opsq):
+    with opsq.running("start", "--foreground") as process:
+        opsq.ok("start")  # returns when somebody serves
+        assert opsq.ok("status", "--json").json["pid"] == process.pid
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert process.returncode == 0
+    assert opsq("status").status == 4
+
+
+def test_case_10_too_long_a_socket_path_is_exit_2_with_limit_and_setting(opsq):
+    ran = opsq("start", "--socket", f"/tmp/{'x' * 120}")
+    assert ran.status == 2
+    assert "125 bytes" in ran.err
+    assert "--socket" in ran.err
+
+
+def test_bad_setting_is_exit_2_and_names_where_it_came_from(opsq):
+    ran = opsq("start", "--json", environ={"OPSQ_MAX_ATTEMPTS": "none"})
+    assert ran.status == 2
+    assert "OPSQ_MAX_ATTEMPTS" in json.loads(ran.out)["error"]["message"]
+
+
+def test_case_26_damaged_database_is_refused_untouched_with_exit_6(opsq):
+    opsq.ok("start")
+    opsq.ok("stop")
+    database = opsq.state_dir / "opsq.sqlite"
+    damaged = b"no database at all" * 1000
+    database.write_bytes(damaged)
+    ran = opsq("start")
+    assert ran.status == 6
+    assert str(database) in ran.err
+    assert database.read_bytes() == damaged
+
+
+def test_address_of_another_machine_is_exit_2(opsq):
+    assert opsq("start", "--address", "localhost:1").status == 2

@@ -1,0 +1,69 @@
+"""opsq status: what the daemon does, and which socket was asked."""
+
+import signal
+
+import pyte
+
+
+def test_case_12_socket_and_what_chose_it_are_named(queue):
+    document = queue.ok("status", "--json").json
+    assert document["socket"] == str(queue.state_dir / "opsq.sock")
+    assert "OPSQ_STATE_DIR" in document["socket_source"]
+    elsewhere = queue("status", "--socket", "/tmp/opsq-nowhere.sock")
+    assert elsewhere.status == 4
+    assert "/tmp/opsq-nowhere.sock was chosen by --socket" in elsewhere.err
+
+
+def test_counts_are_those_of_the_queue(queue):
+    queue.submit_lines(3)
+    queue.ok("complete", queue.reserve())
+    queue.reserve()
+    total = queue.ok("status", "--json").json["total"]
+    assert (total["submissions"], total["completed"], total["reserved"], total["waiting"]) == (1, 1, 1, 1)
+    plain = dict(line.split("\t", 1) for line in queue.ok("status").lines)
+    assert (plain["state"], plain["completed"], plain["reserved"]) == ("running", "1", "1")
+
+
+def test_by_counts_per_value(queue):
+    queue.submit_lines(2, "-m", "tenant=a")
+    queue.submit_lines(1, "-m", "tenant=5")
+    by = {counts["value"]: counts["waiting"] for counts in queue.ok("status", "--by", "tenant", "--json").json["by"]}
+    assert (by["a"], by[5]) == (2, 1)
+    assert "a\t1\t2\t0\t0\t0\t0\t0" in queue.ok("status", "--by", "tenant").lines
+
+
+def test_case_19_sizes_are_shown(queue):
+    document = queue.ok("status", "--json").json
+    assert document["file_bytes"] > 0
+    assert document["wal_bytes"] >= 0
+    assert document["free_bytes"] >= 0
+
+
+def test_case_100_without_home_it_works_or_says_what_to_set(opsq):
+    """Root has a folder of its own; others have one by the password database."""
+    ran = opsq("status", environ={"OPSQ_STATE_DIR": "", "OPSQ_SOCKET": "/tmp/opsq-nowhere.sock"})
+    assert ran.status == 4
+    assert "was chosen by OPSQ_SOCKET" in ran.err
+
+
+def test_watch_goes_on_until_interrupted(queue):
+    with queue.running("status", "--watch", "--json", "--interval", "0.1") as process:
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 130
+    assert all(line.startswith(b'{"state":"running"') for line in lines)
+
+
+def test_table_on_a_terminal_fits_80_columns(queue):
+    queue.submit_lines(2, "-m", "tenant=a")
+    ran = queue.on_terminal("status", "--by", "tenant")
+    assert ran.status == 0
+    screen = pyte.Screen(200, 50)
+    pyte.ByteStream(screen).feed(ran.out)
+    assert max(len(line.rstrip()) for line in screen.display) <= 80
+    assert any("running" in line for line in screen.display)
+
+
+def test_bad_key_is_exit_2(queue):
+    assert queue("status", "--by", "a b").status == 2
