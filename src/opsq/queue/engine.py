@@ -56,6 +56,7 @@ class Engine:
         self._reports = self._watched.reports = Reports(core, self._reservations, self._parked)
         self._retention = Retention(core, self._endings)
         self._flying: Batch | None = None
+        self._heard = now
         self._last_tick: MonoNs = now.mono
         self._full_retry: MonoNs = now.mono
         self._folding.restore()
@@ -122,7 +123,7 @@ class Engine:
         self._parked.disconnect(peer)
         self._watched.disconnect(peer)
         self._reservations.disconnect(peer, now)
-        self._parked.serve(now)
+        self._serve(now)
 
     def handle(self, peer: Peer, request: m.Request, now: Now) -> None:
         """Take one request; its reply comes into `outbox`, now or after a commit.
@@ -132,15 +133,28 @@ class Engine:
             Fatal: we do not own the file any more.
         """
         peer.heard = now.mono
-        self._core.gates.tick(now.mono)
+        if now is not self._heard:  # all requests of a frame come at one instant
+            self._heard = now
+            self._core.gates.tick(now.mono)
         verb = self._verbs.get(type(request))
         if verb is None:
             raise ProtocolError(f"{type(request).__name__} cannot be used here.")
-        try:
-            verb(peer, request, now)
-            self._parked.serve(now)
-        except Deposed as error:
-            raise Fatal(str(error)) from error
+        verb(peer, request, now)
+        self._serve(now)
+
+    def _serve(self, now: Now) -> None:
+        """Serve who waits, then make sure that we still own the file, if chunks were handed out: what lies in `outbox` may leave.
+
+        One look for all that a call hands out: it costs as much as a reserve.
+        """
+        core = self._core
+        self._parked.serve(now)
+        if core.has_granted:
+            core.has_granted = False
+            try:
+                core.database.check_owner()
+            except Deposed as error:
+                raise Fatal(str(error)) from error
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
         """Complete chunks; answered after the commit."""
@@ -270,13 +284,10 @@ class Engine:
         self._folding.committed(batch.history, now)
         batch.settle(now)
         core.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
-        try:
-            for action in batch.after:
-                action(now)
-            self._folding.run_waiting(now)
-            self._parked.serve(now)
-        except Deposed as deposed:
-            raise Fatal(str(deposed)) from deposed
+        for action in batch.after:
+            action(now)
+        self._folding.run_waiting(now)
+        self._serve(now)
 
     def _failed(self, batch: Batch, error: Exception, now: Now) -> None:
         """Everything that waits is refused: later intents may rest on those of the batch that is gone."""
@@ -311,10 +322,7 @@ class Engine:
         self._outcomes.tick(now)
         self._parked.tick(now)
         self._watched.tick(now)
-        try:
-            self._parked.serve(now)
-        except Deposed as error:
-            raise Fatal(str(error)) from error
+        self._serve(now)
 
     def next_tick_s(self, now: Now) -> float:
         """Seconds until `tick` has something to do, at most 1."""
@@ -340,10 +348,7 @@ class Engine:
 
     def turn(self, now: Now) -> None:
         """Go on with a bounded run."""
-        try:
-            self._parked.serve(now)
-        except Deposed as error:
-            raise Fatal(str(error)) from error
+        self._serve(now)
 
     # --- the end ------------------------------------------------------------------------------------------------------------------
 

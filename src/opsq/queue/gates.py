@@ -92,6 +92,8 @@ class Gates:
     def look(self, gates: tuple[Gate, ...], supply: Supply) -> tuple[Blocker | None, int]:
         """The first closed gate before a submission, or None and how many chunks may be handed out before one closes."""
         room = NO_LIMIT
+        if not gates and not self._rules.version:
+            return None, room
         for gate in gates:
             blocker = self._blocker_of(gate.key, supply)
             if blocker is None:

@@ -29,13 +29,9 @@ class Rules:
         self._weights = rules.weights(core.reader)
         self._next_id = max([*(row.id for row in self.pauses), *(row.id for row in self.limits)], default=0) + 1
         self._keys_of_lanes: dict[int, tuple[str, Value]] = {}
+        self.has_rates = _has_rates(self.limits)
         self.version = 1 if self.pauses or self.limits else 0
         """0: there is no pause and no limit; else it grows with every change."""
-
-    @property
-    def has_rates(self) -> bool:
-        """Whether any limit has a rate."""
-        return any(limit.rate_per_s is not None for limit in self.limits)
 
     @property
     def limited_keys(self) -> frozenset[str]:
@@ -180,6 +176,7 @@ class Rules:
     def _change(self, pauses: list[PauseRow], limits: list[LimitRow]) -> None:
         """Rules hold at once: a pause that is being committed must not let another chunk through."""
         self.pauses, self.limits = pauses, limits
+        self.has_rates = _has_rates(limits)
         self.version += 1
         self._core.gates.watch(self.limited_keys)
         self._core.gates.rules_changed()
@@ -189,8 +186,14 @@ class Rules:
         """The batch of a change is gone: what the file says holds."""
         reader = self._core.reader
         self.pauses, self.limits, self._weights = rules.pauses(reader), rules.limits(reader), rules.weights(reader)
+        self.has_rates = _has_rates(self.limits)
         self.version += 1
         self._core.gates.rules_changed()
+
+
+def _has_rates(limits: list[LimitRow]) -> bool:
+    """Whether any limit has a rate."""
+    return any(limit.rate_per_s is not None for limit in limits)
 
 
 def _lane_under(limit: LimitRow, supply: Supply) -> int | None:
