@@ -55,10 +55,12 @@ class Opsq:
 
     Attributes:
         folder: where tests may put files.
+        program: the words that start it.
         environ: all the variables there are.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.program = [PROGRAM]
         self.folder = folder
         self.state_dir = folder / "s"
         self.environ = {"PATH": "/usr/bin:/bin", "OPSQ_STATE_DIR": str(self.state_dir)}

@@ -1,0 +1,55 @@
+"""Ctrl-C in every verb that can take long: exit 130, nothing on stderr, nothing half done."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from waiting import wait_until
+
+
+def interrupted(process):
+    """Send what Ctrl-C sends, and give back the status and what was said."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("verb", ["wait", "results --follow", "reserve --wait 60", "status --watch --interval 60"])
+def test_waiting_verbs_end_with_130_and_quietly(queue, verb):
+    words = verb.split()
+    if verb.startswith(("wait", "results")):
+        submission = queue.submit_lines(1)
+        words.append(submission)
+    with queue.running(*words) as process:
+        queue.wait_until_seen()
+        if verb.startswith("status"):
+            assert process.stdout.readline() == b"state\trunning\n"
+        status, _, err = interrupted(process)
+    assert (status, err) == (130, b"")
+
+
+def test_interrupted_submit_leaves_nothing(queue):
+    """The input has not ended when the signal comes; some of it has been written."""
+    content = queue.state_dir / "content"
+    with subprocess.Popen(
+        [*queue.program, "submit", "-"], env=queue.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdin.write(b"some line\n" * 1_000_000)
+        process.stdin.flush()
+        wait_until(lambda: len(os.listdir(content)) > 1, what="content is written")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert os.listdir(content) == ["store-id"]
+    assert queue.ok("list").out == b""
+
+
+def test_interrupted_demo_leaves_nothing(opsq):
+    with opsq.running("demo") as process:
+        folder = process.stdout.readline().split(b"state in ")[1].split(b"/state")[0].decode()
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of them
+        process.communicate()
+    assert process.returncode == 130
+    assert not os.path.exists(folder)
