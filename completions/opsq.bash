@@ -1,0 +1,154 @@
+# Completion of opsq for bash 3.2 and newer. Written by tools/papers.py; do not edit it here.
+# It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
+
+_opsq_ask() { # KIND [SUFFIX]: offer what the daemon knows
+    local program=${COMP_WORDS[0]/#\~/$HOME} word
+    type "$program" >/dev/null 2>&1 || return 0
+    while IFS=$'\t' read -r word _; do
+        [[ $word == "$cur"* ]] && COMPREPLY+=("$(printf %q "$word")$2")
+    done < <("$program" completion "$1" -- "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)
+}
+
+_opsq_tune() { # +o or -o OPTION…: change how the completion is inserted, where bash can (4.0 and newer)
+    type compopt >/dev/null 2>&1 && compopt "$@"
+    return 0
+}
+
+_opsq_program() { # INDEX: the word from which on another command line is typed
+    if declare -F _command_offset >/dev/null; then
+        _command_offset "$1"
+    elif (($1 == COMP_CWORD)); then
+        COMPREPLY=($(compgen -c -- "$cur"))
+    fi
+}
+
+_opsq() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local verb= kind= argument= words= options= valued= word i ended=
+    COMPREPLY=()
+    # bash cuts words at "="; the value of an option is completed, that of KEY=VALUE is not
+    if [[ $cur == = ]]; then
+        cur=
+        [[ $prev == -* ]] || return 0
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+        [[ $prev == -* ]] || return 0
+    fi
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        case $word in
+            --state-dir | --socket | --address | --token-file)
+                ((i++))
+                [[ ${COMP_WORDS[i]} == = ]] && ((i++))
+                ;;
+            -*) ;;
+            *)
+                verb=$word
+                break
+                ;;
+        esac
+    done
+    case $verb in
+        dead)
+            if ((i + 1 < COMP_CWORD)); then
+                verb="$verb ${COMP_WORDS[i + 1]}"
+                ((i++))
+            fi
+            ;;
+    esac
+    case $verb in
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead consume reserve read complete fail release extend explain config doctor check backup vacuum demo completion' ;;
+        dead) argument=words words='list requeue' options='--limit -n' valued='--limit -n' ;;
+        start) options='--foreground --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' ;;
+        stop) options=--drain valued=--drain ;;
+        restart) options='--drain --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' ;;
+        status) options='--watch -w --by --interval' valued='--by --interval' ;;
+        submit) argument=file options='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --in-place --dry-run --wait --output -o --from-json' valued='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --output -o --from-json' ;;
+        wait) argument=ids options='--timeout -t' valued='--timeout -t' ;;
+        results) argument=ids options='--output -o --follow -f --skip-dead' valued='--output -o' ;;
+        show) argument=ids ;;
+        list) options='--state --metadata -m --limit -n --before' valued='--state --metadata -m --limit -n --before' ;;
+        cancel) argument=open options=--reason valued=--reason ;;
+        rm) argument=ended ;;
+        'dead list') argument=ids options='--limit -n' valued='--limit -n' ;;
+        'dead requeue') argument=ids ;;
+        consume) argument=command options='--jobs -j --strategy -s --until-empty --until-idle --name --grace' valued='--jobs -j --strategy -s --name --grace' ;;
+        reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
+        read) options='--output -o' valued='--output -o' ;;
+        complete) options='--result -r' valued='--result -r' ;;
+        fail) options='--reason --delay --no-retry' valued='--reason --delay' ;;
+        release) options=--consumer valued=--consumer ;;
+        extend) options=--lease valued=--lease ;;
+        explain) argument=words words='Random OldestFirst NewestFirst CustomPriority' ;;
+        config) ;;
+        doctor) ;;
+        check) ;;
+        backup) argument=file ;;
+        vacuum) ;;
+        demo) options='--consumers --keep' valued=--consumers ;;
+        completion) argument=words words='bash zsh fish' ;;
+    esac
+    options="$options --json --quiet -q --state-dir --socket --address --token-file --version --help" valued=" $valued --state-dir --socket --address --token-file "
+    if [[ $valued == *" $prev "* ]]; then
+        kind=none
+        case "$verb $prev" in
+            'start --client-token-file') kind=file ;;
+            'start --store') kind=dir ;;
+            'start --durability') kind=words words='durable normal' ;;
+            'start --log-level') kind=words words='debug info warning error' ;;
+            'restart --client-token-file') kind=file ;;
+            'restart --store') kind=dir ;;
+            'restart --durability') kind=words words='durable normal' ;;
+            'restart --log-level') kind=words words='debug info warning error' ;;
+            'status --by') kind=keys ;;
+            'submit -m' | 'submit --metadata') kind=pair ;;
+            'submit --attach' | 'submit -o' | 'submit --output' | 'submit --from-json') kind=file ;;
+            'submit --on-dead') kind=words words='fail keep' ;;
+            'results -o' | 'results --output') kind=file ;;
+            'list --state') kind=words words='scheduled open completed failed cancelled expired' ;;
+            'list -m' | 'list --metadata') kind=pair ;;
+            'list --before') kind=ids ;;
+            'consume -s' | 'consume --strategy') kind=words words='Random OldestFirst NewestFirst CustomPriority' ;;
+            'reserve -s' | 'reserve --strategy') kind=words words='Random OldestFirst NewestFirst CustomPriority' ;;
+            'read -o' | 'read --output') kind=file ;;
+            'complete -r' | 'complete --result') kind=file ;;
+            'release --consumer') kind=consumers ;;
+            *' --state-dir') kind=dir ;;
+            *' --socket' | *' --token-file') kind=file ;;
+        esac
+    fi
+    # what lies between the verb and the cursor: is "--" there, or the program that opsq is to run?
+    for ((i++; i < COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        if [[ $valued == *" $word "* ]]; then
+            ((i++))
+            [[ ${COMP_WORDS[i]} == = ]] && ((i++))
+        elif [[ $argument == command && ($word == -- || $word != -*) ]]; then
+            [[ $word == -- ]] && ((i++))
+            _opsq_program "$i"
+            return 0
+        elif [[ $word == -- ]]; then
+            ended=1
+        fi
+    done
+    if [[ -z $kind ]]; then
+        kind=$argument
+        if [[ $cur == -* && -z $ended ]]; then
+            kind=words words=$options
+        fi
+    fi
+    case $kind in
+        file | dir) return 0 ;; # bash itself does it
+        command) _opsq_program "$COMP_CWORD" ;;
+        words) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
+        pair)
+            _opsq_ask keys =
+            _opsq_tune -o nospace
+            ;;
+        none | '') ;;
+        *) _opsq_ask "$kind" ;;
+    esac
+    _opsq_tune +o default +o bashdefault
+}
+
+complete -o default -o bashdefault -F _opsq opsq

@@ -1,0 +1,265 @@
+# Completion of opsq for fish. Written by tools/papers.py; do not edit it here.
+# It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
+
+function __opsq_verb --description 'Print the verb of the command line so far'
+    set -l words (commandline -opc)
+    set -e words[1]
+    set -l verb
+    while set -q words[1]
+        switch $words[1]
+            case --state-dir --socket --address --token-file
+                set -q words[2]; and set -e words[1]
+            case '-*'
+                set -q verb[1]; and break
+            case '*'
+                set -a verb $words[1]
+                contains -- $verb[1] dead; and not set -q verb[2]; or break
+        end
+        set -e words[1]
+    end
+    string join ' ' -- $verb
+end
+
+function __opsq_at --description 'Whether this is the verb' --argument-names wanted
+    set -l verb (__opsq_verb)
+    test "$verb" = "$wanted"
+end
+
+function __opsq_ask --description 'Print what the daemon knows of a kind' --argument-names kind
+    set -l words (commandline -opc)
+    set -l program (string replace -r '^~/' "$HOME/" -- $words[1])
+    set -e words[1]
+    type -q -- $program; and $program completion $kind -- $words 2>/dev/null
+end
+
+function __opsq_pairs --description 'Print metadata keys, ready for a value'
+    string replace -r '(\t.*)?$' '=' -- (__opsq_ask keys)
+end
+
+function __opsq_command --description 'Complete the program that opsq runs, and its arguments'
+    set -l words (commandline -opc)
+    if set -l at (contains -i -- -- $words)
+        set -e words[1..$at]
+        complete -C (string join ' ' -- (string escape -- $words) (commandline -ct))
+    end
+end
+
+complete -c opsq -f
+
+complete -c opsq -l json -d 'Print JSON on stdout, also on failure.'
+complete -c opsq -s q -l quiet -d 'Print no progress and no remarks.'
+complete -c opsq -l state-dir -x -a '(__fish_complete_directories)' -d 'The folder of the daemon: database, socket, log, content.'
+complete -c opsq -l socket -r -F -d 'The daemon\'s Unix socket.'
+complete -c opsq -l address -x -d 'A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.'
+complete -c opsq -l token-file -r -F -d 'A file that holds the token for --address.'
+complete -c opsq -l version -d 'Print the version and exit.'
+complete -c opsq -l help -d 'Print help and exit; also behind a verb.'
+complete -c opsq -n '__opsq_at ""' -a start -d 'Start the daemon and return when it is ready; one that runs already is left alone, with exit 0.'
+complete -c opsq -n '__opsq_at ""' -a stop -d 'Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs.'
+complete -c opsq -n '__opsq_at ""' -a restart -d 'Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
+complete -c opsq -n '__opsq_at ""' -a status -d 'Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
+complete -c opsq -n '__opsq_at ""' -a submit -d 'Submit files or stdin as chunks; prints the id of the submission alone.'
+complete -c opsq -n '__opsq_at ""' -a wait -d 'Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up.'
+complete -c opsq -n '__opsq_at ""' -a results -d 'Write the results of a submission to stdout, in chunk order.'
+complete -c opsq -n '__opsq_at ""' -a show -d 'Show one submission: its state, counts, metadata and rules.'
+complete -c opsq -n '__opsq_at ""' -a list -d 'List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
+complete -c opsq -n '__opsq_at ""' -a cancel -d 'Cancel submissions: nothing more of them is handed out, and what runs loses its reservation.'
+complete -c opsq -n '__opsq_at ""' -a rm -d 'Forget finished submissions, with their results and content.'
+complete -c opsq -n '__opsq_at ""' -a dead -d 'List dead chunks, or give them new attempts.'
+complete -c opsq -n '__opsq_at ""' -a consume -d 'Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
+complete -c opsq -n '__opsq_at ""' -a reserve -d 'Reserve chunks as leases; prints one handle a line, exits 3 when nothing is free.'
+complete -c opsq -n '__opsq_at ""' -a read -d 'Write the bytes of a reserved chunk to stdout.'
+complete -c opsq -n '__opsq_at ""' -a complete -d 'Complete reserved chunks; durable when it returns.'
+complete -c opsq -n '__opsq_at ""' -a fail -d 'Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up.'
+complete -c opsq -n '__opsq_at ""' -a release -d 'Give reserved chunks back; no attempt is counted.'
+complete -c opsq -n '__opsq_at ""' -a extend -d 'Move the deadline of reserved chunks to a full length from now.'
+complete -c opsq -n '__opsq_at ""' -a explain -d 'Show how a strategy is served: its arms, their SQL, their query plans, and where their fronts are.'
+complete -c opsq -n '__opsq_at ""' -a config -d 'Print every setting: its name, its value, and where the value came from.'
+complete -c opsq -n '__opsq_at ""' -a doctor -d 'Look for what is wrong on this machine, and say what to do; exits 5 if something is wrong.'
+complete -c opsq -n '__opsq_at ""' -a check -d 'Check the database and what must always hold; also while no daemon runs. Exits 6 if something is damaged.'
+complete -c opsq -n '__opsq_at ""' -a backup -d 'Copy the database to a file, also while work goes on; a daemon can start on the copy as it is.'
+complete -c opsq -n '__opsq_at ""' -a vacuum -d 'Give free pages of the database back to the file system; work goes on meanwhile.'
+complete -c opsq -n '__opsq_at ""' -a demo -d 'Show it all at work: submit Python\'s own source files, have consumers turn them into capitals, collect and check the results.'
+complete -c opsq -n '__opsq_at ""' -a completion -d 'Print the completion script of a shell; an installation as root has it in its place already.'
+complete -c opsq -n '__opsq_at dead' -a list -d 'List dead chunks: chunk, attempts, losses, instant of death, exit status or signal, reason.'
+complete -c opsq -n '__opsq_at dead' -a requeue -d 'Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again.'
+
+# opsq start
+complete -c opsq -n '__opsq_at start' -l foreground -d 'Be the daemon in this process, for a service manager; log to stderr too.'
+complete -c opsq -n '__opsq_at start' -l socket-mode -x -d 'File mode of the socket.'
+complete -c opsq -n '__opsq_at start' -l listen -x -d 'HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere.'
+complete -c opsq -n '__opsq_at start' -l listen-force -d 'Allow `listen` on an address that other machines can reach.'
+complete -c opsq -n '__opsq_at start' -l client-token-file -r -F -d 'The token that permits no operator verb over TCP; optional.'
+complete -c opsq -n '__opsq_at start' -l store -x -a '(__fish_complete_directories)' -d 'Where content lies: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'
+complete -c opsq -n '__opsq_at start' -l durability -x -a 'durable normal' -d 'Durable: synced before each reply; normal: a power cut may lose the last.'
+complete -c opsq -n '__opsq_at start' -l allow-network-fs -d 'Allow the state folder on a network file system, with slower locking.'
+complete -c opsq -n '__opsq_at start' -l frame-limit-bytes -x -d 'Longest frame of the protocol.'
+complete -c opsq -n '__opsq_at start' -l chunk-limit-bytes -x -d 'Largest chunk.'
+complete -c opsq -n '__opsq_at start' -l connection-limit -x -d 'Most connections at once.'
+complete -c opsq -n '__opsq_at start' -l log-level -x -a 'debug info warning error' -d 'What the log tells: debug, info, warning, error.'
+complete -c opsq -n '__opsq_at start' -l log-bytes -x -d 'Size at which the log is rotated.'
+complete -c opsq -n '__opsq_at start' -l log-count -x -d 'How many rotated logs are kept.'
+complete -c opsq -n '__opsq_at start' -l drain-s -x -d 'How long a stopping daemon waits for what is reserved.'
+complete -c opsq -n '__opsq_at start' -l grace-s -x -d 'How long a stopping consumer waits for its children.'
+complete -c opsq -n '__opsq_at start' -l reservation-s -x -d 'Length of a reservation.'
+complete -c opsq -n '__opsq_at start' -l heartbeat-s -x -d 'How often a connection shows that it lives.'
+complete -c opsq -n '__opsq_at start' -l heartbeat-misses -x -d 'How many missed heartbeats end a connection.'
+complete -c opsq -n '__opsq_at start' -l max-attempts -x -d 'Failures until a chunk is dead.'
+complete -c opsq -n '__opsq_at start' -l max-lost -x -d 'Lost consumers until a chunk is dead.'
+complete -c opsq -n '__opsq_at start' -l backoff-base-s -x -d 'Wait after the first failure of a chunk.'
+complete -c opsq -n '__opsq_at start' -l backoff-factor -x -d 'By what the wait grows with each failure.'
+complete -c opsq -n '__opsq_at start' -l backoff-max-s -x -d 'Longest wait after a failure.'
+complete -c opsq -n '__opsq_at start' -l history-days -x -d 'Days for which history is kept.'
+complete -c opsq -n '__opsq_at start' -l history-rows -x -d 'Rows of history that are kept.'
+complete -c opsq -n '__opsq_at start' -l finished-days -x -d 'Days for which finished submissions and their content are kept.'
+complete -c opsq -n '__opsq_at start' -l restart-lease-s -x -d 'How long a restarted daemon waits for consumers to come back.'
+
+# opsq stop
+complete -c opsq -n '__opsq_at stop' -l drain -x -d 'How long to wait for what is reserved; by default the setting drain_s.'
+
+# opsq restart
+complete -c opsq -n '__opsq_at restart' -l drain -x -d 'How long to wait for what is reserved; by default the setting drain_s.'
+complete -c opsq -n '__opsq_at restart' -l socket-mode -x -d 'File mode of the socket.'
+complete -c opsq -n '__opsq_at restart' -l listen -x -d 'HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere.'
+complete -c opsq -n '__opsq_at restart' -l listen-force -d 'Allow `listen` on an address that other machines can reach.'
+complete -c opsq -n '__opsq_at restart' -l client-token-file -r -F -d 'The token that permits no operator verb over TCP; optional.'
+complete -c opsq -n '__opsq_at restart' -l store -x -a '(__fish_complete_directories)' -d 'Where content lies: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'
+complete -c opsq -n '__opsq_at restart' -l durability -x -a 'durable normal' -d 'Durable: synced before each reply; normal: a power cut may lose the last.'
+complete -c opsq -n '__opsq_at restart' -l allow-network-fs -d 'Allow the state folder on a network file system, with slower locking.'
+complete -c opsq -n '__opsq_at restart' -l frame-limit-bytes -x -d 'Longest frame of the protocol.'
+complete -c opsq -n '__opsq_at restart' -l chunk-limit-bytes -x -d 'Largest chunk.'
+complete -c opsq -n '__opsq_at restart' -l connection-limit -x -d 'Most connections at once.'
+complete -c opsq -n '__opsq_at restart' -l log-level -x -a 'debug info warning error' -d 'What the log tells: debug, info, warning, error.'
+complete -c opsq -n '__opsq_at restart' -l log-bytes -x -d 'Size at which the log is rotated.'
+complete -c opsq -n '__opsq_at restart' -l log-count -x -d 'How many rotated logs are kept.'
+complete -c opsq -n '__opsq_at restart' -l drain-s -x -d 'How long a stopping daemon waits for what is reserved.'
+complete -c opsq -n '__opsq_at restart' -l grace-s -x -d 'How long a stopping consumer waits for its children.'
+complete -c opsq -n '__opsq_at restart' -l reservation-s -x -d 'Length of a reservation.'
+complete -c opsq -n '__opsq_at restart' -l heartbeat-s -x -d 'How often a connection shows that it lives.'
+complete -c opsq -n '__opsq_at restart' -l heartbeat-misses -x -d 'How many missed heartbeats end a connection.'
+complete -c opsq -n '__opsq_at restart' -l max-attempts -x -d 'Failures until a chunk is dead.'
+complete -c opsq -n '__opsq_at restart' -l max-lost -x -d 'Lost consumers until a chunk is dead.'
+complete -c opsq -n '__opsq_at restart' -l backoff-base-s -x -d 'Wait after the first failure of a chunk.'
+complete -c opsq -n '__opsq_at restart' -l backoff-factor -x -d 'By what the wait grows with each failure.'
+complete -c opsq -n '__opsq_at restart' -l backoff-max-s -x -d 'Longest wait after a failure.'
+complete -c opsq -n '__opsq_at restart' -l history-days -x -d 'Days for which history is kept.'
+complete -c opsq -n '__opsq_at restart' -l history-rows -x -d 'Rows of history that are kept.'
+complete -c opsq -n '__opsq_at restart' -l finished-days -x -d 'Days for which finished submissions and their content are kept.'
+complete -c opsq -n '__opsq_at restart' -l restart-lease-s -x -d 'How long a restarted daemon waits for consumers to come back.'
+
+# opsq status
+complete -c opsq -n '__opsq_at status' -s w -l watch -d 'Go on showing it, until Ctrl-C.'
+complete -c opsq -n '__opsq_at status' -l by -x -a '(__opsq_ask keys)' -d 'Count also per value of this metadata key.'
+complete -c opsq -n '__opsq_at status' -l interval -x -d 'How often --watch looks.'
+
+# opsq submit
+complete -c opsq -n '__opsq_at submit' -F
+complete -c opsq -n '__opsq_at submit' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Strategic metadata; any number of times.'
+complete -c opsq -n '__opsq_at submit' -l attach -r -F -d 'A file that each consumer can ask for.'
+complete -c opsq -n '__opsq_at submit' -l priority -x -d 'Higher comes first under CustomPriority; 0 by default.'
+complete -c opsq -n '__opsq_at submit' -l max-attempts -x -d 'Failures until a chunk is dead.'
+complete -c opsq -n '__opsq_at submit' -l max-lost -x -d 'Lost consumers until a chunk is dead.'
+complete -c opsq -n '__opsq_at submit' -l on-dead -x -a 'fail keep' -d 'A dead chunk fails the submission (default), or the rest goes on.'
+complete -c opsq -n '__opsq_at submit' -l backoff -x -d 'Pauses between attempts, such as 1s,2,5m.'
+complete -c opsq -n '__opsq_at submit' -l delay -x -d 'Hand nothing out before this long from now.'
+complete -c opsq -n '__opsq_at submit' -l at -x -d 'Hand nothing out before 2025-01-31T08:00, local time, or …Z, or @SECONDS.'
+complete -c opsq -n '__opsq_at submit' -l expires -x -d 'Give up what is not finished by then.'
+complete -c opsq -n '__opsq_at submit' -l unique -x -d 'If an unfinished submission has this key, print its id instead.'
+complete -c opsq -n '__opsq_at submit' -l reservation -x -d 'How long a consumer may keep a chunk without a sign of life.'
+complete -c opsq -n '__opsq_at submit' -s b -l bytes -x -d 'Whole records up to this size a chunk; 1M by default.'
+complete -c opsq -n '__opsq_at submit' -s l -l lines -x -d 'So many records a chunk.'
+complete -c opsq -n '__opsq_at submit' -s d -l delimiter -x -d 'What ends a record, with escapes such as \\t or \\x1e; a line end by default.'
+complete -c opsq -n '__opsq_at submit' -s 0 -l null -d 'A NUL byte ends a record.'
+complete -c opsq -n '__opsq_at submit' -l per-file -d 'Each file is one chunk.'
+complete -c opsq -n '__opsq_at submit' -l csv-header -d 'CSV: repeat the header in each chunk, and keep quoted line ends.'
+complete -c opsq -n '__opsq_at submit' -l in-place -d 'Do not copy: consumers read the files where they are, unless they change.'
+complete -c opsq -n '__opsq_at submit' -l dry-run -d 'Show how many chunks there would be; write nothing.'
+complete -c opsq -n '__opsq_at submit' -l wait -d 'Wait for the end, as `opsq wait` does.'
+complete -c opsq -n '__opsq_at submit' -s o -l output -r -F -d 'With --wait: write the results to this file.'
+complete -c opsq -n '__opsq_at submit' -l from-json -r -F -d 'Take options from a document of `opsq show --json`; without FILE arguments also its chunks.'
+
+# opsq wait
+complete -c opsq -n '__opsq_at wait' -k -a '(__opsq_ask ids)'
+complete -c opsq -n '__opsq_at wait' -s t -l timeout -x -d 'Give up after this long, with exit 124.'
+
+# opsq results
+complete -c opsq -n '__opsq_at results' -k -a '(__opsq_ask ids)'
+complete -c opsq -n '__opsq_at results' -s o -l output -r -F -d 'Write to this file: beside it first, then renamed.'
+complete -c opsq -n '__opsq_at results' -s f -l follow -d 'Do not wait for the end: write each result as soon as its turn has come.'
+complete -c opsq -n '__opsq_at results' -l skip-dead -d 'Leave out chunks that died or were skipped, instead of stopping there.'
+
+# opsq show
+complete -c opsq -n '__opsq_at show' -k -a '(__opsq_ask ids)'
+
+# opsq list
+complete -c opsq -n '__opsq_at list' -l state -x -a 'scheduled open completed failed cancelled expired' -d 'Only these states: scheduled, open, completed, failed, cancelled, expired.'
+complete -c opsq -n '__opsq_at list' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only submissions with this metadata.'
+complete -c opsq -n '__opsq_at list' -s n -l limit -x -d 'How many at most.'
+complete -c opsq -n '__opsq_at list' -l before -x -a '(__opsq_ask ids)' -d 'Only older ones than this, to turn the page.'
+
+# opsq cancel
+complete -c opsq -n '__opsq_at cancel' -k -a '(__opsq_ask open)'
+complete -c opsq -n '__opsq_at cancel' -l reason -x -d 'Why; `opsq show` tells it.'
+
+# opsq rm
+complete -c opsq -n '__opsq_at rm' -k -a '(__opsq_ask ended)'
+
+# opsq dead list
+complete -c opsq -n '__opsq_at "dead list"' -k -a '(__opsq_ask ids)'
+complete -c opsq -n '__opsq_at "dead list"' -s n -l limit -x -d 'How many at most.'
+
+# opsq dead requeue
+complete -c opsq -n '__opsq_at "dead requeue"' -k -a '(__opsq_ask ids)'
+
+# opsq consume
+complete -c opsq -n '__opsq_at consume' -a '(__opsq_command)'
+complete -c opsq -n '__opsq_at consume' -s j -l jobs -x -d 'How many at once; by default one a core.'
+complete -c opsq -n '__opsq_at consume' -s s -l strategy -x -a 'Random OldestFirst NewestFirst CustomPriority' -d 'Which chunks come first; see `opsq explain`.'
+complete -c opsq -n '__opsq_at consume' -l until-empty -d 'End when nothing is free, reserved by anyone or waiting for a retry.'
+complete -c opsq -n '__opsq_at consume' -l until-idle -d 'End as soon as nothing can be reserved.'
+complete -c opsq -n '__opsq_at consume' -l name -x -d 'What this consumer is called in `opsq status`.'
+complete -c opsq -n '__opsq_at consume' -l grace -x -d 'How long what runs may go on after a signal.'
+
+# opsq reserve
+complete -c opsq -n '__opsq_at reserve' -s n -l count -x -d 'How many at most.'
+complete -c opsq -n '__opsq_at reserve' -s s -l strategy -x -a 'Random OldestFirst NewestFirst CustomPriority' -d 'Which chunks come first; see `opsq explain`.'
+complete -c opsq -n '__opsq_at reserve' -l lease -x -d 'Length of the lease, for example 90, 10m, 2h; by default that of the submission.'
+complete -c opsq -n '__opsq_at reserve' -s w -l wait -x -d 'Wait up to this long for the first chunk.'
+
+# opsq read
+complete -c opsq -n '__opsq_at read' -s o -l output -r -F -d 'Write to this file instead: beside it first, then renamed.'
+
+# opsq complete
+complete -c opsq -n '__opsq_at complete' -s r -l result -r -F -d 'The result of the chunk: a file, or - for stdin.'
+
+# opsq fail
+complete -c opsq -n '__opsq_at fail' -l reason -x -d 'Why, in words.'
+complete -c opsq -n '__opsq_at fail' -l delay -x -d 'Retry after this long instead of the back-off.'
+complete -c opsq -n '__opsq_at fail' -l no-retry -d 'Let the chunks die at once.'
+
+# opsq release
+complete -c opsq -n '__opsq_at release' -l consumer -x -a '(__opsq_ask consumers)' -d 'Give back all that this consumer holds; `opsq status` names consumers.'
+
+# opsq extend
+complete -c opsq -n '__opsq_at extend' -l lease -x -d 'The length from now; by default the reservation\'s own.'
+
+# opsq explain
+complete -c opsq -n '__opsq_at explain' -k -a 'Random OldestFirst NewestFirst CustomPriority'
+
+# opsq config
+
+# opsq doctor
+
+# opsq check
+
+# opsq backup
+complete -c opsq -n '__opsq_at backup' -F
+
+# opsq vacuum
+
+# opsq demo
+complete -c opsq -n '__opsq_at demo' -l consumers -x -d 'How many consumers work at the same time.'
+complete -c opsq -n '__opsq_at demo' -l keep -d 'Leave the folder and what is in it, to look at.'
+
+# opsq completion
+complete -c opsq -n '__opsq_at completion' -k -a 'bash zsh fish'

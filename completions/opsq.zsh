@@ -1,0 +1,341 @@
+#compdef opsq
+# Completion of opsq for zsh. Written by tools/papers.py; do not edit it here.
+# It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
+
+_opsq_ask() { # KIND TITLE [OPTION…]: offer what the daemon knows
+  local kind=$1 title=$2 line
+  local -a found lines
+  shift 2
+  local program=${opsq_line[1]/#\~\//$HOME/}
+  whence -- $program >/dev/null || return 1
+  lines=("${(@f)$($program completion $kind -- "${(@)opsq_line[2,CURRENT_OPSQ-1]}" 2>/dev/null)}")
+  for line in $lines; do
+    found+=("${${line%%$'\t'*}//:/\\:}${${(M)line%%$'\t'*}:+:${line#*$'\t'}}")
+  done
+  (( $#found )) && _describe -V -t $kind $title found "$@"
+}
+_opsq_ids() { _opsq_ask ids submission }
+_opsq_open() { _opsq_ask open submission }
+_opsq_ended() { _opsq_ask ended submission }
+_opsq_consumers() { _opsq_ask consumers consumer }
+_opsq_keys() { _opsq_ask keys 'metadata key' }
+_opsq_pair() {
+  if compset -P '*='; then
+    _message value
+  else
+    _opsq_ask keys 'metadata key' -S = -q
+  fi
+}
+
+_opsq() {
+  local curcontext=$curcontext state line ret=1
+  local -a opsq_line=("${(Q@)words}") flags verbs
+  local -i CURRENT_OPSQ=CURRENT
+  typeset -A opt_args
+  flags=(
+    '--json[Print JSON on stdout, also on failure.]'
+    '(-q --quiet)-q[Print no progress and no remarks.]'
+    '(-q --quiet)--quiet[Print no progress and no remarks.]'
+    '--state-dir=[The folder of the daemon\: database, socket, log, content.]:DIR:_files -/'
+    '--socket=[The daemon'\''s Unix socket.]:PATH:_files'
+    '--address=[A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.]:HOST\:PORT: '
+    '--token-file=[A file that holds the token for --address.]:FILE:_files'
+    '--version[Print the version and exit.]'
+    '--help[Print help and exit; also behind a verb.]'
+  )
+  _arguments -C -s -S $flags '1: :->verb' '*::argument:->argument' && return 0
+  case $state in
+    verb)
+      verbs=(
+        'start:Start the daemon and return when it is ready; one that runs already is left alone, with exit 0.'
+        'stop:Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs.'
+        'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
+        'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
+        'submit:Submit files or stdin as chunks; prints the id of the submission alone.'
+        'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up.'
+        'results:Write the results of a submission to stdout, in chunk order.'
+        'show:Show one submission: its state, counts, metadata and rules.'
+        'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
+        'cancel:Cancel submissions: nothing more of them is handed out, and what runs loses its reservation.'
+        'rm:Forget finished submissions, with their results and content.'
+        'dead:List dead chunks, or give them new attempts.'
+        'consume:Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
+        'reserve:Reserve chunks as leases; prints one handle a line, exits 3 when nothing is free.'
+        'read:Write the bytes of a reserved chunk to stdout.'
+        'complete:Complete reserved chunks; durable when it returns.'
+        'fail:Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up.'
+        'release:Give reserved chunks back; no attempt is counted.'
+        'extend:Move the deadline of reserved chunks to a full length from now.'
+        'explain:Show how a strategy is served: its arms, their SQL, their query plans, and where their fronts are.'
+        'config:Print every setting: its name, its value, and where the value came from.'
+        'doctor:Look for what is wrong on this machine, and say what to do; exits 5 if something is wrong.'
+        'check:Check the database and what must always hold; also while no daemon runs. Exits 6 if something is damaged.'
+        'backup:Copy the database to a file, also while work goes on; a daemon can start on the copy as it is.'
+        'vacuum:Give free pages of the database back to the file system; work goes on meanwhile.'
+        'demo:Show it all at work: submit Python'\''s own source files, have consumers turn them into capitals, collect and check the results.'
+        'completion:Print the completion script of a shell; an installation as root has it in its place already.'
+      )
+      _describe -t verbs verb verbs && ret=0
+      ;;
+    argument)
+      curcontext=${curcontext%:*}-$words[1]:
+      case $words[1] in
+        start)
+          _arguments -s -S $flags \
+            '--foreground[Be the daemon in this process, for a service manager; log to stderr too.]' \
+            '--socket-mode=[File mode of the socket.]:MODE: ' \
+            '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
+            '--listen-force[Allow `listen` on an address that other machines can reach.]' \
+            '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
+            '--store=[Where content lies\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:WORD:(durable normal)' \
+            '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
+            '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
+            '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
+            '--connection-limit=[Most connections at once.]:N: ' \
+            '--log-level=[What the log tells\: debug, info, warning, error.]:WORD:(debug info warning error)' \
+            '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
+            '--log-count=[How many rotated logs are kept.]:N: ' \
+            '--drain-s=[How long a stopping daemon waits for what is reserved.]:D: ' \
+            '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
+            '--reservation-s=[Length of a reservation.]:D: ' \
+            '--heartbeat-s=[How often a connection shows that it lives.]:D: ' \
+            '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
+            '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+            '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
+            '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
+            '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
+            '--backoff-max-s=[Longest wait after a failure.]:D: ' \
+            '--history-days=[Days for which history is kept.]:N: ' \
+            '--history-rows=[Rows of history that are kept.]:N: ' \
+            '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \
+            '--restart-lease-s=[How long a restarted daemon waits for consumers to come back.]:D: ' && ret=0
+          ;;
+        stop)
+          _arguments -s -S $flags \
+            '--drain=[How long to wait for what is reserved; by default the setting drain_s.]:D: ' && ret=0
+          ;;
+        restart)
+          _arguments -s -S $flags \
+            '--drain=[How long to wait for what is reserved; by default the setting drain_s.]:D: ' \
+            '--socket-mode=[File mode of the socket.]:MODE: ' \
+            '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
+            '--listen-force[Allow `listen` on an address that other machines can reach.]' \
+            '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
+            '--store=[Where content lies\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:WORD:(durable normal)' \
+            '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
+            '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
+            '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
+            '--connection-limit=[Most connections at once.]:N: ' \
+            '--log-level=[What the log tells\: debug, info, warning, error.]:WORD:(debug info warning error)' \
+            '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
+            '--log-count=[How many rotated logs are kept.]:N: ' \
+            '--drain-s=[How long a stopping daemon waits for what is reserved.]:D: ' \
+            '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
+            '--reservation-s=[Length of a reservation.]:D: ' \
+            '--heartbeat-s=[How often a connection shows that it lives.]:D: ' \
+            '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
+            '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+            '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
+            '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
+            '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
+            '--backoff-max-s=[Longest wait after a failure.]:D: ' \
+            '--history-days=[Days for which history is kept.]:N: ' \
+            '--history-rows=[Rows of history that are kept.]:N: ' \
+            '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \
+            '--restart-lease-s=[How long a restarted daemon waits for consumers to come back.]:D: ' && ret=0
+          ;;
+        status)
+          _arguments -s -S $flags \
+            '(-w --watch)-w[Go on showing it, until Ctrl-C.]' \
+            '(-w --watch)--watch[Go on showing it, until Ctrl-C.]' \
+            '--by=[Count also per value of this metadata key.]:KEY:_opsq_keys' \
+            '--interval=[How often --watch looks.]:D: ' && ret=0
+          ;;
+        submit)
+          _arguments -s -S $flags \
+            '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+            '--attach=[A file that each consumer can ask for.]:FILE:_files' \
+            '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+            '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+            '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
+            '--on-dead=[A dead chunk fails the submission (default), or the rest goes on.]:fail|keep:(fail keep)' \
+            '--backoff=[Pauses between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+            '--delay=[Hand nothing out before this long from now.]:D: ' \
+            '--at=[Hand nothing out before 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
+            '--expires=[Give up what is not finished by then.]:D|INSTANT: ' \
+            '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
+            '--reservation=[How long a consumer may keep a chunk without a sign of life.]:D: ' \
+            '(-b --bytes)-b+[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
+            '(-b --bytes)--bytes=[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
+            '(-l --lines)-l+[So many records a chunk.]:N: ' \
+            '(-l --lines)--lines=[So many records a chunk.]:N: ' \
+            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-0 --null)-0[A NUL byte ends a record.]' \
+            '(-0 --null)--null[A NUL byte ends a record.]' \
+            '--per-file[Each file is one chunk.]' \
+            '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
+            '--in-place[Do not copy\: consumers read the files where they are, unless they change.]' \
+            '--dry-run[Show how many chunks there would be; write nothing.]' \
+            '--wait[Wait for the end, as `opsq wait` does.]' \
+            '(-o --output)-o+[With --wait\: write the results to this file.]:FILE:_files' \
+            '(-o --output)--output=[With --wait\: write the results to this file.]:FILE:_files' \
+            '--from-json=[Take options from a document of `opsq show --json`; without FILE arguments also its chunks.]:FILE|-:_files' \
+            '*:FILE:_files' && ret=0
+          ;;
+        wait)
+          _arguments -s -S $flags \
+            '(-t --timeout)-t+[Give up after this long, with exit 124.]:D: ' \
+            '(-t --timeout)--timeout=[Give up after this long, with exit 124.]:D: ' \
+            '*:ID:_opsq_ids' && ret=0
+          ;;
+        results)
+          _arguments -s -S $flags \
+            '(-o --output)-o+[Write to this file\: beside it first, then renamed.]:FILE:_files' \
+            '(-o --output)--output=[Write to this file\: beside it first, then renamed.]:FILE:_files' \
+            '(-f --follow)-f[Do not wait for the end\: write each result as soon as its turn has come.]' \
+            '(-f --follow)--follow[Do not wait for the end\: write each result as soon as its turn has come.]' \
+            '--skip-dead[Leave out chunks that died or were skipped, instead of stopping there.]' \
+            '1:ID:_opsq_ids' && ret=0
+          ;;
+        show)
+          _arguments -s -S $flags \
+            '1:ID:_opsq_ids' && ret=0
+          ;;
+        list)
+          _arguments -s -S $flags \
+            '*--state=[Only these states\: scheduled, open, completed, failed, cancelled, expired.]:STATE:(scheduled open completed failed cancelled expired)' \
+            '*-m+[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
+            '(-n --limit)-n+[How many at most.]:N: ' \
+            '(-n --limit)--limit=[How many at most.]:N: ' \
+            '--before=[Only older ones than this, to turn the page.]:ID:_opsq_ids' && ret=0
+          ;;
+        cancel)
+          _arguments -s -S $flags \
+            '--reason=[Why; `opsq show` tells it.]:TEXT: ' \
+            '*:ID:_opsq_open' && ret=0
+          ;;
+        rm)
+          _arguments -s -S $flags \
+            '*:ID:_opsq_ended' && ret=0
+          ;;
+        dead)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'list:List dead chunks: chunk, attempts, losses, instant of death, exit status or signal, reason.'
+              'requeue:Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            list)
+              _arguments -s -S $flags \
+                '(-n --limit)-n+[How many at most.]:N: ' \
+                '(-n --limit)--limit=[How many at most.]:N: ' \
+                '1:ID:_opsq_ids' && ret=0
+              ;;
+            requeue)
+              _arguments -s -S $flags \
+                '*:ID:_opsq_ids' && ret=0
+              ;;
+          esac
+          ;;
+        consume)
+          _arguments -s -S $flags \
+            '(-j --jobs)-j+[How many at once; by default one a core.]:N: ' \
+            '(-j --jobs)--jobs=[How many at once; by default one a core.]:N: ' \
+            '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
+            '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
+            '--until-empty[End when nothing is free, reserved by anyone or waiting for a retry.]' \
+            '--until-idle[End as soon as nothing can be reserved.]' \
+            '--name=[What this consumer is called in `opsq status`.]:NAME: ' \
+            '--grace=[How long what runs may go on after a signal.]:D: ' \
+            '(-)1: : _command_names -e' \
+            '*::argument: _normal' && ret=0
+          ;;
+        reserve)
+          _arguments -s -S $flags \
+            '(-n --count)-n+[How many at most.]:N: ' \
+            '(-n --count)--count=[How many at most.]:N: ' \
+            '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
+            '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
+            '--lease=[Length of the lease, for example 90, 10m, 2h; by default that of the submission.]:D: ' \
+            '(-w --wait)-w+[Wait up to this long for the first chunk.]:D: ' \
+            '(-w --wait)--wait=[Wait up to this long for the first chunk.]:D: ' && ret=0
+          ;;
+        read)
+          _arguments -s -S $flags \
+            '(-o --output)-o+[Write to this file instead\: beside it first, then renamed.]:FILE:_files' \
+            '(-o --output)--output=[Write to this file instead\: beside it first, then renamed.]:FILE:_files' \
+            '1:HANDLE: ' && ret=0
+          ;;
+        complete)
+          _arguments -s -S $flags \
+            '(-r --result)-r+[The result of the chunk\: a file, or - for stdin.]:FILE:_files' \
+            '(-r --result)--result=[The result of the chunk\: a file, or - for stdin.]:FILE:_files' \
+            '*:HANDLE: ' && ret=0
+          ;;
+        fail)
+          _arguments -s -S $flags \
+            '--reason=[Why, in words.]:TEXT: ' \
+            '--delay=[Retry after this long instead of the back-off.]:D: ' \
+            '--no-retry[Let the chunks die at once.]' \
+            '*:HANDLE: ' && ret=0
+          ;;
+        release)
+          _arguments -s -S $flags \
+            '--consumer=[Give back all that this consumer holds; `opsq status` names consumers.]:ID:_opsq_consumers' \
+            '*:HANDLE: ' && ret=0
+          ;;
+        extend)
+          _arguments -s -S $flags \
+            '--lease=[The length from now; by default the reservation'\''s own.]:D: ' \
+            '*:HANDLE: ' && ret=0
+          ;;
+        explain)
+          _arguments -s -S $flags \
+            '1:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' && ret=0
+          ;;
+        config)
+          _arguments -s -S $flags && ret=0
+          ;;
+        doctor)
+          _arguments -s -S $flags && ret=0
+          ;;
+        check)
+          _arguments -s -S $flags && ret=0
+          ;;
+        backup)
+          _arguments -s -S $flags \
+            '1:FILE:_files' && ret=0
+          ;;
+        vacuum)
+          _arguments -s -S $flags && ret=0
+          ;;
+        demo)
+          _arguments -s -S $flags \
+            '--consumers=[How many consumers work at the same time.]:N: ' \
+            '--keep[Leave the folder and what is in it, to look at.]' && ret=0
+          ;;
+        completion)
+          _arguments -s -S $flags \
+            '1:SHELL:(bash zsh fish)' && ret=0
+          ;;
+      esac
+      ;;
+  esac
+  return ret
+}
+
+if [[ $funcstack[1] == _opsq ]]; then
+  _opsq "$@"
+else
+  compdef _opsq opsq
+fi
