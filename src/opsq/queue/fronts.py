@@ -331,8 +331,10 @@ class Deck(Front):
         if len(rows) == WALK_ROWS:
             return True
         if not self._is_second_leg:
+            # What comes new between the last row and the end of the deck lies below the level now.
             self._is_second_leg = True
             self._last_row = (-1, -1)
+            self.level = (0, SHUFFLES - self._cut, -1)
             return True
         self.level = (1, -1, -1)
         return False
