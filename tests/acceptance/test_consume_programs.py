@@ -1,15 +1,20 @@
-"""A zoo of programs under opsq consume: what each of them does to its chunk, and to the consumer."""
+"""A zoo of programs under opsq consume: what each of them does to its chunk, and to the consumer.
+
+Signals, lost chunks and daemons that go away are in tests/faults.
+"""
 
 import os
 import random
-import resource
-import shutil
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from waiting import wait_until
+
+PROGRAM = Path(sys.executable).with_name("opsq")
 
 
 def only_dead(queue, submission):
@@ -63,8 +68,8 @@ def test_program_that_does_not_read_its_stdin_completes(queue):
 def test_csv_header_comes_before_each_chunk(queue):
     queue.file("table.csv", b"a,b\n" + b"".join(b"%d,%s\n" % (number, b"x" * 40_000) for number in range(4)))
     submission = queue.ok("submit", "table.csv", "--csv-header", "--lines", "2").text
-    queue.ok("consume", "--until-empty", "--", "sh", "-c", "head -n 1; cut -d, -f1")
-    assert queue.ok("results", submission).out == b"a,b\n0\n1\na,b\n2\n3\n"
+    queue.ok("consume", "--until-empty", "--", "sh", "-c", "cut -d, -f1")
+    assert queue.ok("results", submission).out == b"a\n0\n1\na\n2\n3\n"
 
 
 def test_failed_attempt_is_tried_again_after_its_backoff(queue):
@@ -123,9 +128,7 @@ def test_command_that_ends_with_126_or_127_ends_the_consumer_with_it(queue, stat
 
 def test_program_that_vanishes_half_way_costs_no_attempt(queue):
     submission = queue.submit_lines(3)
-    shutil.copy("/bin/cat", queue.folder / "program")
-    script = b"#!/bin/sh\nrm program\nexec cat\n"
-    queue.file("program", script)
+    queue.file("program", b"#!/bin/sh\nrm program\nexec cat\n")
     (queue.folder / "program").chmod(0o755)
     ran = queue("consume", "-j", "1", "-s", "OldestFirst", "--until-empty", "--", "./program")
     assert ran.status in {126, 127}
@@ -181,7 +184,7 @@ def test_one_signal_of_timeout_is_one_although_it_comes_twice(queue):
     submission = queue.submit_lines(1)
     script = "touch begun; while [ ! -e go ]; do sleep 0.01; done; cat"
     words = ["timeout", "--signal=TERM", "3600", "opsq", "consume", "--grace", "1h", "--", "sh", "-c", script]
-    environ = queue.environ | {"PATH": f"{os.path.dirname(shutil.which('opsq', path=path_of_program()))}:/usr/bin:/bin"}
+    environ = queue.environ | {"PATH": f"{PROGRAM.parent}:/usr/bin:/bin"}
     with subprocess.Popen(words, env=environ, cwd=queue.folder, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         wait_until((queue.folder / "begun").exists)
         process.send_signal(signal.SIGTERM)  # which it hands on, twice
@@ -190,18 +193,13 @@ def test_one_signal_of_timeout_is_one_although_it_comes_twice(queue):
     assert queue.ok("results", submission).out == b"0\n"
 
 
-def path_of_program():
-    """The folder of the installed program."""
-    from conftest import PROGRAM
-
-    return os.path.dirname(PROGRAM)
-
-
-def test_result_memory_is_bounded(queue):
-    """Results of 200 MB stream through a consumer that may not have as much."""
+def test_results_of_any_length_take_little_memory(queue):
+    """Results of 200 MB stream through."""
     submission = queue.submit_lines(4)
-    limit_kib = 600 << 10
-    ran = queue.shell(f"ulimit -v {limit_kib}; opsq consume -j 2 --until-empty -- sh -c 'read x; head -c 50000000 /dev/zero'")
-    assert (ran.status, ran.err) == (0, "")
+    words = ["consume", "-j", "2", "--until-empty", "--", "sh", "-c", "head -c 50000000 /dev/zero"]
+    with subprocess.Popen([PROGRAM, *words], env=queue.environ, cwd=queue.folder, stdin=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) < 100_000_000
     assert queue.shell(f"opsq results {submission} | wc -c").text.strip() == "200000000"
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
