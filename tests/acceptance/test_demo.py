@@ -12,7 +12,7 @@ def test_demo_ends_well_says_so_in_a_log_and_leaves_nothing(opsq):
     before = demo_folders()
     ran = opsq.ok("demo")
     assert ran.lines[-1].endswith("nothing is left behind.")
-    assert "A direct count without opsq says the same" in ran.text
+    assert "A direct count without opsq agrees" in ran.text
     assert "OldestFirst" in ran.lines
     assert demo_folders() <= before
     assert not opsq.state_dir.exists()

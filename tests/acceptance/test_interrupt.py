@@ -48,7 +48,8 @@ def test_interrupted_submit_leaves_nothing(queue):
 
 def test_interrupted_demo_leaves_nothing(opsq):
     with opsq.running("demo") as process:
-        folder = process.stdout.readline().split(b"state in ")[1].split(b"/state")[0].decode()
+        folder = process.stdout.readline().decode().rpartition(" in ")[2].strip().rstrip(".")
+        assert os.path.exists(folder)
         os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of them
         process.communicate()
     assert process.returncode == 130

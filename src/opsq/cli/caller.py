@@ -117,13 +117,18 @@ class Caller:
 
     def new_table(self, columns: Sequence[str], *, title: str = "", right: frozenset[str] = frozenset()) -> Table:
         """An empty rich table in the house style."""
-        from rich import box
         from rich.table import Table
 
-        table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-        for column in columns:
+        has_header = any(columns)
+        table = Table(
+            box=None, padding=(0, 2, 0, 0), title=title or None, title_justify="left", show_header=has_header, header_style="bold underline"
+        )
+        for position, column in enumerate(columns):
             is_number = column in right
-            table.add_column(column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+            is_whole = is_number or position == 0
+            table.add_column(
+                column, justify="right" if is_number else "left", no_wrap=is_whole, overflow="ellipsis" if is_whole else "fold"
+            )
         return table
 
     @contextlib.contextmanager

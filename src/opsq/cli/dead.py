@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import ChangedDocument, DeadDocument, dead_shape, instant
+from opsq.cli.json_shapes import ChangedDocument, DeadDocument, dead_shape, instant, minute
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, Requeue
@@ -32,7 +32,7 @@ def dead_list(
             after = reply.next_after
     caller.document(DeadDocument([dead_shape(chunk) for chunk in chunks]))
     columns = ("chunk", "attempts", "lost", "died", "ended", "reason")
-    caller.table(columns, [_row(chunk) for chunk in chunks], right=frozenset({"attempts", "lost"}))
+    caller.table(columns, [_row(chunk, is_short=caller.is_rich) for chunk in chunks], right=frozenset({"attempts", "lost"}))
     if after is not None:
         caller.remark("There are more: give a larger --limit.")
 
@@ -61,7 +61,7 @@ def dead_requeue(
     caller.remark(f"{count} chunks have new attempts.")
 
 
-def _row(chunk: DeadChunk) -> list[object]:
+def _row(chunk: DeadChunk, *, is_short: bool) -> list[object]:
     ended = "" if chunk.exit_status is None else f"exit {chunk.exit_status}"
     if chunk.signal is not None:
         ended = _signal_name(chunk.signal)
@@ -69,7 +69,7 @@ def _row(chunk: DeadChunk) -> list[object]:
         f"{chunk.submission_id}/{chunk.index}",
         chunk.attempts,
         chunk.lost,
-        instant(chunk.dead_at),
+        minute(chunk.dead_at) if is_short else instant(chunk.dead_at),
         ended,
         chunk.reason,
     ]

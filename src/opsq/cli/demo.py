@@ -67,12 +67,9 @@ def demo(
         rules = Template().rules(os.urandom(16))
         content, created = hand_over(private, rules, Template(), paths, Splitting("bytes", CHUNK_BYTES), is_in_place=False)
         submission_id = SubmissionId(created.submission_id)
-        say.step(
-            f"Submitted {len(paths)} files of Python's standard library, {content.total_bytes / 1e6:.1f} MB, "
-            f"as {content.chunks_count} chunks of whole lines: submission {submission_id}."
-        )
+        say.step(f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB, in {content.chunks_count} chunks.")
         command = _program()
-        say.step(f"{consumers} consumers work on it: opsq consume --until-empty -s {STRATEGY} -- {' '.join(command)}")
+        say.step(f"At work: {consumers} × opsq consume --until-empty -s {STRATEGY} -- {' '.join(command)}")
         _work(private, folder, command, consumers, submission_id)
         states = wait_for(private, [submission_id], _END_S)
         if failure := failure_of(states):
@@ -87,7 +84,7 @@ def demo(
         wanted, found = _count(map(Path, paths), is_upper=True), _count([output], is_upper=False)
         if wanted != found:
             raise WorkFailed(f"The results are wrong: {found} instead of {wanted}.", hint="Please report this.")
-        say.step(f"A direct count without opsq says the same: {wanted.lines_count} lines, SHA-256 {wanted.digest[:16]}….")
+        say.step(f"A direct count without opsq agrees: {wanted.lines_count} lines, SHA-256 {wanted.digest[:8]}….")
         rate = content.chunks_count / worked_s
         say.step(f"{rate:.0f} chunks/s, {content.total_bytes / worked_s / 1e6:.1f} MB/s, a program started for each chunk.")
         say.step("This is how the chunks were chosen, as `opsq explain` tells it:")
@@ -164,7 +161,7 @@ def _daemon(caller: Caller, say: _Speech, folder: Path) -> Iterator[Caller]:
     private.settings = load({"state_dir": str(folder / "state")}, {"XDG_CONFIG_HOME": str(folder)})
     result = lifecycle.start(private.settings)
     try:
-        say.step(f"A private daemon is ready: pid {result.pid}, state in {private.settings.state_dir}.")
+        say.step(f"A private daemon is ready, process {result.pid}, in {folder}.")
         yield private
     finally:
         lifecycle.stop(private.settings, 0.0)

@@ -392,6 +392,11 @@ def instant(wall_ms: int | None) -> str | None:
     return None if wall_ms is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ms // 1000)) + f".{wall_ms % 1000:03}Z"
 
 
+def minute(wall_ms: int) -> str:
+    """A wall-clock instant for people with little room: month, day and time, local."""
+    return time.strftime("%m-%d %H:%M", time.localtime(wall_ms / 1000))
+
+
 def text_or_base64(content: bytes) -> dict[str, str]:
     """The field that carries bytes in JSON: `text` if they are UTF-8, else `base64`."""
     try:

@@ -126,7 +126,7 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
             waits = Text(consumer.waiting_strategy or "" if consumer.is_connected else "lease")
             table.add_row(Text(consumer.consumer), str(consumer.reserved_count), oldest, waits)
         parts.append(table)
-    return Group(*parts)
+    return Group(*(line for part in parts for line in (part, Text(""))))
 
 
 def _value(counts: Counts) -> str:

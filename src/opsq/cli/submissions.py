@@ -8,7 +8,7 @@ import typer
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import ChangedDocument, ListDocument, SubmissionShape, instant, submission_shape
+from opsq.cli.json_shapes import ChangedDocument, ListDocument, SubmissionShape, instant, minute, submission_shape
 from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import Cancel, Changed, List, Listed, Remove, Show, Shown, SubmissionState
@@ -101,14 +101,13 @@ def value_text(value: int | str) -> str:
 
 
 def _row(state: SubmissionState, *, is_short: bool) -> list[object]:
-    submitted = instant(state.submitted_at) or ""
     return [
         state.submission_id,
         state.state,
         state.chunks_count,
         state.completed_count,
         state.dead_count,
-        submitted[5:16].replace("T", " ") if is_short else submitted,
+        minute(state.submitted_at) if is_short else instant(state.submitted_at),
         pairs_text(state.metadata),
     ]
 
