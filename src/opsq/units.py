@@ -64,6 +64,21 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.15g}s" if seconds >= 1e-4 or seconds == 0 else f"{seconds:.9f}s"
 
 
+def format_span(seconds: float) -> str:
+    """A duration roughly, for people: its two largest units."""
+    if seconds < 60:
+        return f"{seconds:.1f}s" if 0 < seconds < 10 and round(seconds, 1) % 1 else f"{seconds:.0f}s"
+    found: list[str] = []
+    rest = round(seconds)
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(rest, int(_SECONDS[unit]))
+        if count or found:
+            found.append(f"{count}{unit}" if count else "")
+        if len(found) == 2:
+            break
+    return " ".join(filter(None, found))
+
+
 def format_size(size_bytes: int) -> str:
     """A size in the largest power of 1024 that keeps it exact; `parse_size` reads it back."""
     for unit in ("T", "G", "M", "K"):

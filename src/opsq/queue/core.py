@@ -52,13 +52,12 @@ RARE_COUNT = 1000
 class Peer:
     """One connection, as the engine knows it."""
 
-    __slots__ = ("calls", "consumer", "described", "heard", "is_connected", "is_consumer", "reservations", "watches")
+    __slots__ = ("calls", "consumer", "described", "heard", "is_connected", "reservations", "watches")
 
     def __init__(self, name: str, now: Now) -> None:
         self.consumer = f"{name or 'anonymous'}-{secrets.token_hex(4)}"
         self.heard: MonoNs = now.mono
         self.is_connected = True
-        self.is_consumer = False
         self.reservations: dict[int, Reservation] = {}
         self.calls: dict[int, Call] = {}
         self.watches: dict[int, int] = {}
@@ -86,7 +85,8 @@ class Core:
         self._by_lane: dict[int, dict[Front | FairFront, None]] = {}
         self.rows_left = 0
         """How many rows the present turn of the event loop may still visit."""
-        self.consumers_count = 0
+        self.consumers: dict[Peer, str] = {}
+        """Who has asked for chunks and is still connected, and by which strategy last."""
         self.unfolded_done: dict[int, dict[int, int]] = {}
         self.unfolded_completed: dict[int, int] = {}
         self.unique_keys: dict[str, SubmissionId] = {}

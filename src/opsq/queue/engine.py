@@ -18,11 +18,13 @@ from opsq.errors import OpsqError, ProtocolError, StorageFull
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
 from opsq.queue.endings import Endings
+from opsq.queue.explaining import Explaining
 from opsq.queue.folding import Folding
 from opsq.queue.intake import Intake
 from opsq.queue.outcomes import Outcomes
 from opsq.queue.parked import Parked
 from opsq.queue.policy import Policy
+from opsq.queue.reasons import Reasons
 from opsq.queue.reports import Reports
 from opsq.queue.reservations import Reservations
 from opsq.queue.retention import Retention
@@ -87,7 +89,8 @@ class Engine:
             m.Dead: lambda peer, request, _: self._reports.dead(peer, request),
             m.Requeue: self._endings.requeue,
             m.Status: self._reports.status,
-            m.Explain: lambda peer, request, _: self._reports.explain(peer, request),
+            m.Explain: Explaining(core, self._parked).explain,
+            m.ExplainWork: Reasons(core, self._reservations, self._parked).explain_work,
             m.Pause: core.rules.pause,
             m.Resume: core.rules.resume,
             m.Limit: core.rules.limit,

@@ -10,9 +10,10 @@ Source: Goyal, Vin, Cheng, *Start-time Fair Queuing* (SIGCOMM 1996), applied whe
 
 from __future__ import annotations
 
+import copy
 import heapq
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
 
 from opsq.queue.fronts import WALK_ROWS, Front, Walk, passes
 from opsq.store import lanes, rules
@@ -47,6 +48,28 @@ class Share:
     def place(self) -> tuple[float, int, int]:
         """Where it waits: by pass, then by age of the value."""
         return self.pass_, self.lane_id if self.lane_id >= 0 else ~self.lane_id, self.lane_id
+
+
+class _Borrowed(dict[int, Share]):
+    """The shares of a forked front: each is copied from the live one when it is first looked at."""
+
+    def __init__(self, live: dict[int, Share], copied: Callable[[Share], Share]) -> None:
+        super().__init__()
+        self._live = live
+        self._copied = copied
+
+    def __missing__(self, lane_id: int) -> Share:
+        share = self[lane_id] = self._copied(self._live[lane_id])
+        return share
+
+    def get(self, lane_id: int, default: Any = None) -> Any:
+        """As of any dict; copies."""
+        return self[lane_id] if lane_id in self or lane_id in self._live else default
+
+    def all(self) -> Iterator[Share]:
+        """Every share, without copying."""
+        yield from self.values()
+        yield from (share for lane_id, share in self._live.items() if lane_id not in self)
 
 
 class FairFront:
@@ -151,6 +174,33 @@ class FairFront:
         for share in self._shares.values():
             for front in share.fronts or ():
                 core.unregister(front)
+
+    def fork(self, on_news: Callable[[], None] | None = None) -> Self:
+        """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
+
+        Cost: the values with work, and for each value that is looked at what its fronts know.
+        """
+        twin = copy.copy(self)
+        twin._on_news = on_news
+        twin._shares = _Borrowed(self._shares, twin._fork_share)
+        twin._waiting = list(self._waiting)
+        twin._saved = dict(self._saved)
+        twin.changed = {}
+        return twin
+
+    def _fork_share(self, live: Share) -> Share:
+        share = Share(live.lane_id, live.value, live.pass_)
+        share.is_waiting = live.is_waiting
+        if live.fronts is not None:
+            share.fronts = [front.fork(lambda: self._news(share)) for front in live.fronts]
+        return share
+
+    def leaves(self) -> Iterator[Front]:
+        """The fronts that set submissions aside: those of all values."""
+        shares = self._shares.all() if isinstance(self._shares, _Borrowed) else self._shares.values()
+        for share in shares:
+            for front in share.fronts or ():
+                yield from front.leaves()
 
     def describe(self) -> dict[str, int | float | str | bool | None]:
         """Where the front stands, for people."""

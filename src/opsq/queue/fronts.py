@@ -14,10 +14,11 @@ Source: Temporal's task reader (read level, and a merge of what is written below
 
 from __future__ import annotations
 
+import copy
 import heapq
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from opsq.queue.supply import Supply
 from opsq.strategy.arms import (
@@ -182,6 +183,24 @@ class Front:
         for blocker in self.aside:
             core.gates.forget(blocker, self)
         self.aside.clear()
+
+    def fork(self, on_news: Callable[[], None] | None = None) -> Self:
+        """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
+
+        Cost: what is known to be free, and what is set aside.
+        """
+        twin = copy.copy(self)
+        twin.on_news = on_news
+        twin.heap = list(self.heap)
+        twin.members = set(self.members)
+        twin.aside = {blocker: list(keys) for blocker, keys in self.aside.items()}
+        twin._represents = dict(self._represents)
+        twin._representatives = dict(self._representatives)
+        return twin
+
+    def leaves(self) -> Iterator[Front]:
+        """The fronts that set submissions aside: this one."""
+        yield self
 
     def _set_aside(self, core: Core, blocker: Blocker) -> None:
         """The gate holds the submission that comes next: it waits under the gate."""

@@ -15,7 +15,7 @@ from opsq.queue.rules import Rules
 from opsq.queue.timers import Timers
 from opsq.store.rules import LimitRow
 from opsq.strategy.arms import SUBMISSION_KEY, Gate
-from opsq.strategy.tree import Max, Percent
+from opsq.strategy.tree import Max, Percent, Value
 
 if TYPE_CHECKING:
     from opsq.queue.core import Core
@@ -145,6 +145,33 @@ class Gates:
             blocker.number
         )
 
+    def reserved_under(self, key: str, supply: Supply) -> int:
+        """How many chunks are reserved under the value that a submission has of a key some gate asks about."""
+        blocker = self._blocker_of(key, supply)
+        return self._count(blocker, supply) if blocker is not None else 0
+
+    def next_token_s(self, limit: LimitRow, lane_id: int) -> float:
+        """Seconds until a rate lets a chunk through; 0: now."""
+        bucket = self._bucket(limit, lane_id)
+        return 0.0 if bucket.refill(self._now) >= 1 else (bucket.next_token_at() - self._now) / 1e9
+
+    def busiest(self, limit: LimitRow) -> tuple[int, Value | None] | None:
+        """Most chunks reserved under one value of a concurrency limit, and which value that is; None if they are not counted.
+
+        Cost: the values with chunks reserved.
+        """
+        if limit.concurrency is None:
+            return None
+        if limit.key == SUBMISSION_KEY:
+            supplies = [supply for supply in self._core.supplies.values() if supply.reserved_count or supply.delayed_count]
+            return max(((supply.reserved_count + supply.delayed_count, supply.id) for supply in supplies), default=(0, None))
+        found: tuple[int, Value | None] = (0, limit.value)
+        for lane_id, count in self._live.items():
+            key, value = self._rules.pair_of_lane(lane_id)
+            if key == limit.key and (limit.value is None or (type(value) is type(limit.value) and value == limit.value)):
+                found = max(found, (count, value), key=lambda entry: entry[0])
+        return found
+
     def max_of(self, maximum: Max) -> int:
         """A maximum as a count; a percentage is of the connected consumers, rounded up, at least 1."""
         if isinstance(maximum, Percent):
@@ -183,6 +210,19 @@ class Gates:
             for limit, lane_id in self._rules.of(supply)[1]:
                 if limit.rate_per_s is not None:
                     self._bucket(limit, lane_id).tokens -= count
+
+    def take_back(self, supply: Supply, count: int) -> None:
+        """Undo `taken` of a trial: nothing opens, for nothing was given to anybody."""
+        for lane_id in self._lanes_of(supply):
+            left = self._live.get(lane_id, 0) - count
+            if left > 0:
+                self._live[lane_id] = left
+            else:
+                self._live.pop(lane_id, None)
+        if self._rules.has_rates:
+            for limit, lane_id in self._rules.of(supply)[1]:
+                if limit.rate_per_s is not None:
+                    self._bucket(limit, lane_id).tokens += count
 
     def given_back(self, supply: Supply, count: int) -> None:
         """Chunks of a submission are reserved no more: gates may open."""
@@ -249,7 +289,7 @@ class Gates:
                 )
         if now - self._refreshed >= REFRESH_NS:
             self._refreshed = now
-            count = max(1, self._core.consumers_count)
+            count = max(1, len(self._core.consumers))
             if count != self._consumers_count:
                 self._consumers_count = count
                 for blocker in [blocker for blocker in self._waiting if blocker.kind == "live"]:

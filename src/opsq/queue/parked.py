@@ -113,9 +113,7 @@ class Parked:
         plan = self.plan(request.strategy)
         core = self._core
         call = Call(peer, request, plan.text, now)
-        if not peer.is_consumer:
-            peer.is_consumer = True
-            core.consumers_count += 1
+        core.consumers[peer] = plan.text
         if core.is_draining:
             core.reply(peer, Reserved(request.id))
             return

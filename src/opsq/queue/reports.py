@@ -1,4 +1,4 @@
-"""What the engine tells about itself: states, lists, counts, dead letters, explanations.
+"""What the engine tells about itself: states, lists, counts, dead letters.
 
 Reads only, and from counters: it must never scan the backlog.
 """
@@ -16,10 +16,8 @@ from opsq.queue.reservations import Reservations
 from opsq.queue.supply import Supply
 from opsq.store import backlog, lanes, submissions
 from opsq.store.submissions import SubmissionRow
-from opsq.strategy import arms, explain
-from opsq.strategy.text import parse
+from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import (
-    Arm,
     Attachment,
     Backoff,
     ConsumerState,
@@ -30,15 +28,11 @@ from opsq.wire.messages import (
     DeadChunks,
     Describe,
     Described,
-    Explain,
-    Explained,
     GetAttachment,
     List,
     Listed,
-    PlanStep,
     Show,
     Shown,
-    Statement,
     Status,
     SubmissionState,
 )
@@ -101,29 +95,6 @@ class Reports:
         after = (rows[-1].submission_id, rows[-1].chunk) if len(rows) == request.limit else None
         self._core.reply(peer, DeadChunks(request.id, chunks, after))
 
-    def explain(self, peer: Peer, request: Explain) -> None:
-        """Answer with the arms of a strategy, their statements and plans."""
-        plan = self._parked.plan(request.strategy)
-        arms = [self._arm(arm, name) for name, arm in plan.arms]
-        self._core.reply(peer, Explained(request.id, plan.text, arms, explain.notes(parse(plan.text))))
-
-    def _arm(self, arm: arms.Arm, name: str = "") -> Arm:
-        """One arm for people; `name` finds its front, if there is one."""
-        core = self._core
-        front = core.front_in_use(name)
-        statements = explain.statements(arm) + ([] if arm.fair_key else [("supply", backlog.SUPPLY_SQL)])
-        return Arm(
-            order=f"Fair({arm.fair_key})" if arm.fair_key else arm.order.name,
-            why=arm.order.why,
-            filters=[str(entry) for entry in arm.filters],
-            gates=[str(gate) for gate in arm.gates],
-            statements=[
-                Statement(purpose, sql, [PlanStep(*step) for step in explain.plan(core.reader, sql)]) for purpose, sql in statements
-            ],
-            front=front.describe() if front is not None else {},
-            inner=[self._arm(inner) for inner in arm.inner],
-        )
-
     # --- status -------------------------------------------------------------------------------------------------------------------
 
     def status(self, peer: Peer, request: Status, now: Now) -> None:
@@ -151,6 +122,7 @@ class Reports:
                 free_bytes=core.database.free_bytes(),
                 wal_bytes=core.database.wal_bytes,
                 settings={},
+                unmatched_count=self._unmatched(total.waiting_count),
             ),
         )
 
@@ -178,6 +150,25 @@ class Reports:
                 lane.value if by is not None else None, lane.submissions, max(waiting, 0), delayed, reserved, done, lane.dead, lane.skipped
             )
 
+    def _unmatched(self, waiting: int) -> int | None:
+        """Waiting chunks that no strategy of a connected consumer takes; None: nobody is connected, or counters alone cannot tell.
+
+        They can where every strategy selects values of one and the same key: lanes of one key have no submission in common.
+        """
+        core = self._core
+        if not core.consumers:
+            return None
+        wanted = {filters for text in set(core.consumers.values()) for _, arm in self._parked.plan(text).arms for filters in _selects(arm)}
+        keys = {entry.key for filters in wanted for entry in filters}
+        if any(not filters for filters in wanted):
+            return 0
+        if len(keys) != 1 or SUBMISSION_KEY in keys or any(len(filters) > 1 for filters in wanted):
+            return None
+        (key,) = keys
+        taken = {(type(entry.value), entry.value) for filters in wanted for entry in filters}
+        matched = sum(counts.waiting_count for counts in self._counts(key, key) if (type(counts.value), counts.value) in taken)
+        return max(waiting - matched, 0)
+
     def _consumers(self, now: Now) -> builtins.list[ConsumerState]:
         waiting = self._parked.waiting()
         held: dict[str, tuple[bool, int, float]] = {}
@@ -198,6 +189,16 @@ class Reports:
             )
             for name in names
         ]
+
+
+def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
+    """The filters under which an arm, or an arm inside it, serves anything."""
+    if arm.is_impossible:
+        return
+    if not arm.inner:
+        yield arm.filters
+    for inner in arm.inner:
+        yield from _selects(inner.within(arm.filters, ()))
 
 
 def _state(row: SubmissionRow, supply: Supply | None) -> SubmissionState:

@@ -267,8 +267,7 @@ class Reservations:
 
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started is lost, the rest is free at once. Leases stay."""
-        self._core.consumers_count -= int(peer.is_consumer)
-        peer.is_consumer = False
+        self._core.consumers.pop(peer, None)
         for reservation in list(peer.reservations.values()):
             reservation.peer = None
             if not reservation.is_lease:

@@ -42,7 +42,7 @@ class Rules:
         """The pauses and the limits (each with its lane) that a submission falls under; worked out once a change."""
         found: tuple[list[PauseRow], list[tuple[LimitRow, int]]] | None = supply.rules if supply.rules_version == self.version else None
         if found is None:
-            metadata = supply.metadata
+            metadata = supply.metadata | {SUBMISSION_KEY: supply.id}
             found = supply.rules = (
                 [row for row in self.pauses if all(metadata.get(key) == value for key, value in row.pairs)],
                 [(row, lane_id) for row in self.limits if (lane_id := _lane_under(row, supply)) is not None],
@@ -60,16 +60,17 @@ class Rules:
 
     def key_of_lane(self, lane_id: int) -> str:
         """The key of a lane."""
-        return self._pair_of_lane(lane_id)[0]
+        return self.pair_of_lane(lane_id)[0]
 
     def concurrency_of(self, lane_id: int) -> int:
         """The lowest concurrency limit on a lane."""
         if not self.limits:
             return NO_LIMIT
-        key, value = self._pair_of_lane(lane_id)
+        key, value = self.pair_of_lane(lane_id)
         return min((row.concurrency or NO_LIMIT for row in self.limits if row.key == key and row.value in {None, value}), default=NO_LIMIT)
 
-    def _pair_of_lane(self, lane_id: int) -> tuple[str, Value]:
+    def pair_of_lane(self, lane_id: int) -> tuple[str, Value]:
+        """Key and value of a lane."""
         pair = self._keys_of_lanes.get(lane_id)
         if pair is None:
             if len(self._keys_of_lanes) > 100_000:
@@ -164,7 +165,7 @@ class Rules:
             RulesState(
                 request.id,
                 [PauseState(dict(row.pairs), row.by_operator, row.by_name, row.paused_at) for row in self.pauses],
-                [LimitState(*row[1:]) for row in self.limits],
+                [LimitState(*row[1:], *(self._core.gates.busiest(row) or ())) for row in self.limits],
                 [WeightState(key, value, weight) for (key, value), weight in sorted(self._weights.items(), key=str) if weight != 1],
             ),
         )

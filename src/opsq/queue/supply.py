@@ -7,6 +7,7 @@ anything about it is not plain: below the cursor and free again, reserved, settl
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 READ_BLOCKS = 64
 """Blocks read from the database at once while the cursor is below the frontier."""
+
+_NO_RULES: tuple[list[Any], list[Any]] = ([], [])
+"""The pauses and limits of a submission as long as there are none at all."""
 
 
 class BlockWork:
@@ -103,7 +107,7 @@ class Supply:
         self.blocks: dict[int, BlockWork] = {}
         self.returned: list[int] = []
         self.loaded: list[int] = []
-        self.rules: Any = ()
+        self.rules: Any = _NO_RULES
         self.rules_version = 0
         self._lanes: dict[str, tuple[int, int | str]] | None = None
 
@@ -203,6 +207,41 @@ class Supply:
             if work.free or late:
                 return work, late
         return None
+
+    def peek(self, reader: apsw.Connection, now: Now) -> Iterator[tuple[int, int]]:
+        """What may be handed out now, as (block, mask) in index order; changes nothing. Cost: as far as it is read."""
+        behind = set(self.returned)
+        for index in sorted(behind):
+            work = self.blocks.get(index)
+            if work is not None and work.free:
+                yield index, work.free
+        start = self.cursor
+        while start < self.frontier:
+            rows = backlog.supply(reader, self.id, start, self.frontier, READ_BLOCKS)
+            for index, pending in rows:
+                mask = self._free_later(reader, index, pending, now)
+                if mask and index not in behind:
+                    yield index, mask
+            start = rows[-1][0] + 1 if rows else self.frontier
+        for index in range(max(self.cursor, self.frontier), self.blocks_count):
+            mask = self._free_later(reader, index, block_mask(self.total, index), now)
+            if mask:
+                yield index, mask
+
+    def _free_later(self, reader: apsw.Connection, index: int, pending: int, now: Now) -> int:
+        """What of a block from the cursor on may be handed out when its turn comes now."""
+        work = self.blocks.get(index)
+        free = pending if work is None else work.free
+        if work is not None and work.attempts is not None:
+            rows: Iterable[AttemptRow] = work.attempts
+        elif index < self.frontier or work is not None:
+            rows = (row for _, row in backlog.attempts(reader, self.id, index, index + 1))
+        else:
+            rows = ()
+        for row in rows:
+            if min(max(row.due_at - now.wall, 0), row.delay_ms):
+                free &= ~row.mask
+        return free
 
     def _read(self, reader: apsw.Connection) -> bool:
         """Bring the next blocks below the frontier into memory; False when there are none, and the cursor stands at the frontier.

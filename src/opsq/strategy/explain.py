@@ -29,6 +29,14 @@ _VERDICTS = (
 )
 
 
+def rate_text(rate_per_s: float) -> str:
+    """A rate as people write it: so many a second, a minute or an hour, whichever is the first with one or more."""
+    for unit, seconds in (("s", 1), ("m", 60)):
+        if rate_per_s * seconds >= 1:
+            return f"{rate_per_s * seconds:.6g}/{unit}"
+    return f"{rate_per_s * 3600:.6g}/h"
+
+
 class Step(NamedTuple):
     """One step of a query plan: how deep it is nested, what SQLite says, and what that means (empty: nothing to add)."""
 

@@ -273,7 +273,10 @@ class PauseState(Record):
 
 
 class LimitState(Record):
-    """A limit for one pair, or (value None) for each value of the key."""
+    """A limit for one pair, or (value None) for each value of the key.
+
+    `reserved_count` is how many chunks are reserved under the busiest value, `busiest`; None: they are not counted, as for a rate alone.
+    """
 
     key: str
     value: int | str | None
@@ -282,6 +285,8 @@ class LimitState(Record):
     burst: int | None
     by_name: str
     limited_at: Count
+    reserved_count: Count | None = None
+    busiest: int | str | None = None
 
 
 class WeightState(Record):
@@ -741,7 +746,10 @@ class DeadChunks(Message):
 
 
 class DaemonState(Message):
-    """Answer to Status."""
+    """Answer to Status.
+
+    `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: nobody is connected, or counters cannot tell.
+    """
 
     id: Id
     server: str
@@ -760,6 +768,7 @@ class DaemonState(Message):
     free_bytes: Count
     wal_bytes: Count
     settings: dict[str, str]
+    unmatched_count: Count | None = None
 
 
 class Explained(Message):
