@@ -36,6 +36,7 @@ from opsq.strategy.tree import (
 
 _BLANKS = re.compile(r"\s*")
 _NAME = re.compile(r"[A-Za-z]+")
+_KEY_LIKE = re.compile(r"[A-Za-z0-9_.-]+")
 _DIGITS = re.compile(r"[0-9]+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
@@ -65,9 +66,9 @@ class _Reader:
         self._at = 0
 
     def strategy(self, depth: int) -> Strategy:
+        start = self._skip()
         if depth > MAX_DEPTH:
             raise self._error(f"expected no more than {MAX_DEPTH} levels")
-        start = self._skip()
         name = self._match(_NAME, f"a strategy, one of {', '.join(NODES)}")
         node = NODES.get(name)
         if node is None:
@@ -85,7 +86,9 @@ class _Reader:
         try:
             strategy = read(self, depth)
         except InvalidStrategy as error:
-            raise error if error.message.startswith("Strategy ") else self._error(error.message.rstrip("."), start) from None
+            if error.message.startswith("Strategy "):
+                raise
+            raise self._error(error.message.rstrip("."), start, error.hint) from None
         self._expect(")")
         return strategy
 
@@ -95,12 +98,16 @@ class _Reader:
             raise self._error("expected the end")
 
     def key(self) -> str:
-        return self._match(KEY, "a metadata key")
+        start = self._skip()
+        key = self._match(_KEY_LIKE, "a metadata key")
+        if KEY.fullmatch(key) is None:
+            raise self._error("expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -", start)
+        return key
 
     def maximum(self) -> Max:
         start = self._skip()
         digits = self._match(_DIGITS, "a count, or a percentage such as 50%")
-        count = int(digits)
+        count = int(digits[:20])  # more digits are too many in any case
         if self._text[self._at : self._at + 1] == "%":
             self._at += 1
             if not 1 <= count <= 100:
@@ -156,9 +163,9 @@ class _Reader:
         if not self._accept(sign):
             raise self._error(f"expected {sign!r}")
 
-    def _error(self, expected: str, index: int | None = None) -> InvalidStrategy:
+    def _error(self, expected: str, index: int | None = None, hint: str = "") -> InvalidStrategy:
         column = (self._at if index is None else index) + 1
-        return InvalidStrategy(f"Strategy {self._text!r}, column {column}: {expected}.")
+        return InvalidStrategy(f"Strategy {self._text!r}, column {column}: {expected}.", hint=hint)
 
 
 def _fair(reader: _Reader, depth: int) -> Strategy:

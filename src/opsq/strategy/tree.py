@@ -22,7 +22,7 @@ Value = int | str
 
 def is_integer(text: str) -> bool:
     """Whether a bare word is an integer of 64 bits; anything else is text."""
-    return INTEGER.fullmatch(text) is not None and -(1 << 63) <= int(text) < 1 << 63
+    return len(text) <= 20 and INTEGER.fullmatch(text) is not None and -(1 << 63) <= int(text) < 1 << 63
 
 
 def format_value(value: Value) -> str:
@@ -34,6 +34,13 @@ def format_value(value: Value) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def is_value(value: object) -> bool:
+    """Whether something can be a metadata value: an integer of 64 bits, or text that UTF-8 can say."""
+    if isinstance(value, str):
+        return not any("\ud800" <= sign <= "\udfff" for sign in value)
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
 @dataclass(frozen=True, slots=True)
 class Percent:
     """A maximum that follows the count of connected consumers: rounded up, at least 1, looked at again at most once a second."""
@@ -41,7 +48,7 @@ class Percent:
     percent: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.percent <= 100:
+        if type(self.percent) is not int or not 1 <= self.percent <= 100:
             raise InvalidStrategy(f"{self.percent}% is no maximum: it lies between 1% and 100%.")
 
     def __str__(self) -> str:
@@ -78,16 +85,22 @@ class Strategy:
         return 1 + max((child.depth() for child in self.children()), default=0)
 
     def __post_init__(self) -> None:
-        """Check what is common: the key, the maximum, the depth and the count of arms."""
+        """Check what is common: the key, the value, the maximum, the strategies inside, the depth and the count of arms."""
         names = {entry.name for entry in fields(self)}
         key = getattr(self, "key", None)
         if "key" in names and (not isinstance(key, str) or KEY.fullmatch(key) is None):
             raise InvalidStrategy(
                 f"{key!r} is no metadata key.", hint="Keys begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -"
             )
+        value = getattr(self, "value", None)
+        if "value" in names and not is_value(value):
+            raise InvalidStrategy(f"{value!r} is no metadata value: an integer of 64 bits, or text.")
         maximum = getattr(self, "max", None)
-        if "max" in names and not isinstance(maximum, Percent) and (not isinstance(maximum, int) or not 1 <= maximum < 1 << 31):
+        if "max" in names and not isinstance(maximum, Percent) and (type(maximum) is not int or not 1 <= maximum < 1 << 31):
             raise InvalidStrategy(f"{maximum!r} is no maximum: a count from 1, or a percentage of the consumers.")
+        for child in self.children():
+            if not isinstance(child, Strategy):
+                raise InvalidStrategy(f"{child!r} is no strategy.", hint="`parse` reads the text form of one.")
         if self.children():
             if self.depth() > MAX_DEPTH:
                 raise InvalidStrategy(f"The strategy is nested {self.depth()} deep; the limit is {MAX_DEPTH}.")
@@ -144,6 +157,10 @@ class Fair(Strategy):
 
     def _is_default(self, child: Strategy) -> bool:
         return child == OldestFirst()
+
+    def arms_count(self) -> int:
+        """As many as inside: each value has a front for each of them."""
+        return self.inner.arms_count()
 
 
 @dataclass(frozen=True, slots=True)
