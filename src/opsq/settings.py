@@ -21,12 +21,14 @@ SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
 
 SYSTEM_FILE = "/etc/opsq/opsq.toml"
 ROOT_STATE_DIR = "/var/lib/opsq"
+STRATEGIES = "strategies"
+"""The table of named strategies; it stands in files only, and each of its names is looked for in the stronger file first."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings with their values; `sources` tells for each where the value came from.
 
-    Made by `load`. The meaning, the default and the range of each stand in `SETTINGS`.
+    Made by `load`. The meaning, the default and the range of each stand in `SETTINGS`. `strategies` are the named strategies, unparsed.
     """
 
     state_dir: str
@@ -60,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     history_rows: int
     finished_days: float
     restart_lease_s: float
+    strategies: dict[str, str]
     sources: dict[str, str]
 
     def source(self, name: str) -> str:
@@ -153,7 +156,12 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
     for name, file in (("token_file", "token"), ("client_token_file", "client_token")):
         values[name] = values[name] or f"{state_dir}/{file}"
     values["store"] = values["store"] or "file://" + f"{state_dir}/content".replace("%", "%25")
-    return Settings(**values, sources=sources)
+    strategies: dict[str, str] = {}
+    for path, content in reversed(files):
+        own: Any = content.get(STRATEGIES, {})
+        strategies |= own
+        sources |= dict.fromkeys((f"{STRATEGIES}.{name}" for name in own), path)
+    return Settings(**values, strategies=strategies, sources=sources)
 
 
 def config_paths(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -204,6 +212,12 @@ def _read_file(path: str) -> dict[str, object]:
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}.") from error
     for key, given in content.items():
+        if key == STRATEGIES:
+            if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
+                raise UsageError(
+                    f"{STRATEGIES} in {path} is not a table of texts.", hint='Write [strategies] and below it fast = "NewestFirst".'
+                )
+            continue
         if key not in _BY_NAME:
             import difflib
 

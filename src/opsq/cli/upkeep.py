@@ -22,7 +22,7 @@ from opsq.cli.json_shapes import (
 )
 from opsq.cli.reach import call_alive
 from opsq.errors import Conflict, DatabaseDamaged, Unreachable
-from opsq.settings import SETTINGS
+from opsq.settings import SETTINGS, STRATEGIES
 from opsq.wire.messages import Backup, Changed, Check, Checked, Vacuum
 
 
@@ -30,6 +30,8 @@ def config(caller: Caller) -> None:
     """Print every setting: its name, its value, and where the value came from."""
     texts = caller.settings.texts()
     rows = [(setting.name, texts[setting.name], caller.settings.source(setting.name)) for setting in SETTINGS]
+    named = sorted(caller.settings.strategies.items())
+    rows += [(f"{STRATEGIES}.{name}", text, caller.settings.source(f"{STRATEGIES}.{name}")) for name, text in named]
     caller.document(ConfigDocument([SettingShape(*row) for row in rows]))
     caller.table(("setting", "value", "from"), rows)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from opsq.daemon.lifecycle import Ready
-from opsq.errors import InputUnreadable, NotPermitted, StorageFull, UsageError
+from opsq.errors import InputUnreadable, InvalidStrategy, NotPermitted, StorageFull, UsageError
 from opsq.settings import Settings
 
 if TYPE_CHECKING:
@@ -89,7 +89,11 @@ async def _serve(
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_exception)
-    engine = Engine(opened.database, _policy(settings), now())
+    try:
+        engine = Engine(opened.database, policy_of(settings), now())
+    except InvalidStrategy as error:
+        error.hint = error.hint or "It stands under [strategies] in the settings; `opsq config` says in which file."
+        raise
     daemon = Daemon(settings, opened.database, engine, opened.store, opened.tokens, connection_limit=connection_limit, on_fatal=on_fatal)
     signals = _Signals(daemon.stop, settings.drain_s)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -193,12 +197,13 @@ def _connection_limit(wanted: int) -> int:
     return allowed
 
 
-def _policy(settings: Settings) -> Any:
+def policy_of(settings: Settings) -> Any:
     """The numbers that the engine obeys."""
     from opsq.queue.policy import Policy
     from opsq.wire.messages import Backoff
 
     return Policy(
+        strategies=settings.strategies,
         backoff=Backoff(settings.backoff_base_s, settings.backoff_factor, settings.backoff_max_s),
         **{name: getattr(settings, name) for name in Policy.__struct_fields__ if name not in {"backoff", "strategies"}},
     )

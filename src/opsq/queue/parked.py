@@ -19,7 +19,7 @@ from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
 from opsq.store import lanes, submissions
 from opsq.strategy.arms import Arm, compile_arms
-from opsq.strategy.text import parse
+from opsq.strategy.text import check_named, parse
 from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, SubmissionContent
 
 TURN_ROWS = 2_000
@@ -77,6 +77,7 @@ class Parked:
     """Serves and parks reserve calls."""
 
     def __init__(self, core: Core, reservations: Reservations) -> None:
+        check_named(core.policy.strategies)
         self._core = core
         self._reservations = reservations
         self._plans: dict[str, _Plan] = {}

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import apsw
 
 from opsq.strategy.arms import FAIR, SUBMISSION_KEY, VALUES_SQL, Arm, values_sql, walk_sql
-from opsq.strategy.tree import CustomPriority, Fair, MaxSimultaneous, NewestFirst, Percent, PreferDistinct, SelectOnly, Strategy
+from opsq.strategy.tree import (
+    CustomPriority,
+    Fair,
+    MaxSimultaneous,
+    NewestFirst,
+    OldestFirst,
+    OrElse,
+    Percent,
+    PreferDistinct,
+    Random,
+    SelectOnly,
+    Strategy,
+    format_value,
+)
 
 ALWAYS = (
     "Order affects only what is handed out next; nothing is pre-empted.",
@@ -26,6 +40,7 @@ _VERDICTS = (
     (r"SEARCH w USING COVERING INDEX", "one look-up: is anything open in the lane?"),
     (r"SEARCH block USING PRIMARY KEY", "streams the blocks of the chosen submission"),
     (r"CORRELATED SCALAR SUBQUERY", "for each row that the walk visits, at most its limit"),
+    (r"^SCAN|TEMP B-TREE|MATERIALIZE", "reads or sorts more than it gives: this must not be"),
 )
 
 
@@ -46,7 +61,7 @@ class Step(NamedTuple):
 
 
 def statements(arm: Arm) -> list[tuple[str, str]]:
-    """The statements that an arm finds submissions with: purpose and SQL. Which lane is walked, and which are looked up, its front decides."""
+    """The statements that an arm finds submissions with: purpose and SQL. Which lane is walked, which are looked up, its front decides."""
     absent = sum(1 for entry in arm.filters if entry.value is None)
     lanes = sum(1 for entry in arm.filters if entry.value is not None and entry.key != SUBMISSION_KEY)
     probes = max(lanes - 1, 0)
@@ -69,6 +84,34 @@ def plan(connection: apsw.Connection, sql: str) -> list[Step]:
     return steps
 
 
+def outline(strategy: Strategy, depth: int = 0) -> Iterator[tuple[int, str, str]]:
+    """The tree of a strategy from the root down: how deep each node is, the node without what is inside it, and its rule."""
+    match strategy:
+        case Fair(key):
+            own = f"Fair({key})", f"each {key} has its share by weight; inside one:"
+        case SelectOnly(key, value):
+            own = f"SelectOnly({key}={format_value(value)})", f"only submissions with {key}={format_value(value)}:"
+        case PreferDistinct(key, maximum):
+            own = f"PreferDistinct({key}, {maximum})", f"first where fewer than {maximum} of a {key} are reserved, then all:"
+        case MaxSimultaneous(key, maximum):
+            own = f"MaxSimultaneous({key}, {maximum})", f"never more than {maximum} of a {key} reserved at once:"
+        case OrElse():
+            own = "OrElse", "what the first has; the second only while the first has nothing:"
+        case _:
+            own = str(strategy), _RULES[type(strategy)]
+    yield depth, *own
+    for child in strategy.children():
+        yield from outline(child, depth + 1)
+
+
+_RULES: dict[type[Strategy], str] = {
+    Random: "a shuffled deck; each submission has one turn a lap",
+    OldestFirst: "all of the oldest submission, then of the next",
+    NewestFirst: "all of the newest submission, then of the one before",
+    CustomPriority: "the highest priority; among equals the oldest",
+}
+
+
 def notes(strategy: Strategy) -> list[str]:
     """What the strategy can do to work that waits, and what it does to submissions without its keys, in sentences."""
     found: dict[str, None] = {}
@@ -82,6 +125,8 @@ def _notes(strategy: Strategy, found: dict[str, None]) -> None:
             found["NewestFirst: while newer submissions keep coming, older ones starve; Fair or OrElse around it is the cure."] = None
         case CustomPriority():
             found["CustomPriority: while higher priorities keep coming, lower ones starve; Fair or OrElse around it is the cure."] = None
+        case OrElse(first):
+            found[f"OrElse: while {first} has work, the second is not served; two consumers, one each way round, serve both."] = None
         case SelectOnly(key):
             found[f"SelectOnly({key}=…): submissions without {key} are never handed out."] = None
         case Fair(key):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from opsq.errors import InvalidStrategy
 from opsq.strategy.tree import (
@@ -36,6 +36,7 @@ from opsq.strategy.tree import (
 
 _BLANKS = re.compile(r"\s*")
 _NAME = re.compile(r"[A-Za-z]+")
+_OWN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _KEY_LIKE = re.compile(r"[A-Za-z0-9_.-]+")
 _DIGITS = re.compile(r"[0-9]+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -50,31 +51,51 @@ def parse(text: str, named: dict[str, str] | None = None) -> Strategy:
     Raises:
         InvalidStrategy: with the column, counted from 1, and what was expected there.
     """
-    if named and text.strip() in named:
+    named = named or {}
+    if text.strip() in named:
         return parse(named[text.strip()])
-    reader = _Reader(text)
+    reader = _Reader(text, named)
     strategy = reader.strategy(1)
     reader.end()
     return strategy
 
 
+def check_named(named: Mapping[str, str]) -> None:
+    """See to it that strategies of a configuration can be used by their names.
+
+    Raises:
+        InvalidStrategy: a name is none, or that of a node, or its text cannot be parsed; the message says which.
+    """
+    for name, text in named.items():
+        if _OWN_NAME.fullmatch(name) is None:
+            raise InvalidStrategy(
+                f"{name!r} is no name for a strategy.", hint="Names begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -"
+            )
+        if name in NODES:
+            raise InvalidStrategy(f"{name} is a strategy of the language, so no other can have that name.")
+        try:
+            parse(text)
+        except InvalidStrategy as error:
+            raise InvalidStrategy(f"The strategy named {name}: {error.message}", hint=error.hint) from error
+
+
 class _Reader:
     """Reads one text from left to right."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, named: Mapping[str, str]) -> None:
         self._text = text
+        self._named = named
         self._at = 0
 
     def strategy(self, depth: int) -> Strategy:
         start = self._skip()
         if depth > MAX_DEPTH:
             raise self._error(f"expected no more than {MAX_DEPTH} levels")
+        own = _OWN_NAME.match(self._text, start)
+        if own is not None and own[0] not in NODES:
+            raise self._unknown(own[0], start)
         name = self._match(_NAME, f"a strategy, one of {', '.join(NODES)}")
-        node = NODES.get(name)
-        if node is None:
-            close = difflib.get_close_matches(name, NODES, n=1, cutoff=0.5)
-            expected = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(NODES)}"
-            raise self._error(f"{name!r} is no strategy; {expected}", start)
+        node = NODES[name]
         read = _ARGUMENTS.get(node)
         has_arguments = self._accept("(")
         if read is None:
@@ -91,6 +112,15 @@ class _Reader:
             raise self._error(error.message.rstrip("."), start, error.hint) from None
         self._expect(")")
         return strategy
+
+    def _unknown(self, name: str, start: int) -> InvalidStrategy:
+        if name in self._named:
+            return self._error(f"{name!r} is no strategy of the language; the settings name it, and such a one stands alone", start)
+        ours = [*NODES, *self._named] if start == 0 else list(NODES)
+        by_lower = {one.lower(): one for one in ours}
+        close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+        expected = f"did you mean {by_lower[close[0]]}?" if close else f"expected one of {', '.join(ours)}"
+        return self._error(f"{name!r} is no strategy; {expected}", start)
 
     def end(self) -> None:
         """Nothing may follow."""
