@@ -29,6 +29,37 @@ def test_case_94_stdout_is_json_even_when_the_command_line_is_wrong(opsq):
         assert ran.json["error"]["exit"] == 2
 
 
+def test_case_93_every_verb_answers_in_json_when_no_daemon_is_there(opsq):
+    opsq.file("in", b"x")
+    handle = "1/0@1.0.1.1"
+    words = {
+        "status": [],
+        "submit": ["in"],
+        "wait": ["1"],
+        "results": ["1"],
+        "show": ["1"],
+        "list": [],
+        "cancel": ["1"],
+        "rm": ["1"],
+        "dead": ["list"],
+        "consume": ["--", "cat"],
+        "reserve": [],
+        "read": ["1/0"],
+        "complete": [handle],
+        "fail": [handle],
+        "release": [handle],
+        "extend": [handle],
+        "explain": ["Random"],
+        "check": [],
+        "backup": ["copy"],
+        "vacuum": [],
+    }
+    for verb, arguments in words.items():
+        ran = opsq("--json", verb, *arguments)
+        assert ran.status == 4, ran
+        assert ran.json["error"]["code"] == "unreachable"
+
+
 @pytest.mark.parametrize(("theirs", "ours"), [("ls", "list"), ("top", "status --watch"), ("retry", "dead requeue"), ("sumbit", "submit")])
 def test_unknown_verb_names_ours(opsq, theirs, ours):
     ran = opsq(theirs)

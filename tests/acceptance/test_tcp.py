@@ -1,0 +1,50 @@
+"""The program over TCP: a token is needed, from a file or the environment, and a client token does not operate."""
+
+import socket
+
+import pytest
+
+
+@pytest.fixture
+def address(opsq):
+    """Where a daemon listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    opsq.file("client", b"only-for-clients-0123456789abcdef\n")
+    (opsq.folder / "client").chmod(0o600)
+    opsq.ok("start", "--listen", f"127.0.0.1:{port}", "--client-token-file", str(opsq.folder / "client"))
+    return f"127.0.0.1:{port}"
+
+
+def test_case_14_token_from_a_file_or_the_environment_lets_in(opsq, address):
+    token = opsq.state_dir / "token"
+    elsewhere = {"OPSQ_STATE_DIR": str(opsq.folder / "elsewhere")}
+    assert opsq("status", "--address", address, "--token-file", str(token), environ=elsewhere).status == 0
+    assert opsq("reserve", "--address", address, environ=elsewhere | {"OPSQ_TOKEN": token.read_text().strip()}).status == 3
+    assert opsq("status", environ=elsewhere | {"OPSQ_ADDRESS": address, "OPSQ_TOKEN_FILE": str(token)}).status == 0
+
+
+def test_case_14_wrong_or_missing_token_is_told(opsq, address):
+    ran = opsq("status", "--address", address, "--token-file", opsq.file("wrong", b"guessed-0123456789abcdef0123456789"))
+    assert ran.status == 7
+    assert "guessed" not in ran.err + (opsq.state_dir / "opsq.log").read_text()
+    missing = opsq("status", "--address", address, "--token-file", "/vanished")
+    assert missing.status == 2
+    assert "/vanished" in missing.err
+
+
+def test_client_token_does_not_operate(opsq, address):
+    as_client = ("--address", address, "--token-file", "client")
+    assert opsq("list", *as_client).status == 0
+    assert opsq("stop", *as_client).status == 7
+    assert opsq("vacuum", *as_client).status == 7
+    assert opsq("check", *as_client, "--json").json["error"]["code"] == "not_permitted"
+
+
+def test_wrong_address_is_exit_4_and_a_bad_one_exit_2(opsq, address):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        assert opsq("list", "--address", f"127.0.0.1:{port}", environ={"OPSQ_TOKEN": "x"}).status == 4
+    assert opsq("list", "--address", "nowhere").status == 2

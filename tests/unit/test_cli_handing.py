@@ -1,0 +1,107 @@
+"""What is left in the store when the last step of a submit goes well, is refused, or is never answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opsq.cli.caller import Caller
+from opsq.cli.handing import hand_over
+from opsq.cli.template import Template
+from opsq.content.splitting import Splitting
+from opsq.content.store import open_store
+from opsq.errors import Conflict, StorageFull, Unreachable
+from opsq.wire.messages import Created, Submit, Submitted, Welcome
+
+
+class Daemon:
+    """Answers a connection after the other with what it was told; an exception stands for what the connection gives."""
+
+    def __init__(self, folder: Path, *answers: Created | Exception) -> None:
+        store = open_store(str(folder))
+        self.welcome = Welcome(1, 1, "", "", 5.0, 1 << 20, 1 << 20, True, True, str(folder), store.mark())
+        self.answers = list(answers)
+        self.submits: list[Submit] = []
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def next_id(self) -> int:
+        return 2
+
+    def call(self, request: Submit, kind: type[Submitted]) -> Submitted:
+        self.submits.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return kind(2, [answer])
+
+
+class OfDaemon(Caller):
+    """A caller whose connections lead to one daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        super().__init__({}, frozenset())
+        self.daemon = daemon
+
+    def connect(self, **_: Any) -> Any:
+        return self.daemon
+
+
+def submitted(runtime_dir: Path, *answers: Created | Exception) -> tuple[Daemon, list[str]]:
+    """Submit a file that is too long to travel inline; gives the daemon, and the folders in the store."""
+    source = runtime_dir / "in"
+    source.write_bytes(b"line\n" * 2000)
+    store = runtime_dir / "content"
+    store.mkdir()
+    daemon = Daemon(store, *answers)
+    try:
+        hand_over(OfDaemon(daemon), Template().rules(bytes(16)), Template(), [str(source)], Splitting("records", 1000), is_in_place=False)
+    finally:
+        daemon_folders = list(open_store(str(store)).folders())
+    return daemon, daemon_folders
+
+
+def test_accepted_submission_keeps_its_content(runtime_dir: Path) -> None:
+    daemon, folders = submitted(runtime_dir, Created(5, True))
+    assert folders == [bytes(16).hex()]
+    assert daemon.submits[0].submissions[0].chunks_count == 2
+
+
+def test_refused_submission_leaves_nothing(runtime_dir: Path) -> None:
+    with pytest.raises(StorageFull):
+        submitted(runtime_dir, StorageFull())
+    assert list(open_store(str(runtime_dir / "content")).folders()) == []
+
+
+def test_content_of_a_submission_that_existed_is_removed(runtime_dir: Path) -> None:
+    _, folders = submitted(runtime_dir, Created(5, False))
+    assert folders == []
+
+
+def test_lost_answer_is_asked_for_again_under_the_same_key_and_the_content_stays(runtime_dir: Path) -> None:
+    """The second answer says that the submission existed: by its own key."""
+    daemon, folders = submitted(runtime_dir, Unreachable(), Created(5, False))
+    first, second = (submit.submissions[0].request_key for submit in daemon.submits)
+    assert first == second
+    assert folders == [bytes(16).hex()]
+
+
+def test_content_stays_when_nobody_knows_whether_the_submission_exists(runtime_dir: Path) -> None:
+    with pytest.raises(Unreachable):
+        submitted(runtime_dir, Unreachable(), Unreachable())
+    assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
+
+
+def test_folder_of_an_earlier_submission_is_never_touched(runtime_dir: Path) -> None:
+    (runtime_dir / "content" / bytes(16).hex()).mkdir(parents=True)
+    (runtime_dir / "in").write_bytes(b"line\n" * 2000)
+    daemon = Daemon(runtime_dir / "content")
+    with pytest.raises(Conflict):
+        hand_over(OfDaemon(daemon), Template().rules(bytes(16)), Template(), [str(runtime_dir / "in")], Splitting(), is_in_place=False)
+    assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
