@@ -20,6 +20,7 @@ from opsq.wire.messages import ErrorReply, Message, Reply
 if TYPE_CHECKING:
     from opsq.queue.core import Peer
     from opsq.queue.folding import Fold
+    from opsq.queue.outcomes import Completed
     from opsq.queue.reservations import Part
     from opsq.queue.supply import BlockWork, Supply
 
@@ -40,6 +41,10 @@ class Batch:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.history: list[HistoryRow] = []
+        self.first_seq = 0
+        """The seq of the first of them, given when the batch begins."""
+        self.completed: dict[tuple[BlockWork, int, int, int | None, str], Completed] = {}
+        """Completions by block, reservation, attempt, exit status and consumer: what agrees in all of them becomes one row."""
         self.results: list[tuple[int, int, int, bytes]] = []
         self.dead: list[DeadRow] = []
         self.tried: dict[tuple[int, int], tuple[Supply, BlockWork]] = {}
@@ -83,7 +88,7 @@ class Batch:
         for statement in self.statements:
             statement(database, self)
         if self.history:
-            history.append(writer, self.history)
+            history.append(writer, self.first_seq, self.history)
         if self.results:
             backlog.put_results(writer, self.results)
         if self.dead:

@@ -114,7 +114,7 @@ class Endings:
             self.end(supply, "expired", "Its time to live was over before all of it was done.", now)
 
     def _record(self, supply: Supply, event: str, block: int, mask: int, reason: str, now: Now) -> None:
-        self._core.batch.history.append(HistoryRow(0, now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason))
+        self._core.batch.history.append(HistoryRow(now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason))
 
     def _find(self, submission_id: int) -> Supply:
         supply = self._core.supply(submission_id)

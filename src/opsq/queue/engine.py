@@ -254,8 +254,7 @@ class Engine:
             core.save_passes()
         batch = self._flying = core.batch
         core.batch = Batch()
-        for seq, row in enumerate(batch.history, self._folding.last_seq + 1):
-            batch.history[seq - self._folding.last_seq - 1] = row._replace(seq=seq)
+        batch.first_seq = self._folding.last_seq + 1
         if not batch.forbids_fold and self._folding.is_due(now):
             batch.fold = self._folding.slice(now)
         if not batch.has_rows:
@@ -283,7 +282,6 @@ class Engine:
         if core.is_full and batch.has_rows:
             core.is_full = False
             core.has_news = True
-        self._folding.last_seq += len(batch.history)
         self._folding.committed(batch.history, now)
         batch.settle(now)
         core.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]

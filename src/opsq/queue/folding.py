@@ -69,11 +69,12 @@ class Folding:
                 core.unfolded_completed[event.submission_id] = core.unfolded_completed.get(event.submission_id, 0) + event.mask.bit_count()
 
     def committed(self, rows: list[history.HistoryRow], now: Now) -> None:
-        """Events were committed; they are to be folded."""
+        """Events were committed, under the seqs that follow the last; they are to be folded."""
         if not self._events:
             self._oldest = now.mono
         for row in rows:
-            self._events.append(Event(row.seq, row.event, row.submission_id, row.block, row.mask, row.reservation_id))
+            self.last_seq += 1
+            self._events.append(Event(self.last_seq, row.event, row.submission_id, row.block, row.mask, row.reservation_id))
 
     def completed_under(self, submission_id: int, block: int, reservation_id: int) -> int:
         """The chunks of a block whose completion under this reservation is not folded yet. Cost: a scan of what is unfolded; rare."""

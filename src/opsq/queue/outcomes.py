@@ -49,7 +49,7 @@ class Outcomes:
             held = completion.held
             part = self._reservations.find(held)
             if part is not None and part.supply.is_open and not held.mask & ~(part.mask & ~part.work.settling):
-                self._accept(part.supply, part.work, held.mask, part.reservation, completion, part.attempt, consumer, now)
+                self._accept(part.supply, part.work, held.mask, part, completion, consumer, now)
             elif not self._complete_late(consumer, completion, refusals, now):
                 undecided.append(completion)
         return undecided
@@ -76,8 +76,8 @@ class Outcomes:
             # Only whole rows of results are stored: the client sends the unfinished chunks again, alone.
             refusals.append(self._reservations.refusal(held, open_mask, "reservation_lost"))
         elif open_mask:
-            part = self._reservations.find(held)
-            self._accept(supply, work, open_mask, part.reservation if part else None, completion, held.attempt, consumer, now)
+            self._reservations.touch_leases(work, open_mask)
+            self._accept(supply, work, open_mask, self._reservations.find(held), completion, consumer, now)
         supply.forget_if_plain(work)
         return True
 
@@ -98,57 +98,64 @@ class Outcomes:
         supply: Supply,
         work: BlockWork,
         mask: int,
-        reservation: Reservation | None,
+        part: Part | None,
         completion: Completion,
-        attempt: int,
         consumer: str,
         now: Now,
     ) -> None:
-        batch = self._core.batch
+        batch, held = self._core.batch, completion.held
         work.settling |= mask
-        self._reservations.touch_leases(work, mask)
+        if part is not None and part.reservation.is_lease:
+            batch.leased[id(part)] = part
         supply.unfinished -= mask.bit_count()
         results = bytes(completion.results)
         if results != _NO_RESULTS:
             batch.results.append((supply.id, work.index, mask, results))
-        batch.history.append(
-            HistoryRow(
-                0,
+        key = (work, held.reservation_id, held.attempt, completion.exit_status, consumer)
+        known = batch.completed.get(key)
+        if known is not None:
+            known.add(mask, part, completion)
+        else:
+            row = HistoryRow(
                 now.wall,
                 history.COMPLETED,
                 supply.id,
                 work.index,
                 mask,
-                attempt,
-                completion.held.reservation_id,
+                held.attempt,
+                held.reservation_id,
                 consumer,
                 completion.run_s,
                 completion.run_max_s,
-                _wait_s(supply, reservation),
+                _wait_s(supply, part.reservation if part is not None else None),
                 completion.exit_status,
                 None,
                 "",
             )
-        )
-        batch.entries.append(_Completed(self, supply, work, mask, reservation))
+            entry = batch.completed[key] = Completed(self, supply, work, part, row)
+            batch.history.append(row)
+            batch.entries.append(entry)
         if not supply.unfinished:
             self._endings.end(supply, "completed", "", now)
 
-    def settle_completed(self, supply: Supply, work: BlockWork, mask: int, reservation: Reservation | None) -> None:
-        """The commit of a completion succeeded."""
+    def settle_completed(self, supply: Supply, work: BlockWork, mask: int, part: Part | None, spared: Reservation | None) -> None:
+        """The commit of a completion succeeded; `part` held all of it, unless it is None."""
         work.settling &= ~mask
         work.done |= mask
         supply.completed += mask.bit_count()
-        self._clear_delay(supply, work, mask)
-        self._reservations.take_from_holders(supply, work, mask, code="already_finished", spared=reservation)
+        if work.delayed & mask:
+            self._clear_delay(supply, work, mask)
+        if part is not None and not mask & ~part.mask:
+            self._reservations.take(part, mask)
+        else:
+            self._reservations.take_from_holders(supply, work, mask, code="already_finished", spared=spared)
         self._core.watched.completed(supply, work, mask)
 
     def _clear_delay(self, supply: Supply, work: BlockWork, mask: int) -> None:
         hit = work.delayed & mask
-        if hit:
-            work.delayed &= ~hit
-            supply.delayed_count -= hit.bit_count()
-            self._core.gates.slot_freed(supply)
+        work.delayed &= ~hit
+        supply.delayed_count -= hit.bit_count()
+        self._core.gates.slot_freed(supply)
 
     # --- failed -------------------------------------------------------------------------------------------------------------------
 
@@ -222,7 +229,6 @@ class Outcomes:
     def _record(self, part: Part, mask: int, event: str, failure: Failure, now: Now) -> None:
         self._core.batch.history += [
             HistoryRow(
-                0,
                 now.wall,
                 event,
                 part.supply.id,
@@ -304,21 +310,36 @@ def _wait_s(supply: Supply, reservation: Reservation | None) -> float:
     return max(0.0, (reservation.granted_at.wall - max(supply.row.submitted_at, supply.row.not_before_at or 0)) / 1000)
 
 
-class _Completed:
-    __slots__ = ("_mask", "_outcomes", "_reservation", "_supply", "_work")
+class Completed:
+    """Chunks of one block that were completed under one reservation, all in one batch: one row of history, however many requests."""
 
-    def __init__(self, outcomes: Outcomes, supply: Supply, work: BlockWork, mask: int, reservation: Reservation | None) -> None:
+    __slots__ = ("_outcomes", "_part", "_reservation", "_row", "_supply", "_work")
+
+    def __init__(self, outcomes: Outcomes, supply: Supply, work: BlockWork, part: Part | None, row: HistoryRow) -> None:
         self._outcomes = outcomes
         self._supply = supply
         self._work = work
-        self._mask = mask
-        self._reservation = reservation
+        self._part = part
+        self._reservation = part.reservation if part is not None else None
+        self._row = row
+
+    def add(self, mask: int, part: Part | None, completion: Completion) -> None:
+        """One more completion that agrees in all that the row tells."""
+        if part is not self._part:
+            self._part = None
+        row = self._row
+        row.mask |= mask
+        row.run_s += completion.run_s
+        row.run_max_s = max(row.run_max_s, completion.run_max_s)
 
     def settle(self, now: Now) -> None:
-        self._outcomes.settle_completed(self._supply, self._work, self._mask, self._reservation)
+        """The chunks are done."""
+        self._outcomes.settle_completed(self._supply, self._work, self._row.mask, self._part, self._reservation)
 
     def cancel(self, now: Now) -> None:
-        self._outcomes.cancel(self._supply, self._work, self._mask, unfinished=self._mask.bit_count())
+        """They are not, and their requests are refused."""
+        mask = self._row.mask
+        self._outcomes.cancel(self._supply, self._work, mask, unfinished=mask.bit_count())
 
 
 class _Tried:

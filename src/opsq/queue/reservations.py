@@ -181,22 +181,27 @@ class Reservations:
 
     # --- giving back --------------------------------------------------------------------------------------------------------------
 
+    def take(self, part: Part, mask: int) -> None:
+        """A part holds `mask`, which is all its own, no more."""
+        count = mask.bit_count()
+        part.mask &= ~mask
+        part.started &= ~mask
+        part.work.reserved &= ~mask
+        part.supply.reserved_count -= count
+        self._core.gates.given_back(part.supply, count)
+        if not part.mask:
+            self._drop_part(part)
+
     def take_from_holders(self, supply: Supply, work: BlockWork, mask: int, *, code: str = "", spared: Reservation | None = None) -> None:
         """Nobody holds `mask` any more. With a `code`, holders other than `spared` are told."""
         for part in list(work.parts):
             hit = part.mask & mask
             if not hit:
                 continue
-            part.mask &= ~hit
-            part.started &= ~hit
-            work.reserved &= ~hit
-            supply.reserved_count -= hit.bit_count()
-            self._core.gates.given_back(supply, hit.bit_count())
             reservation = part.reservation
             if code and reservation is not spared and reservation.peer is not None:
                 self._core.reply(reservation.peer, Revoked([ChunkMask(supply.id, work.index, hit)], code))
-            if not part.mask:
-                self._drop_part(part)
+            self.take(part, hit)
 
     def _drop_part(self, part: Part) -> None:
         part.work.parts.remove(part)

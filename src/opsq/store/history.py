@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import apsw
+import msgspec
 
 from opsq.ids import from_sql, to_sql
 
@@ -15,10 +15,9 @@ PRUNE_ROWS = 2_000
 """Rows deleted in one slice of retention: about 10 ms."""
 
 
-class HistoryRow(NamedTuple):
-    """One event of some chunks of a block."""
+class HistoryRow(msgspec.Struct, gc=False):
+    """One event of some chunks of a block, without its seq, which it gets when it is appended."""
 
-    seq: int
     at: int
     event: str
     submission_id: int
@@ -35,10 +34,30 @@ class HistoryRow(NamedTuple):
     reason: str
 
 
-def append(writer: apsw.Connection, rows: Iterable[HistoryRow]) -> None:
-    """Append events; they fill pages in order, so a completion costs no random write."""
+def append(writer: apsw.Connection, first_seq: int, rows: Iterable[HistoryRow]) -> None:
+    """Append events, the first as `first_seq`; they fill pages in order, so a completion costs no random write."""
     writer.executemany(
-        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", ((*row[:5], to_sql(row.mask), *row[6:]) for row in rows)
+        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            (
+                seq,
+                row.at,
+                row.event,
+                row.submission_id,
+                row.block,
+                to_sql(row.mask),
+                row.attempt,
+                row.reservation_id,
+                row.consumer,
+                row.run_s,
+                row.run_max_s,
+                row.wait_s,
+                row.exit_status,
+                row.signal,
+                row.reason,
+            )
+            for seq, row in enumerate(rows, first_seq)
+        ),
     )
 
 
@@ -61,7 +80,7 @@ def index(writer: apsw.Connection, first_seq: int, last_seq: int) -> None:
 def of_block(connection: apsw.Connection, submission_id: int, block: int) -> list[HistoryRow]:
     """The folded events of a block, in order."""
     return [
-        HistoryRow._make((*row[:5], from_sql(row[5]), *row[6:]))
+        HistoryRow(*(*row[1:5], from_sql(row[5]), *row[6:]))
         for row in connection.execute(
             "SELECT h.* FROM history_block b JOIN history h ON h.seq = b.seq WHERE b.submission_id = ? AND b.block = ? ORDER BY b.seq",
             (submission_id, block),
