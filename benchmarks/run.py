@@ -22,6 +22,10 @@ _HERE = Path(__file__).parent
 _NAMES = (
     "insert",
     "reserve",
+    "strategies",
+    "adversaries",
+    "prefer_distinct",
+    "limits",
     "throughput",
     "pipelined",
     "one_at_a_time",
