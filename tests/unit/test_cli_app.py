@@ -13,7 +13,7 @@ import typer
 from opsq import errors
 from opsq.cli import app
 from opsq.cli.failure import as_failure, tell
-from opsq.cli.json_shapes import instant, text_or_base64
+from opsq.cli.json_documents import instant, text_or_base64
 from opsq.errors import OpsqError, UsageError
 
 

@@ -78,7 +78,7 @@ class Caller:
     def document(self, document: object) -> None:
         """Print a JSON document, if JSON was asked for."""
         if self.is_json:
-            from opsq.cli.json_shapes import print_json
+            from opsq.cli.json_documents import print_json
 
             print_json(document)
 

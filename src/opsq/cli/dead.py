@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import ChangedDocument, DeadDocument, dead_shape, instant, minute
+from opsq.cli.json_documents import dead_shape, instant, minute
+from opsq.cli.json_shapes import ChangedDocument, DeadDocument
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, Requeue

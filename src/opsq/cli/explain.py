@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import ExplainDocument, arm_shape
+from opsq.cli.json_documents import arm_shape
+from opsq.cli.json_shapes import ExplainDocument
 from opsq.wire.messages import Arm, Explain, Explained
 
 if TYPE_CHECKING:

@@ -76,7 +76,8 @@ def as_failure(error: Exception) -> OpsqError:
 
 def print_error(failure: OpsqError) -> None:
     """Print the JSON document of a failure on stdout."""
-    from opsq.cli.json_shapes import ErrorDocument, ErrorShape, print_json
+    from opsq.cli.json_documents import print_json
+    from opsq.cli.json_shapes import ErrorDocument, ErrorShape
 
     try:
         print_json(ErrorDocument(ErrorShape.of(failure)))

@@ -10,7 +10,8 @@ import msgspec
 import typer
 
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import ErrorShape, ResultsDocument, ResultShape, text_or_base64
+from opsq.cli.json_documents import text_or_base64
+from opsq.cli.json_shapes import ErrorShape, ResultsDocument, ResultShape
 from opsq.cli.reach import call_alive
 from opsq.client.results import ResultCursor
 from opsq.content.joining import Result, atomic_output, join_results

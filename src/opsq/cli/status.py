@@ -11,7 +11,8 @@ import typer
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import StatusDocument, print_json, status_document
+from opsq.cli.json_documents import print_json, status_document
+from opsq.cli.json_shapes import StatusDocument
 from opsq.cli.submissions import value_text
 from opsq.errors import Unreachable
 from opsq.wire.messages import Counts, DaemonState, Status

@@ -8,7 +8,8 @@ import typer
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import ChangedDocument, ListDocument, SubmissionShape, instant, minute, submission_shape
+from opsq.cli.json_documents import instant, minute, submission_shape
+from opsq.cli.json_shapes import ChangedDocument, ListDocument, SubmissionShape
 from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import Cancel, Changed, List, Listed, Remove, Show, Shown, SubmissionState

@@ -9,7 +9,8 @@ import typer
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import ErrorShape, WaitDocument, submission_shape
+from opsq.cli.json_documents import submission_shape
+from opsq.cli.json_shapes import ErrorShape, WaitDocument
 from opsq.client.connection import Connection, expect
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId, parse_submission_id
