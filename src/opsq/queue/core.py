@@ -83,6 +83,9 @@ class Core:
         self._fronts: OrderedDict[str, Front | FairFront] = OrderedDict()
         self._fair: dict[FairFront, None] = {}
         self._by_lane: dict[int, dict[Front | FairFront, None]] = {}
+        self._by_probe: dict[int, dict[Front | FairFront, None]] = {}
+        self.lanes_version = 0
+        """Grows whenever a lane may have been made or forgotten."""
         self.rows_left = 0
         """How many rows the present turn of the event loop may still visit."""
         self.consumers: dict[Peer, str] = {}
@@ -158,14 +161,16 @@ class Core:
     def front(self, name: str, arm: Arm) -> Front | FairFront | None:
         """The front of an arm, by a name that is the same for equal arms; None while no submission has ever been in one of its lanes."""
         front = self._fronts.get(name)
-        if front is not None:
+        if front is not None and not front.is_stale:
             self._fronts.move_to_end(name)
             return front
+        if front is not None:
+            self.retire(self._fronts.pop(name))
         front = self.make(arm)
         if front is not None:
             self._fronts[name] = front
             if len(self._fronts) > FRONTS_KEPT:
-                self.unregister(self._fronts.popitem(last=False)[1])
+                self.retire(self._fronts.popitem(last=False)[1])
         return front
 
     def front_in_use(self, name: str) -> Front | FairFront | None:
@@ -180,47 +185,66 @@ class Core:
         self.gates.watch(frozenset(gate.key for gate in arm.gates))
         front = FairFront(self, arm, walk, on_news) if arm.order is FAIR else make_front(arm, walk, self.rng, on_news)
         self._by_lane.setdefault(walk.lane_id, {})[front] = None
+        for lane_id in walk.probes:
+            self._by_probe.setdefault(lane_id, {})[front] = None
         if isinstance(front, FairFront):
             self._fair[front] = None
         if walk.is_single:
-            supply = self.supply(next(int(entry.value or 0) for entry in arm.filters if entry.key == SUBMISSION_KEY))
+            supply = self.supply(~walk.lane_id)
             if supply is not None and supply.is_open:
                 front.offer(supply)
         return front
 
     def unregister(self, front: Front | FairFront) -> None:
         """A front is not used any more."""
-        fronts = self._by_lane.get(front.walk.lane_id)
-        if fronts is not None:
-            fronts.pop(front, None)
-            if not fronts:
-                del self._by_lane[front.walk.lane_id]
+        _leave(self._by_lane, front.walk.lane_id, front)
+        for lane_id in front.walk.probes:
+            _leave(self._by_probe, lane_id, front)
         if isinstance(front, FairFront):
             self._fair.pop(front, None)
         front.close(self)
 
-    def save_passes(self) -> None:
+    def retire(self, front: Front | FairFront) -> None:
+        """Forget a front that may be made again: its passes are saved."""
+        if isinstance(front, FairFront):
+            self._save_passes(front, len(front.changed))
+        self.unregister(front)
+
+    def forget_lanes(self, lane_ids: list[int]) -> None:
+        """Lanes are no more; if their pairs come again they have others. Fronts that know them are to be made anew."""
+        for lane_id in lane_ids:
+            self.rules.forget_lane(lane_id)
+            for front in (*self._by_lane.get(lane_id, ()), *self._by_probe.get(lane_id, ())):
+                front.is_stale = True
+                self.lanes_version += 1
+
+    def save_passes(self, *, everything: bool = False) -> None:
         """Have the batch save the passes that fair fronts have moved."""
         for front in self._fair:
-            rows = dict(list(front.changed.items())[:PASSES_SAVED])
-            if not rows:
-                continue
-            for lane_id in rows:
-                del front.changed[lane_id]
-            self.batch.statements.append(partial(_save_passes, front.scope, rows))
-            self.batch.on_failed.append(partial(_restore_passes, front, rows))
+            self._save_passes(front, len(front.changed) if everything else PASSES_SAVED)
+
+    def _save_passes(self, front: FairFront, count: int) -> None:
+        rows = dict(list(front.changed.items())[:count])
+        if not rows:
+            return
+        for lane_id in rows:
+            del front.changed[lane_id]
+        self.batch.statements.append(partial(_save_passes, front.scope, rows))
+        self.batch.on_failed.append(partial(_restore_passes, front, rows))
 
     def walk(self, arm: Arm) -> Walk | None:
         """How to walk the submissions that pass the filters of an arm: the rarest lane, and look-ups in the others.
 
         Returns:
             None when nothing can pass: filters contradict each other, or no submission has ever had one of the pairs.
+            A filter that names one submission leaves nothing to walk; the lane is then `~id`.
         """
         if arm.is_impossible:
             return None
         absent = tuple(entry.key for entry in arm.filters if entry.value is None)
-        if any(entry.key == SUBMISSION_KEY for entry in arm.filters):
-            return Walk(lanes.ALL, is_single=True)
+        for entry in arm.filters:
+            if entry.key == SUBMISSION_KEY:
+                return Walk(~entry.value, is_single=True) if isinstance(entry.value, int) and entry.value >= 0 else None
         found = [lanes.find(self.reader, entry.key, entry.value) for entry in arm.filters if entry.value is not None]
         lane_ids = [lane_id for lane_id in found if lane_id is not None]
         if len(lane_ids) < len(found):
@@ -237,7 +261,7 @@ class Core:
         for front in list(by_lane.get(lanes.ALL, ())):
             front.offer(supply)
         if len(by_lane) > 1:
-            for lane_id, _ in supply.lane_of.values():
+            for lane_id in (~supply.id, *(lane_id for lane_id, _ in supply.lane_of.values())):
                 for front in list(by_lane.get(lane_id, ())):
                     front.offer(supply)
         self.has_news = True
@@ -249,6 +273,11 @@ class Core:
             self.forget_if_over(supply)
         elif supply.give_back(work) or supply.cursor < supply.blocks_count:
             self.became_free(supply)
+
+    def restore_delays(self, supply: Supply, now: Now) -> None:
+        """Set the timers of all chunks of a submission that wait for a retry from before a restart."""
+        for work, due, row in supply.restore_delays(self.reader, now):
+            self.add_retry(due, supply, work, row)
 
     def add_retry(self, due: MonoNs, supply: Supply, work: BlockWork, row: AttemptRow) -> None:
         """Have delayed chunks come back at `due`."""
@@ -265,9 +294,17 @@ class Core:
             self.supplies.pop(supply.id, None)
 
 
-def _save_passes(scope: str, rows: dict[int, float], database: Database, _: Batch) -> None:
+def _leave(table: dict[int, dict[Front | FairFront, None]], lane_id: int, front: Front | FairFront) -> None:
+    fronts = table.get(lane_id)
+    if fronts is not None:
+        fronts.pop(front, None)
+        if not fronts:
+            del table[lane_id]
+
+
+def _save_passes(scope: str, rows: dict[int, float | None], database: Database, _: Batch) -> None:
     rules.put_passes(database.writer, scope, rows.items())
 
 
-def _restore_passes(front: FairFront, rows: dict[int, float], _: OpsqError) -> None:
+def _restore_passes(front: FairFront, rows: dict[int, float | None], _: OpsqError) -> None:
     front.changed = rows | front.changed

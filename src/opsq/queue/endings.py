@@ -72,6 +72,7 @@ class Endings:
             work.delayed = 0
             supply.forget_if_plain(work)
         supply.delayed_count = 0
+        core.gates.slot_freed(supply)  # a front that keeps it aside for its delayed chunks must not do so when it is requeued
         supply.returned.clear()
         core.has_news = True
         core.watched.ended(supply)
@@ -266,6 +267,12 @@ class Endings:
         self._core.supplies.pop(supply.id, None)
         self.removing[supply.id] = supply.row.request_key
 
+    def settle_removed(self, submission_id: SubmissionId, request_key: bytes, lane_ids: list[int]) -> None:
+        """Nothing is left of a removed submission."""
+        self.removing.pop(submission_id, None)
+        self.removed_content.append(request_key.hex())
+        self._core.forget_lanes(lane_ids)
+
     def remove_slice(self) -> None:
         """Delete a slice of a removed submission with the batch."""
         submission_id, request_key = next(iter(self.removing.items()))
@@ -324,21 +331,20 @@ class _Hidden:
 
 
 class _Slice:
-    __slots__ = ("_endings", "_id", "_is_done", "_request_key")
+    __slots__ = ("_endings", "_gone", "_id", "_request_key")
 
     def __init__(self, endings: Endings, submission_id: SubmissionId, request_key: bytes) -> None:
         self._endings = endings
         self._id = submission_id
         self._request_key = request_key
-        self._is_done = False
+        self._gone: list[int] | None = None
 
     def write(self, database: Database, batch: Batch) -> None:
-        self._is_done = submissions.remove_slice(database.writer, self._id)
+        self._gone = submissions.remove_slice(database.writer, self._id)
 
     def settle(self, now: Now) -> None:
-        if self._is_done:
-            self._endings.removing.pop(self._id, None)
-            self._endings.removed_content.append(self._request_key.hex())
+        if self._gone is not None:
+            self._endings.settle_removed(self._id, self._request_key, self._gone)
 
     def cancel(self, now: Now) -> None:
         """Nothing to undo: the slice comes again."""

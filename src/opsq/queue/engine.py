@@ -138,7 +138,7 @@ class Engine:
         peer.heard = now.mono
         if now is not self._heard:  # all requests of a frame come at one instant
             self._heard = now
-            self._core.gates.tick(now.mono)
+            self._core.gates.tick(now)
         verb = self._verbs.get(type(request))
         if verb is None:
             raise ProtocolError(f"{type(request).__name__} cannot be used here.")
@@ -319,7 +319,7 @@ class Engine:
             self._retention.tick(now)
         elif now.mono >= self._full_retry and not core.batch:
             core.batch.statements.append(lambda database, _: database.probe())
-        core.gates.tick(now.mono)
+        core.gates.tick(now)
         self._outcomes.tick(now)
         self._parked.tick(now)
         self._watched.tick(now)
@@ -369,3 +369,4 @@ class Engine:
     def fold_all(self) -> None:
         """Have the next batches fold everything, so that the stopped file tells the whole truth by itself."""
         self._folding.is_urgent = True
+        self._core.save_passes(everything=True)

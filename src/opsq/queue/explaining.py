@@ -9,10 +9,9 @@ from collections import Counter
 
 from opsq.clock import Now
 from opsq.queue.core import Core, Peer
-from opsq.queue.fronts import passes
+from opsq.queue.fronts import takes
 from opsq.queue.gates import Blocker
 from opsq.queue.parked import TURN_ROWS, Parked
-from opsq.queue.supply import Supply
 from opsq.queue.trial import PARTS, ArmTrial, Trial
 from opsq.store import backlog
 from opsq.store.rules import LimitRow, PauseRow
@@ -131,11 +130,6 @@ class Explaining:
                 reserved += supply.reserved_count
                 delayed += supply.delayed_count
         return reserved, delayed
-
-
-def takes(arm: arms.Arm, supply: Supply) -> bool:
-    """Whether an arm may ever serve a submission, gates aside."""
-    return passes(arm.filters, supply) and (not arm.inner or any(takes(inner, supply) for inner in arm.inner))
 
 
 def pairs_name(pairs: tuple[tuple[str, Value], ...]) -> str:

@@ -28,21 +28,31 @@ TURN_CHUNKS = 8
 """Chunks a value is given in one turn, unless the call asks for many turns."""
 SERVED = -1
 """Stands for the pass last served among the saved passes; no lane has this number."""
-KEEP_ROWS = 2 * WALK_ROWS
+KEEP_ROWS = 2
 """The fronts of a value that has nothing left are kept if their walks went further than this; shorter ones begin anew."""
+RESTING_KEPT = 10_000
+"""Of the values that have nothing left so many keep their fronts."""
+SWEEP_MIN = 1_000
 
 
 class Share:
     """One value of the key: its pass, and its fronts while it has work."""
 
-    __slots__ = ("fronts", "is_waiting", "lane_id", "pass_", "value")
+    __slots__ = ("fronts", "is_waiting", "lane_id", "lanes_version", "pass_", "value")
 
     def __init__(self, lane_id: int, value: Value | None, pass_: float) -> None:
         self.lane_id = lane_id
         self.value = value
         self.pass_ = pass_
         self.is_waiting = False
-        self.fronts: list[Front | FairFront] | None = None
+        self.fronts: list[Front | FairFront | None] | None = None
+        """One for each inner arm; None for an arm that no submission has ever passed."""
+        self.lanes_version = 0
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether none of its fronts knows anything free."""
+        return all(front is None or front.is_dry for front in self.fronts or ())
 
     @property
     def place(self) -> tuple[float, int, int]:
@@ -88,12 +98,17 @@ class FairFront:
         self._waiting: list[tuple[float, int, int]] = []
         self._level: float | Value = -1 if self._has_scope else float("-inf")
         self.has_more = not walk.is_single
+        self.is_stale = False
+        """The lane of its scope is no more: it is to be made anew."""
         self.rows_visited = 0
-        self.scope = f"{arm.fair_key}/{'&'.join(map(str, arm.filters))}/{'&'.join(map(str, arm.gates))}"
-        self._saved = rules.passes(core.reader, self.scope)
-        self._served_pass = self._saved.pop(SERVED, 0.0)
-        self.changed: dict[int, float] = {}
-        """Passes that are not saved yet."""
+        self.scope = arm.name
+        saved = rules.passes(core.reader, self.scope)
+        self._served_pass = saved.pop(SERVED, 0.0)
+        self._saved = {lane_id: pass_ for lane_id, pass_ in saved.items() if pass_ > self._served_pass}
+        self.changed: dict[int, float | None] = dict.fromkeys(saved.keys() - self._saved.keys())
+        """Passes that are not saved yet; None: of no account any more."""
+        self._resting: dict[int, None] = {}
+        self._sweep_at: float = SWEEP_MIN
         self._core = core
         if not self._has_scope:
             self._wake(self._share(lanes.ALL, None))
@@ -121,12 +136,23 @@ class FairFront:
     def _share(self, lane_id: int, value: Value | None) -> Share:
         share = self._shares.get(lane_id)
         if share is None:
+            if len(self._shares) >= self._sweep_at:
+                self._sweep()
             share = self._shares[lane_id] = Share(lane_id, value, self._saved.pop(lane_id, 0.0))
         return share
+
+    def _sweep(self) -> None:
+        """Forget the values that would begin at the pass last served if they got work again: that is where a new one begins."""
+        for lane_id, share in list(self._shares.items()):
+            if not share.is_waiting and share.fronts is None and share.pass_ <= self._served_pass:
+                del self._shares[lane_id]
+                self.changed[lane_id] = None
+        self._sweep_at = SWEEP_MIN + 2 * len(self._shares)
 
     def _wake(self, share: Share) -> None:
         if not share.is_waiting:
             share.is_waiting = True
+            self._resting.pop(share.lane_id, None)
             share.pass_ = max(share.pass_, self._served_pass)
             heapq.heappush(self._waiting, share.place)
 
@@ -139,7 +165,7 @@ class FairFront:
         while self._waiting and core.rows_left > 0:
             share = self._shares[self._waiting[0][-1]]
             for front in self._fronts(core, share):
-                found = front.next(core)
+                found = front.next(core) if front is not None else None
                 if found is not None:
                     return found
                 if core.rows_left <= 0:
@@ -151,12 +177,13 @@ class FairFront:
     def served(self, core: Core, taken: int, *, has_more: bool) -> None:
         """The submission that `next` gave has given `taken` chunks."""
         share = self._shares[self._waiting[0][-1]]
-        front = next(front for front in self._fronts(core, share) if not front.is_dry)
+        front = next(front for front in share.fronts or () if front is not None and not front.is_dry)
         front.served(core, taken, has_more=has_more)
-        self._served_pass = self.changed[SERVED] = max(self._served_pass, share.pass_)
-        share.pass_ += taken / core.rules.weight(self.arm.fair_key, share.value)
-        self.changed[share.lane_id] = share.pass_
-        if all(front.is_dry for front in share.fronts or ()):
+        if taken:
+            self._served_pass = self.changed[SERVED] = max(self._served_pass, share.pass_)
+            share.pass_ += taken / core.rules.weight(self.arm.fair_key, share.value)
+            self.changed[share.lane_id] = share.pass_
+        if share.is_dry:
             self._rest(core, share)
         else:
             heapq.heapreplace(self._waiting, share.place)
@@ -165,15 +192,12 @@ class FairFront:
         """At most `TURN_CHUNKS`, or a sixteenth of a call that asks for many turns."""
         return max(TURN_CHUNKS, count // 16)
 
-    def drop(self, core: Core) -> None:
-        """The submission that comes next has nothing free any more."""
-        self.served(core, 0, has_more=False)
-
     def close(self, core: Core) -> None:
         """The front is not used any more."""
         for share in self._shares.values():
             for front in share.fronts or ():
-                core.unregister(front)
+                if front is not None:
+                    core.unregister(front)
 
     def fork(self, on_news: Callable[[], None] | None = None) -> Self:
         """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
@@ -186,13 +210,16 @@ class FairFront:
         twin._waiting = list(self._waiting)
         twin._saved = dict(self._saved)
         twin.changed = {}
+        twin._resting = {}
+        twin._sweep_at = float("inf")
         return twin
 
     def _fork_share(self, live: Share) -> Share:
         share = Share(live.lane_id, live.value, live.pass_)
         share.is_waiting = live.is_waiting
         if live.fronts is not None:
-            share.fronts = [front.fork(lambda: self._news(share)) for front in live.fronts]
+            share.lanes_version = live.lanes_version
+            share.fronts = [front.fork(lambda: self._news(share)) if front is not None else None for front in live.fronts]
         return share
 
     def leaves(self) -> Iterator[Front]:
@@ -200,7 +227,7 @@ class FairFront:
         shares = self._shares.all() if isinstance(self._shares, _Borrowed) else self._shares.values()
         for share in shares:
             for front in share.fronts or ():
-                yield from front.leaves()
+                yield from front.leaves() if front is not None else ()
 
     def describe(self) -> dict[str, int | float | str | bool | None]:
         """Where the front stands, for people."""
@@ -212,17 +239,21 @@ class FairFront:
             "rows_visited": self.rows_visited,
         }
 
-    def _fronts(self, core: Core, share: Share) -> list[Front | FairFront]:
-        """The fronts of a value, made when it is first looked at."""
-        if share.fronts is None:
-            own = Filter(self.arm.fair_key, share.value)
-            share.fronts = []
-            for inner in self.arm.inner:
-                arm = inner.within((*self.arm.filters, own), self.arm.gates)
-                front = core.make(arm, on_news=lambda: self._news(share))
-                if front is not None:
-                    share.fronts.append(front)
-        return share.fronts
+    def _fronts(self, core: Core, share: Share) -> list[Front | FairFront | None]:
+        """The fronts of a value, made when it is first looked at; again, when a lane that they need has come or gone meanwhile."""
+        fronts = share.fronts
+        if fronts is None or share.lanes_version != core.lanes_version:
+            share.lanes_version = core.lanes_version
+            if fronts is None:
+                fronts = share.fronts = [None] * len(self.arm.inner)
+            for number, inner in enumerate(self.arm.inner):
+                front = fronts[number]
+                if front is None or front.is_stale:
+                    if front is not None:
+                        core.retire(front)
+                    arm = inner.within((*self.arm.filters, Filter(self.arm.fair_key, share.value)), self.arm.gates)
+                    fronts[number] = core.make(arm, on_news=lambda: self._news(share))
+        return fronts
 
     def _news(self, share: Share) -> None:
         was_dry = self.is_dry
@@ -231,14 +262,23 @@ class FairFront:
             self._on_news()
 
     def _rest(self, core: Core, share: Share) -> None:
-        """The value with the lowest pass has nothing to give now."""
+        """The value with the lowest pass has nothing to give now: its fronts are kept if it is cheaper than to make them again."""
         heapq.heappop(self._waiting)
         share.is_waiting = False
-        fronts = share.fronts
-        if fronts is not None and all(isinstance(front, Front) and not front.aside and front.rows_visited <= KEEP_ROWS for front in fronts):
-            for front in fronts:
-                core.unregister(front)
-            share.fronts = None
+        fronts = [front for front in share.fronts or () if front is not None]
+        if any(isinstance(front, FairFront) or front.aside or front.rows_visited > KEEP_ROWS for front in fronts):
+            self._resting[share.lane_id] = None
+            if len(self._resting) <= RESTING_KEPT:
+                return
+            share = self._shares[next(iter(self._resting))]
+            del self._resting[share.lane_id]
+            fronts = [front for front in share.fronts or () if front is not None]
+            if any(leaf.aside for front in fronts for leaf in front.leaves()):
+                self._resting[share.lane_id] = None
+                return
+        for front in fronts:
+            core.retire(front)
+        share.fronts = None
 
     def _find_values(self, core: Core) -> None:
         """Read some more values of the key: of all, or of the submissions in the lane of the scope."""

@@ -53,10 +53,11 @@ class Walk(NamedTuple):
     """Which lane is walked, and what is looked up for each row: lanes that it must be in too, and keys that it must not have."""
 
     lane_id: int
+    """`~id` when a filter names one submission."""
     probes: tuple[int, ...] = ()
     absent_keys: tuple[str, ...] = ()
     is_single: bool = False
-    """A filter names one submission: there is nothing to walk."""
+    """There is nothing to walk."""
 
 
 class Front:
@@ -71,6 +72,7 @@ class Front:
         "aside",
         "has_more",
         "heap",
+        "is_stale",
         "level",
         "members",
         "on_news",
@@ -89,6 +91,8 @@ class Front:
         self.members: set[int] = set()
         self.aside: dict[Blocker, list[Key]] = {}
         self.has_more = not walk.is_single
+        self.is_stale = False
+        """A lane that it walks or looks into is no more: it is to be made anew."""
         self.rows_visited = 0
         self.set_aside_count = 0
         self.level: Key = self._start()
@@ -119,7 +123,7 @@ class Front:
         if not keys or blocker in self._representatives or core.gates.is_closed(self.arm.gates, blocker):
             return False
         was_dry = self.is_dry
-        key = heapq.heappop(keys)
+        key = self._key_again(heapq.heappop(keys))
         if not keys:
             del self.aside[blocker]
             core.gates.forget(blocker, self)
@@ -269,6 +273,10 @@ class Front:
     def _key_of_row(self, row: list[int]) -> Key:
         return tuple(row)
 
+    def _key_again(self, key: Key) -> Key:
+        """The key of what comes back from behind a gate."""
+        return key
+
     def _is_above_level(self, key: Key) -> bool:
         return key > self.level
 
@@ -309,7 +317,8 @@ class Deck(Front):
     """A front as a shuffled deck, cut at a random place (`Random`): keys are (lap, distance from the cut, id).
 
     The walk is the first lap: from the cut to the end of the deck, then from its beginning to the cut. Who still has work after its turn
-    waits in the heap for the next lap; who comes new, or back, has its turn in this lap if its place is still ahead.
+    waits in the heap for the next lap; who comes new, or back, has its turn in this lap if its place is still ahead. Who has missed a turn
+    behind a gate has it as soon as the gate opens, and keeps that place in the deck: so nobody has two turns while another has none.
     """
 
     order = RANDOM
@@ -324,7 +333,8 @@ class Deck(Front):
 
     def served(self, core: Core, taken: int, *, has_more: bool) -> None:
         """The submission has had its turn: it waits for the next lap, if it has more."""
-        lap, place, submission_id = self._turn = self.heap[0]
+        lap, place, submission_id = self.heap[0]
+        self._turn = max(self._turn, self.heap[0])
         if not has_more:
             self.drop(core)
             return
@@ -365,6 +375,9 @@ class Deck(Front):
         key = self._place(self._turn[0], submission.shuffle, submission.id)
         return key if key > self._turn else (key[0] + 1, *key[1:])
 
+    def _key_again(self, key: Key) -> Key:
+        return key if key > self._turn else (*self._turn[:2], key[-1])
+
     def _place(self, lap: int, shuffle: int, submission_id: int) -> Key:
         return (lap, (shuffle - self._cut) % SHUFFLES, submission_id)
 
@@ -376,6 +389,11 @@ def passes(filters: tuple[Filter, ...], supply: Supply) -> bool:
     """Whether a submission passes all filters."""
     metadata = supply.metadata
     return all(entry.matches(supply.id, metadata) for entry in filters)
+
+
+def takes(arm: Arm, supply: Supply) -> bool:
+    """Whether an arm may ever serve a submission, gates aside."""
+    return passes(arm.filters, supply) and (not arm.inner or any(takes(inner, supply) for inner in arm.inner))
 
 
 _FRONTS: dict[str, type[Front]] = {front.order.name: front for front in (Front, NewestFront, PriorityFront)}

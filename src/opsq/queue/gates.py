@@ -7,12 +7,12 @@ it. It must not decide what comes next. Counts are kept only for keys that some 
 
 from __future__ import annotations
 
+import heapq
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from opsq.clock import MonoNs
+from opsq.clock import MonoNs, Now
 from opsq.queue.rules import Rules
-from opsq.queue.timers import Timers
 from opsq.store.rules import LimitRow
 from opsq.strategy.arms import SUBMISSION_KEY, Gate
 from opsq.strategy.tree import Max, Percent, Value
@@ -26,6 +26,7 @@ NO_LIMIT = 1 << 62
 REFRESH_NS = 1_000_000_000
 """A percentage follows the count of consumers at most this often."""
 BUCKETS_KEPT = 10_000
+"""Token buckets in memory; beyond this number those that are full are forgotten, which changes nothing."""
 
 
 class Blocker(NamedTuple):
@@ -46,6 +47,11 @@ class Bucket:
         self.burst = limit.burst or max(1, math.ceil(self.rate_per_s))
         self.tokens = float(self.burst)
         self.at = now
+
+    def is_of(self, limit: LimitRow) -> bool:
+        """Whether the limit says what it said when the bucket was made."""
+        made = Bucket(limit, self.at)
+        return (made.rate_per_s, made.burst) == (self.rate_per_s, self.burst)
 
     def refill(self, now: MonoNs) -> float:
         """The tokens there are now."""
@@ -69,8 +75,11 @@ class Gates:
         self._keys: frozenset[str] = frozenset()
         self._waiting: dict[Blocker, dict[Front, None]] = {}
         self._buckets: dict[tuple[int, int], Bucket] = {}
-        self._tokens: Timers[Blocker] = Timers()
-        self._now: MonoNs = core.now.mono
+        self._buckets_room = BUCKETS_KEPT
+        self._tokens: list[tuple[MonoNs, Blocker]] = []
+        self._armed: set[Blocker] = set()
+        """The rates whose next token is waited for: each once, to the nanosecond, so that a burst of 1 does not bound a high rate."""
+        self._clock = core.now
         self._consumers_count = 1
         self._refreshed: MonoNs = core.now.mono
 
@@ -117,11 +126,10 @@ class Gates:
                 room = min(room, left)
             if limit.rate_per_s is not None:
                 bucket = self._bucket(limit, lane_id)
-                tokens = bucket.refill(self._now)
+                tokens = bucket.refill(self._clock.mono)
                 if tokens < 1:
                     blocker = Blocker("rate", limit.id, lane_id)
-                    if blocker not in self._waiting:
-                        self._tokens.add(bucket.next_token_at(), blocker)
+                    self._arm(blocker, bucket)
                     return blocker, 0
                 room = min(room, int(tokens))
         return None, room
@@ -132,7 +140,10 @@ class Gates:
             return self._rules.is_paused(blocker.number)
         if blocker.kind == "rate":
             bucket = self._buckets.get((blocker.number, blocker.lane_id))
-            return bucket is not None and bucket.refill(self._now) < 1
+            if bucket is None or bucket.refill(self._clock.mono) >= 1:
+                return False
+            self._arm(blocker, bucket)
+            return True
         if blocker.number < 0:
             supply = self._core.supplies.get(~blocker.number)
             count = supply.reserved_count + supply.delayed_count if supply is not None else 0
@@ -153,7 +164,7 @@ class Gates:
     def next_token_s(self, limit: LimitRow, lane_id: int) -> float:
         """Seconds until a rate lets a chunk through; 0: now."""
         bucket = self._bucket(limit, lane_id)
-        return 0.0 if bucket.refill(self._now) >= 1 else (bucket.next_token_at() - self._now) / 1e9
+        return 0.0 if bucket.refill(self._clock.mono) >= 1 else (bucket.next_token_at() - self._clock.mono) / 1e9
 
     def busiest(self, limit: LimitRow) -> tuple[int, Value | None] | None:
         """Most chunks reserved under one value of a concurrency limit, and which value that is; None if they are not counted.
@@ -186,17 +197,26 @@ class Gates:
 
     def _count(self, blocker: Blocker, supply: Supply) -> int:
         if blocker.number < 0:
+            if not supply.has_all_delays:
+                self._core.restore_delays(supply, self._clock)
             return supply.reserved_count + supply.delayed_count
         return self._live.get(blocker.number, 0)
+
+    def _arm(self, blocker: Blocker, bucket: Bucket) -> None:
+        """Have whoever waits for a token of this rate looked at when there is one."""
+        if blocker not in self._armed:
+            self._armed.add(blocker)
+            heapq.heappush(self._tokens, (bucket.next_token_at(), blocker))
 
     def _bucket(self, limit: LimitRow, lane_id: int) -> Bucket:
         bucket = self._buckets.get((limit.id, lane_id))
         if bucket is None:
-            if len(self._buckets) >= BUCKETS_KEPT:
-                full = [key for key, kept in self._buckets.items() if kept.refill(self._now) >= kept.burst]
+            if len(self._buckets) >= self._buckets_room:
+                full = [key for key, kept in self._buckets.items() if kept.refill(self._clock.mono) >= kept.burst]
                 for key in full:
                     del self._buckets[key]
-            bucket = self._buckets[limit.id, lane_id] = Bucket(limit, self._now)
+                self._buckets_room = max(BUCKETS_KEPT, 2 * len(self._buckets))
+            bucket = self._buckets[limit.id, lane_id] = Bucket(limit, self._clock.mono)
         return bucket
 
     # --- counting -----------------------------------------------------------------------------------------------------------------
@@ -235,6 +255,8 @@ class Gates:
                     self._live.pop(lane_id, None)
                 self._open(Blocker("live", lane_id))
         self.slot_freed(supply)
+        if self._rules.pauses and not supply.reserved_count:
+            self._core.has_news = True  # what is paused and reserved by nobody does not hold a call that waits for the end of work
 
     def slot_freed(self, supply: Supply) -> None:
         """A chunk of a submission is neither reserved nor waiting for its retry any more."""
@@ -272,23 +294,20 @@ class Gates:
             (limit.id, lane_id): bucket
             for limit in self._rules.limits
             for (limit_id, lane_id), bucket in self._buckets.items()
-            if limit_id == limit.id and bucket.rate_per_s == limit.rate_per_s
+            if limit_id == limit.id and bucket.is_of(limit)
         }
         for blocker in list(self._waiting):
             self._open(blocker)
 
-    def tick(self, now: MonoNs) -> None:
+    def tick(self, now: Now) -> None:
         """Wake what waits for a token, and follow the count of consumers."""
-        self._now = max(self._now, now)
-        for blocker in self._tokens.take(now):
+        self._clock = Now(max(self._clock.mono, now.mono), now.wall)
+        while self._tokens and self._tokens[0][0] <= now.mono:
+            blocker = heapq.heappop(self._tokens)[1]
+            self._armed.discard(blocker)
             self._open(blocker)
-            if blocker in self._waiting:
-                bucket = self._buckets.get((blocker.number, blocker.lane_id))
-                self._tokens.add(
-                    bucket.next_token_at() if bucket is not None and bucket.tokens < 1 else MonoNs(now + REFRESH_NS // 10), blocker
-                )
-        if now - self._refreshed >= REFRESH_NS:
-            self._refreshed = now
+        if now.mono - self._refreshed >= REFRESH_NS:
+            self._refreshed = now.mono
             count = max(1, len(self._core.consumers))
             if count != self._consumers_count:
                 self._consumers_count = count
@@ -297,4 +316,4 @@ class Gates:
 
     def next_due(self) -> MonoNs | None:
         """When the next token comes."""
-        return self._tokens.next_due()
+        return self._tokens[0][0] if self._tokens else None

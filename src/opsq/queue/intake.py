@@ -120,6 +120,7 @@ class Intake:
         self._forget_keys(new, row)
         core = self._core
         core.states[row.state] += 1
+        core.lanes_version += 1
         if row.state == "open":
             # A walk may have met its row between the COMMIT and now, and handed out of it.
             core.became_free(core.supplies.get(row.id) or core.keep(Supply(row)))

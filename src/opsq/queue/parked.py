@@ -13,7 +13,7 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import StorageFull
 from opsq.ids import first_bits
 from opsq.queue.core import DESCRIBED_KEPT, Core, Peer
-from opsq.queue.fronts import passes
+from opsq.queue.fronts import takes
 from opsq.queue.reservations import Reservation, Reservations
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
@@ -92,7 +92,7 @@ class Parked:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
             tree = parse(text, self._core.policy.strategies)
-            plan = self._plans[text] = _Plan(str(tree), [(repr(arm), arm) for arm in compile_arms(tree)])
+            plan = self._plans[text] = _Plan(str(tree), [(arm.name, arm) for arm in compile_arms(tree)])
         return plan
 
     def __len__(self) -> int:
@@ -248,7 +248,7 @@ class Parked:
         core, request = self._core, call.request
         if call.reservation is not None and not call.reservation.parts:
             call.reservation, call.wanted = None, request.count  # its submissions have ended meanwhile
-        for name, arm in plan.arms:
+        for name, arm in () if core.rules.is_all_paused else plan.arms:
             front = core.front(name, arm)
             while call.wanted and front is not None:
                 found = front.next(core)
@@ -329,14 +329,14 @@ class Parked:
 
     def _has_work(self, arm: Arm) -> bool:
         core = self._core
-        if not arm.filters and not core.rules.pauses:
+        if not arm.filters and not arm.inner and not core.rules.pauses:
             return core.states["open"] > 0
         walk = core.walk(arm)
         if walk is None:
             return False
-        for submission_id in lanes.open_ids(core.reader, walk.lane_id):
+        for submission_id in [~walk.lane_id] if walk.is_single else lanes.open_ids(core.reader, walk.lane_id):
             supply = core.supply(submission_id)
-            if supply is None or not supply.is_open or not passes(arm.filters, supply):
+            if supply is None or not supply.is_open or not takes(arm, supply):
                 continue
             if supply.reserved_count or supply.delayed_count or not core.rules.of(supply)[0]:
                 return True

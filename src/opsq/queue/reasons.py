@@ -15,7 +15,8 @@ from opsq.clock import Now
 from opsq.errors import NotFound
 from opsq.ids import block_mask
 from opsq.queue.core import Core, Peer
-from opsq.queue.explaining import limit_name, pairs_name, takes
+from opsq.queue.explaining import limit_name, pairs_name
+from opsq.queue.fronts import takes
 from opsq.queue.parked import TURN_ROWS, Parked
 from opsq.queue.reservations import Reservation, Reservations
 from opsq.queue.supply import Supply

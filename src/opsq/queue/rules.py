@@ -34,6 +34,11 @@ class Rules:
         """0: there is no pause and no limit; else it grows with every change."""
 
     @property
+    def is_all_paused(self) -> bool:
+        """Whether a pause holds everything: then nobody need look for what it does not hold."""
+        return any(not row.pairs for row in self.pauses)
+
+    @property
     def limited_keys(self) -> frozenset[str]:
         """The keys under which live reservations must be counted."""
         return frozenset(limit.key for limit in self.limits if limit.concurrency is not None)
@@ -77,6 +82,10 @@ class Rules:
                 self._keys_of_lanes.clear()
             pair = self._keys_of_lanes[lane_id] = lanes.pair(self._core.reader, lane_id)
         return pair
+
+    def forget_lane(self, lane_id: int) -> None:
+        """A lane is no more."""
+        self._keys_of_lanes.pop(lane_id, None)
 
     def weight(self, key: str, value: Value | None) -> float:
         """The weight of a value in `Fair`; 1 unless it was set."""
@@ -181,6 +190,7 @@ class Rules:
         self.version += 1
         self._core.gates.watch(self.limited_keys)
         self._core.gates.rules_changed()
+        self._core.has_news = True  # a pause may be the end of what a call waits for
         self._core.batch.on_failed.append(lambda _: self._reload())
 
     def _reload(self) -> None:

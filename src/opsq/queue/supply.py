@@ -76,6 +76,7 @@ class Supply:
         "delayed_count",
         "folded",
         "frontier",
+        "has_all_delays",
         "id",
         "is_closing",
         "loaded",
@@ -102,6 +103,8 @@ class Supply:
         self.unfinished = total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
         self.reserved_count = 0
         self.delayed_count = 0
+        self.has_all_delays = False
+        """Whether `delayed_count` has the delays from before the start, which else are found as their blocks are read."""
         self.is_closing = False
         self.cursor = 0
         self.blocks: dict[int, BlockWork] = {}
@@ -261,6 +264,15 @@ class Supply:
                 work.attempts = tuple(known.get(index, ()))
         self.loaded = [index for index, _ in reversed(rows)]
         return True
+
+    def restore_delays(self, reader: apsw.Connection, now: Now) -> list[tuple[BlockWork, MonoNs, AttemptRow]]:
+        """Find all chunks that wait for a retry from before a restart. Cost: the rows of failed attempts, once."""
+        self.has_all_delays = True
+        found = []
+        for index in backlog.delayed_blocks(reader, self.id, now.wall):
+            work = self.block(reader, index)
+            found += [(work, due, row) for due, row in self._restore_delays(reader, work, now)]
+        return found
 
     def _restore_delays(self, reader: apsw.Connection, work: BlockWork, now: Now) -> list[tuple[MonoNs, AttemptRow]]:
         """Chunks of a block read after a restart that are not due yet: what remains of a delay lies between nothing and all of it."""

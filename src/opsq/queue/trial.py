@@ -229,6 +229,8 @@ class _Watch:
         self.rules = core.rules
         self.make = core.make
         self.unregister = core.unregister
+        self.retire = core.unregister  # what a trial has served is of no account
+        self.lanes_version = core.lanes_version
         self.is_closed = core.gates.is_closed
         self.remember = core.gates.remember
         self.forget = core.gates.forget

@@ -92,6 +92,12 @@ def attempts(connection: apsw.Connection, submission_id: int, start: int, end: i
         yield block, AttemptRow(from_sql(mask), *fields)
 
 
+def delayed_blocks(connection: apsw.Connection, submission_id: int, wall: int) -> list[int]:
+    """The blocks with chunks that are not due at this wall instant. Cost: the rows of the submission."""
+    rows = connection.execute("SELECT DISTINCT block FROM attempt WHERE submission_id = ? AND due_at > ?", (submission_id, wall))
+    return [index for (index,) in rows]
+
+
 def put_attempts(writer: apsw.Connection, submission_id: int, block: int, rows: Iterable[AttemptRow]) -> None:
     """Replace what is stored of the attempts of a block."""
     writer.execute("DELETE FROM attempt WHERE submission_id = ? AND block = ?", (submission_id, block))

@@ -90,8 +90,14 @@ def leave(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) 
     )
 
 
-def forget(writer: apsw.Connection, submission_id: int) -> None:
-    """Delete the metadata of a removed submission, its share of the counters, and lanes that nobody is in any more."""
+def forget(writer: apsw.Connection, submission_id: int) -> list[int]:
+    """Delete the metadata of a removed submission, its share of the counters, and lanes that nobody is in any more.
+
+    The newest lane is kept in any case, so that its number is never given to another pair.
+
+    Returns:
+        The lanes that are no more.
+    """
     rows = [row[0] for row in writer.execute("SELECT lane_id FROM submission_lane WHERE submission_id = ?", (submission_id,))]
     writer.executemany(
         "UPDATE lane SET submissions_count = submissions_count - 1, chunks_total = lane.chunks_total - s.chunks_total, "
@@ -102,9 +108,12 @@ def forget(writer: apsw.Connection, submission_id: int) -> None:
     )
     writer.execute("DELETE FROM submission_lane WHERE submission_id = ?", (submission_id,))
     # The counters of new submissions are written last in a batch, so they do not tell whether a lane is in use.
-    writer.executemany(
-        "DELETE FROM lane WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = ?1)", ((lane,) for lane in rows)
+    gone = writer.executemany(
+        "DELETE FROM lane WHERE id = ?1 AND id < (SELECT max(id) FROM lane) "
+        "AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = ?1) RETURNING id",
+        ((lane,) for lane in rows),
     )
+    return [lane_id for (lane_id,) in gone]
 
 
 def open_ids(connection: apsw.Connection, lane_id: int) -> Iterator[int]:

@@ -96,6 +96,9 @@ def passes(connection: apsw.Connection, scope: str) -> dict[int, float]:
     return {int(lane_id): float(pass_) for lane_id, pass_ in rows}
 
 
-def put_passes(writer: apsw.Connection, scope: str, rows: Iterable[tuple[int, float]]) -> None:
-    """Save passes of a fair arm."""
-    writer.executemany("INSERT OR REPLACE INTO fair_pass (scope, lane_id, pass) VALUES (?, ?, ?)", ((scope, *row) for row in rows))
+def put_passes(writer: apsw.Connection, scope: str, rows: Iterable[tuple[int, float | None]]) -> None:
+    """Save passes of a fair arm; None: the pass is of no account any more."""
+    all_rows = [(scope, lane_id, pass_) for lane_id, pass_ in rows]
+    kept = [row for row in all_rows if row[2] is not None]
+    writer.executemany("INSERT OR REPLACE INTO fair_pass (scope, lane_id, pass) VALUES (?, ?, ?)", kept)
+    writer.executemany("DELETE FROM fair_pass WHERE scope = ? AND lane_id = ?", [row[:2] for row in all_rows if row[2] is None])

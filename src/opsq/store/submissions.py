@@ -222,8 +222,8 @@ def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, bytes]]:
     ]
 
 
-def remove_slice(writer: apsw.Connection, submission_id: int) -> bool:
-    """Delete some rows of a hidden submission; True when that was all of it."""
+def remove_slice(writer: apsw.Connection, submission_id: int) -> list[int] | None:
+    """Delete some rows of a hidden submission; when that was all of it, the lanes that are gone with it."""
     is_done = True
     for table, key in (
         ("block", "block"),
@@ -238,8 +238,9 @@ def remove_slice(writer: apsw.Connection, submission_id: int) -> bool:
             (submission_id,),
         )
         is_done = is_done and writer.changes() < REMOVE_ROWS
-    if is_done:
-        lanes.forget(writer, submission_id)
-        meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
-        writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
-    return is_done
+    if not is_done:
+        return None
+    gone = lanes.forget(writer, submission_id)
+    meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
+    writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
+    return gone

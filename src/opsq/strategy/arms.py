@@ -7,6 +7,7 @@ microsecond and no statement visits more rows than its limit.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple, Protocol, TypeVar
 
 from opsq.strategy.tree import (
@@ -143,6 +144,12 @@ class Arm(NamedTuple):
         return self._replace(filters=_united(filters, self.filters), gates=_united(gates, self.gates))
 
     @property
+    def name(self) -> str:
+        """The same for equal arms, and for no others."""
+        inner = "".join(f" [{arm.name}]" for arm in self.inner)
+        return f"{self.order.name} {self.fair_key};{' & '.join(map(str, self.filters))};{' & '.join(map(str, self.gates))}{inner}"
+
+    @property
     def is_impossible(self) -> bool:
         """Whether two filters contradict each other."""
         return len({entry.key for entry in self.filters}) < len(self.filters)
@@ -178,6 +185,7 @@ def compile_arms(strategy: Strategy) -> list[Arm]:
             return [Arm(_ORDERS[type(strategy)])]
 
 
+@cache
 def walk_sql(order: Order, probes: int, absent: int = 0) -> str:
     """The walk of a lane in an order.
 
@@ -191,6 +199,7 @@ def walk_sql(order: Order, probes: int, absent: int = 0) -> str:
     )
 
 
+@cache
 def values_sql(probes: int, absent: int) -> str:
     """How `Fair` finds the values of its key inside a lane: id, whether it passes, and the lane of its value (NULL: it has none).
 
