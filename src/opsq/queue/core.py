@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import apsw
@@ -45,6 +46,8 @@ FRONTS_KEPT = 256
 DESCRIBED_KEPT = 4096
 PASSES_SAVED = 500
 """Passes of a fair front saved by one batch."""
+_TOKEN = Struct(">5Q")
+"""What the hash of a token covers: five numbers below 2**64."""
 RARE_COUNT = 1000
 """Of several lanes the rarest is walked; counting stops here."""
 
@@ -106,7 +109,7 @@ class Core:
         self.gates = Gates(self, self.rules)
         self.gates.watch(self.rules.limited_keys)
         self.starts = meta.get_int(self.reader, "starts")
-        self._secret = meta.secret(self.reader)
+        self._keyed = blake2b(digest_size=8, key=meta.secret(self.reader))
 
     # --- submissions in memory ----------------------------------------------------------------------------------------------------
 
@@ -153,8 +156,9 @@ class Core:
 
     def mac(self, submission_id: int, block: int, reservation_id: int, attempt: int, granted: int) -> int:
         """The keyed hash of a token, 64 bits; the key lies in the file, so it outlives restarts."""
-        text = b"%d/%d/%d/%d/%d" % (submission_id, block, reservation_id, attempt, granted)
-        return int.from_bytes(blake2b(text, digest_size=8, key=self._secret).digest(), "big")
+        keyed = self._keyed.copy()
+        keyed.update(_TOKEN.pack(submission_id, block, reservation_id, attempt, granted))
+        return int.from_bytes(keyed.digest(), "big")
 
     # --- fronts -------------------------------------------------------------------------------------------------------------------
 

@@ -25,24 +25,24 @@ from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, Sub
 TURN_ROWS = 2_000
 """Rows visited and grants made in one turn of the event loop; a few milliseconds."""
 PLANS_KEPT = 4_096
+_ENDLESS_S = float("inf")
 
 
 class Call:
     """A reserve call that has not been answered."""
 
-    __slots__ = ("deadline", "is_over", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
+    __slots__ = ("is_over", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
 
     def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, text: str, now: Now) -> None:
         self.peer = peer
         self.request = request
         self.text = text
         self.since: MonoNs = now.mono
-        self.deadline: MonoNs | None = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self.is_over = False
         self.wanted = request.count
         self.reservation: Reservation | None = None
         """What a run that was interrupted has found so far."""
-        self.shortest_s = float("inf")
+        self.shortest_s = _ENDLESS_S
 
 
 class _Plan(NamedTuple):
@@ -130,8 +130,8 @@ class Parked:
                 return
         self._lines.setdefault(plan.text, _Line()).join(call)
         peer.calls[request.id] = call
-        if call.deadline is not None:
-            self._deadlines.add(call.deadline, call)
+        if request.wait_s is not None:
+            self._deadlines.add(after(now.mono, request.wait_s), call)
 
     def abandon(self, peer: Peer, request_id: int) -> None:
         """The caller does not want to wait any longer."""
@@ -255,26 +255,22 @@ class Parked:
                 if found is None:
                     break
                 supply, room = found
-                if call.reservation is None:
-                    call.reservation = self._reservations.open(
-                        call.peer, supply.row.reservation_s, now, is_lease=request.lease_s is not None
-                    )
-                taken = self._take(supply, min(front.turn(request.count), call.wanted, room), call.reservation, now)
+                turn = front.turn(request.count)
+                most = min(call.wanted, room)
+                taken = self._take(call, supply, turn, now, ends_whole=True) if turn < most else self._take(call, supply, most, now)
                 call.wanted -= taken
                 core.rows_left -= 1
-                if taken:
-                    call.shortest_s = min(call.shortest_s, supply.row.reservation_s)
                 front.served(core, taken, has_more=bool(supply.returned) or supply.cursor < supply.blocks_count)
             if call.wanted and core.rows_left <= 0:
                 return False
-        if call.reservation is not None and not call.reservation.parts:
-            self._reservations.discard(call.reservation)
-            call.reservation = None
         return True
 
-    def _take(self, supply: Supply, count: int, reservation: Reservation, now: Now) -> int:
-        """Reserve up to `count` chunks of one submission, in index order."""
-        core = self._core
+    def _take(self, call: Call, supply: Supply, count: int, now: Now, *, ends_whole: bool = False) -> int:
+        """Reserve up to `count` chunks of one submission, in index order; if it `ends_whole`, rather fewer than a part of a last block.
+
+        A turn that began within a block would else end within one too, and each call get twice as many parts of blocks.
+        """
+        core, reservation = self._core, call.reservation
         left = count
         while left and core.rows_left > 0:
             found = supply.next_block(core.reader, now)
@@ -288,9 +284,16 @@ class Parked:
             if not mask:
                 continue
             if mask.bit_count() > left:
+                if ends_whole and left < count:
+                    break
                 mask = first_bits(mask, left)
             left -= mask.bit_count()
+            if reservation is None:
+                is_lease = call.request.lease_s is not None
+                reservation = call.reservation = self._reservations.open(call.peer, supply.row.reservation_s, now, is_lease=is_lease)
             self._reservations.add(reservation, supply, work, mask)
+        if left < count and supply.row.reservation_s < call.shortest_s:
+            call.shortest_s = supply.row.reservation_s
         return count - left
 
     def _reserved(self, call: Call, reservation: Reservation, grants: list[Grant]) -> Reserved:

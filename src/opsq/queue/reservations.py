@@ -97,11 +97,11 @@ class Reservations:
         count = mask.bit_count()
         supply.reserved_count += count
         core.gates.taken(supply, count)
-        attempts = supply.attempts_of(core.reader, work)
+        attempts = work.attempts if work.attempts is not None else supply.attempts_of(core.reader, work)
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
             mac = core.mac(supply.id, work.index, reservation.id, attempt, hit)
             part = Part(reservation, supply, work, hit, attempt, mac)
-            reservation.parts[part.key] = part
+            reservation.parts[supply.id, work.index, hit] = part
             work.parts.append(part)
 
     def seal(self, reservation: Reservation, length_s: float, now: Now) -> None:
@@ -115,12 +115,6 @@ class Reservations:
         if reservation.alarm is None or reservation.deadline < reservation.alarm:
             reservation.alarm = reservation.deadline
             self._deadlines.add(reservation.deadline, (reservation.id, reservation.deadline))
-
-    def discard(self, reservation: Reservation) -> None:
-        """Nothing was found for a reservation."""
-        del self._by_id[reservation.id]
-        if reservation.peer is not None:
-            reservation.peer.reservations.pop(reservation.id, None)
 
     # --- finding ------------------------------------------------------------------------------------------------------------------
 
@@ -206,7 +200,7 @@ class Reservations:
     def _drop_part(self, part: Part) -> None:
         part.work.parts.remove(part)
         reservation = part.reservation
-        reservation.parts.pop(part.key, None)
+        reservation.parts.pop((part.supply.id, part.work.index, part.granted), None)
         if not reservation.parts:
             self._by_id.pop(reservation.id, None)
             if reservation.peer is not None:
