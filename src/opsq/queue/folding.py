@@ -20,6 +20,8 @@ from opsq.store.database import Database
 
 SLICE_EVENTS = 1024
 """Events folded in one transaction: a few milliseconds when each touches a block of its own."""
+SLICE_PART = 8
+"""When more is unfolded than eight slices, a slice is an eighth of it: what is unfolded stays below eight times what a batch brings."""
 SLICE_GAPS = 4096
 """Blocks that one slice may pass over on the way of a frontier to a completion far ahead of it."""
 LAZY_EVENTS = 4096
@@ -47,6 +49,8 @@ class Folding:
         self._core = core
         self._events: deque[Event] = deque()
         self._oldest: MonoNs = core.now.mono
+        self._hurry_seq = 0
+        """Events up to this one have waited long enough."""
         self._flying: list[Event] = []
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
         self.folded_seq = meta.get_int(core.reader, "folded_seq")
@@ -101,7 +105,8 @@ class Folding:
         """Whether the next batch should fold a slice."""
         if not self._events:
             return False
-        return bool(self._waiting) or self.is_urgent or len(self._events) > LAZY_EVENTS or now.mono - self._oldest > LAZY_NS
+        is_old = self._events[0].seq <= self._hurry_seq or now.mono - self._oldest > LAZY_NS
+        return is_old or bool(self._waiting) or self.is_urgent or len(self._events) > LAZY_EVENTS
 
     def run_waiting(self, now: Now) -> None:
         """Run what waited for a fold that has happened."""
@@ -112,13 +117,15 @@ class Folding:
 
     def slice(self, now: Now) -> Fold:
         """Take the oldest events and work out what they change."""
+        if now.mono - self._oldest > LAZY_NS:
+            self._hurry_seq, self._oldest = self._events[-1].seq, now.mono
         fold = Fold(self._core, self)
-        while self._events and len(fold.events) < SLICE_EVENTS:
+        limit = max(SLICE_EVENTS, len(self._events) // SLICE_PART)
+        while self._events and len(fold.events) < limit:
             event = self._events[0]
             if not fold.add(event):
                 break
             self._events.popleft()
-        self._oldest = now.mono
         self._flying = fold.events
         return fold
 
