@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import plot
 from harness.entry import EXIT_MISSING, EXIT_SHORT, add_options, disk_folder
 from harness.machine import look_at_machine
 from harness.report import print_table, write_results
@@ -26,6 +27,8 @@ _NAMES = (
     "adversaries",
     "prefer_distinct",
     "limits",
+    "parked",
+    "strategies_memory",
     "throughput",
     "pipelined",
     "one_at_a_time",
@@ -66,7 +69,9 @@ def main() -> None:
     print_table(rows, machine.line)
     # A partial run is printed and not stored: what is stored can be compared from date to date.
     if not chosen.names:
-        path = write_results(_HERE / "results", time.strftime("%Y-%m-%d"), machine, rows, is_quick=chosen.quick)
+        date = time.strftime("%Y-%m-%d")
+        path = write_results(_HERE / "results", date, machine, rows, is_quick=chosen.quick)
+        plot.write(path.with_suffix(".svg"), [row.as_dict() for row in rows], date, machine.line)
         print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     raise SystemExit(EXIT_MISSING if EXIT_MISSING in statuses else EXIT_SHORT if statuses - {0} else 0)
 

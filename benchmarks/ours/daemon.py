@@ -31,10 +31,15 @@ def environment(state_dir: Path) -> dict[str, str]:
 
 
 class Daemon:
-    """`opsq start --foreground` on `state_dir`; a context that starts it, and stops it by SIGTERM."""
+    """`opsq start --foreground` on `state_dir`; a context that starts it, and stops it by SIGTERM.
 
-    def __init__(self, state_dir: Path) -> None:
+    Args:
+        settings: by name, as the environment has them.
+    """
+
+    def __init__(self, state_dir: Path, **settings: str) -> None:
         self.state_dir = state_dir
+        self._settings = {f"OPSQ_{name.upper()}": value for name, value in settings.items()}
         self.socket_path = state_dir / "opsq.sock"
         self.database_path = state_dir / "opsq.sqlite"
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,7 +56,7 @@ class Daemon:
         """Start it; returns at once, a client's connect waits until it listens."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "opsq", "start", "--foreground"],
-            env=environment(self.state_dir),
+            env=environment(self.state_dir) | self._settings,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._said,

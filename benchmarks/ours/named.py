@@ -24,14 +24,14 @@ NODES = {
 COMPOSITIONS = {
     "fair under a cap": "MaxSimultaneous(tenant, 5, Fair(tenant))",
     "fair by region within tenant": "Fair(tenant, Fair(region))",
-    "urgent first, spread over tenants": "PreferDistinct(tenant, 1, CustomPriority)",
+    "urgent first but spread over tenants": "PreferDistinct(tenant, 1, CustomPriority)",
     "strictly ordered": "MaxSimultaneous(submission, 1, OldestFirst)",
     "gold before silver before all": "OrElse(SelectOnly(plan=gold, OldestFirst), OrElse(SelectOnly(plan=silver, OldestFirst), Random))",
     "a pool of its own": "SelectOnly(region=eu, SelectOnly(plan=gold, CustomPriority))",
     "caps on two keys": "MaxSimultaneous(tenant, 5, MaxSimultaneous(region, 100, Random))",
     "fair in a region": "SelectOnly(region=us, Fair(tenant, CustomPriority))",
     "spread twice": "PreferDistinct(tenant, 1, PreferDistinct(region, 2, OldestFirst))",
-    "gold fair, the rest capped": "OrElse(SelectOnly(plan=gold, Fair(tenant)), MaxSimultaneous(tenant, 50%, Random))",
+    "gold fair and the rest capped": "OrElse(SelectOnly(plan=gold, Fair(tenant)), MaxSimultaneous(tenant, 50%, Random))",
 }
 
 

@@ -1,0 +1,163 @@
+"""Draws p50 and p99 of each strategy against the size of the backlog, from a stored result, as SVG, and as PNG where that can be converted.
+
+It measures nothing and judges nothing; `strategies` does. Run it with the path of a result's JSON file to draw it again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_COLUMNS = 5
+_PANEL_WIDTH, _PANEL_HEIGHT = 300, 210
+_LEFT, _TOP, _RIGHT, _BOTTOM = 46, 44, 12, 30
+_HEAD, _FOOT = 64, 28
+_LOW_S, _HIGH_S = 1e-5, 1e-2
+_STYLES = {"p50": "stroke='#1b6ca8' stroke-width='2'", "p99": "stroke='#c2571a' stroke-width='2' stroke-dasharray='5,3'"}
+_FONT = "font-family='Helvetica, Arial, sans-serif'"
+_LEGEND = (
+    "One chunk a call, one in a hundred",
+    "given back, fronts warm; processor",
+    "time of the engine. Both axes are",
+    "logarithmic and alike everywhere.",
+    "",
+    "Opsqueue publishes for its fair",
+    "reserve: 0.25 ms at 100 chunks, 6 ms",
+    "at 4.5 million, 220 ms with 200,000",
+    "submissions (another machine).",
+)
+
+
+class Curve(NamedTuple):
+    """The medians of one strategy's p50 or p99, by the size of the backlog."""
+
+    share: str
+    points: list[tuple[int, float]]
+
+
+def curves_of(rows: list[dict[str, Any]]) -> dict[str, list[Curve]]:
+    """By strategy, whatever rows have samples of several sizes, in the order of the table."""
+    found: dict[str, list[Curve]] = {}
+    for row in rows:
+        sizes = {name: samples for name, samples in row["samples"].items() if re.fullmatch(r"[0-9.e+]+ chunks", name)}
+        match = re.fullmatch(r"(.+) at \S+ against \S+ chunks: (p50|p99)", row["what"])
+        if match is None or len(sizes) < 3:
+            continue
+        points = sorted((int(float(name.split()[0])), statistics.median(samples)) for name, samples in sizes.items())
+        found.setdefault(match[1], []).append(Curve(match[2], points))
+    return found
+
+
+def draw(curves: dict[str, list[Curve]], title: str, machine: str) -> str:
+    """The SVG; both axes are logarithmic, and alike in all panels."""
+    lines = -(-(len(curves) + 1) // _COLUMNS)
+    width, height = _COLUMNS * _PANEL_WIDTH, _HEAD + lines * _PANEL_HEIGHT + _FOOT
+    sizes = sorted({size for of_strategy in curves.values() for curve in of_strategy for size, _ in curve.points})
+    parts = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}' {_FONT}>",
+        f"<rect width='{width}' height='{height}' fill='white'/>",
+        _text(16, 30, title, 20, weight="bold"),
+        _text(16, 52, machine, 12, "#555"),
+    ]
+    for number, (strategy, of_strategy) in enumerate(curves.items()):
+        parts += _panel(*_place(number), strategy, of_strategy, sizes)
+    parts += _legend(*_place(len(curves)))
+    parts.append(_text(width / 2, height - 10, "chunks in the backlog", 13, "#333", anchor="middle"))
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def write(path: Path, rows: list[dict[str, Any]], date: str, machine: str) -> Path | None:
+    """Write `path` (.svg), and beside it a .png where something can convert; None, and nothing written, if no row has several sizes."""
+    curves = curves_of(rows)
+    if not curves:
+        return None
+    path.write_text(draw(curves, f"A reserve of one chunk, by strategy and backlog, {date}", machine), encoding="utf-8")
+    png = path.with_suffix(".png")
+    for command in (["rsvg-convert", "-o", str(png), str(path)], ["magick", str(path), str(png)], ["convert", str(path), str(png)]):
+        if shutil.which(command[0]):
+            subprocess.run(command, check=True)
+            break
+    else:
+        print("no PNG was made: neither rsvg-convert nor ImageMagick is installed", file=sys.stderr)
+    return path
+
+
+def _place(number: int) -> tuple[int, int]:
+    return number % _COLUMNS * _PANEL_WIDTH, _HEAD + number // _COLUMNS * _PANEL_HEIGHT
+
+
+def _panel(left: int, top: int, strategy: str, curves: list[Curve], sizes: list[int]) -> list[str]:
+    name, _, text = (strategy, "", "") if "(" in strategy.split(", ", maxsplit=1)[0] else strategy.partition(", ")
+    parts = [_text(left + _LEFT, top + 16, name, 13, weight="bold")]
+    if text:
+        parts.append(_text(left + _LEFT, top + 31, text if len(text) < 52 else f"{text[:50]}…", 9, "#555"))
+    bottom = top + _PANEL_HEIGHT - _BOTTOM
+    for decade in range(round(math.log10(_LOW_S)), round(math.log10(_HIGH_S)) + 1):
+        y = _y(top, 10.0**decade)
+        parts.append(f"<path d='M{left + _LEFT},{y:.1f} L{left + _PANEL_WIDTH - _RIGHT},{y:.1f}' stroke='#ddd'/>")
+        parts.append(_text(left + _LEFT - 5, y + 4, {-5: "10 µs", -4: "100 µs", -3: "1 ms", -2: "10 ms"}[decade], 10, "#555", anchor="end"))
+    for size in sizes:
+        x = _x(left, size, sizes)
+        parts.append(f"<path d='M{x:.1f},{_y(top, _HIGH_S):.1f} L{x:.1f},{bottom}' stroke='#eee'/>")
+        parts.append(_text(x, bottom + 14, f"10{_raised(round(math.log10(size)))}", 10, "#555", anchor="middle"))
+    for curve in curves:
+        at = [(_x(left, size, sizes), _y(top, seconds)) for size, seconds in curve.points]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+        parts.append(f"<polyline points='{line}' fill='none' {_STYLES[curve.share]}/>")
+        parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='2' fill='none' {_STYLES[curve.share]}/>" for x, y in at]
+    return parts
+
+
+def _legend(left: int, top: int) -> list[str]:
+    parts = []
+    for number, (share, style) in enumerate(_STYLES.items()):
+        x, y = left + _LEFT + number * 90, top + 14
+        parts.append(f"<path d='M{x},{y} L{x + 34},{y}' {style}/>")
+        parts.append(_text(x + 40, y + 4, share, 12))
+    return parts + [_text(left + _LEFT, top + 40 + number * 16, line, 12, "#333") for number, line in enumerate(_LEGEND)]
+
+
+def _x(left: int, size: int, sizes: list[int]) -> float:
+    low, high = math.log10(sizes[0]), math.log10(sizes[-1])
+    return left + _LEFT + 12 + (math.log10(size) - low) / (high - low) * (_PANEL_WIDTH - _LEFT - _RIGHT - 24)
+
+
+def _y(top: int, seconds: float) -> float:
+    low, high = math.log10(_LOW_S), math.log10(_HIGH_S)
+    share = (math.log10(min(max(seconds, _LOW_S), _HIGH_S)) - low) / (high - low)
+    return top + _PANEL_HEIGHT - _BOTTOM - share * (_PANEL_HEIGHT - _TOP - _BOTTOM)
+
+
+def _raised(number: int) -> str:
+    return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _text(x: float, y: float, text: str, size: int, colour: str = "#111", *, anchor: str = "start", weight: str = "normal") -> str:
+    style = f"font-size='{size}' fill='{colour}' text-anchor='{anchor}' font-weight='{weight}'"
+    return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
+
+
+def main() -> None:
+    """Draw a stored result again."""
+    from harness.machine import Machine
+
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: plot.py RESULT.json")
+    stored_at = Path(sys.argv[1])
+    stored = json.loads(stored_at.read_text(encoding="utf-8"))
+    path = write(stored_at.with_suffix(".svg"), stored["rows"], stored["date"], Machine(**stored["machine"]).line)
+    if path is None:
+        raise SystemExit(f"{stored_at} has no rows of strategies at several sizes")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
