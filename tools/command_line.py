@@ -55,6 +55,15 @@ class Flag(NamedTuple):
         return bool(self.values.metavar)
 
 
+class Argument(NamedTuple):
+    """What stands behind a verb without being an option; only the last may be many."""
+
+    values: Values
+    help: str
+    is_many: bool
+    is_optional: bool
+
+
 class Command(NamedTuple):
     """A verb; `name` is two words for the verbs of a group."""
 
@@ -62,10 +71,12 @@ class Command(NamedTuple):
     panel: str
     help: str
     flags: tuple[Flag, ...]
-    argument: Values | None
-    argument_help: str
-    is_many: bool
-    is_optional: bool
+    arguments: tuple[Argument, ...]
+
+    @property
+    def runs_program(self) -> bool:
+        """Whether another command line follows."""
+        return any(argument.values.kind == "command" for argument in self.arguments)
 
     @property
     def summary(self) -> str:
@@ -85,6 +96,16 @@ class CommandLine(NamedTuple):
     commands: tuple[Command, ...]
     flags: tuple[Flag, ...]
     groups: dict[str, str]
+
+    @property
+    def verbs(self) -> dict[str, str]:
+        """What may stand first, with what it does."""
+        names = dict.fromkeys(command.name.partition(" ")[0] for command in self.commands)
+        return {name: self.groups.get(name) or self.members(name)[0].summary for name in names}
+
+    def members(self, name: str) -> list[Command]:
+        """The verbs of a verb; itself alone if it has none."""
+        return [command for command in self.commands if command.name == name or command.name.startswith(name + " ")]
 
 
 def read() -> CommandLine:
@@ -141,6 +162,7 @@ _BY_METAVAR = {
     "DIR": "dir",
     "KEY=VALUE": "pair",
     "KEY": "keys",
+    "KEY[=VALUE]": "keys",
     "CMD": "command",
 }
 _BY_PLACE = {
@@ -158,18 +180,15 @@ def _command(name: str, panel: str, verb: Any) -> Command:
     globals_ = {option.name for option in GLOBAL}
     options = [param for param in verb.params if param.param_type_name == "option" and param.name not in globals_]
     arguments = [param for param in verb.params if param.param_type_name == "argument"]
-    if len(arguments) > 1:
-        raise ValueError(f"opsq {name} has {len(arguments)} kinds of arguments; papers know how to show one")
-    argument = arguments[0] if arguments else None
     return Command(
         name,
         panel,
         inspect.cleandoc(verb.help),
         tuple(_flag(name, param) for param in options),
-        _values(name, str(argument.metavar), argument) if argument else None,
-        argument.help if argument else "",
-        is_many=bool(argument) and argument.nargs != 1,
-        is_optional=bool(argument) and not argument.required,
+        tuple(
+            Argument(_values(name, str(param.metavar), param), " ".join((param.help or "").split()), param.nargs != 1, not param.required)
+            for param in arguments
+        ),
     )
 
 
@@ -193,7 +212,7 @@ def _values(verb: str, place: str, param: Any) -> Values:
     metavar = param.metavar or ("|".join(choices) if choices else param.type.name.upper())
     if choices:
         return Values(metavar, "words", tuple(choices))
-    if metavar == "STRATEGY":
+    if metavar.startswith("STRATEGY"):
         return Values(metavar, "words", STRATEGIES)
     if metavar == "STATE":
         return Values(metavar, "words", STATES)

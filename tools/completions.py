@@ -1,4 +1,4 @@
-"""The completion scripts of bash, zsh and fish, made from the command line as `command_line` read it.
+"""The completion scripts of zsh and fish, made from the command line as `command_line` read it; that of bash stands beside.
 
 A script runs nothing when it is loaded, and does not mind if opsq is missing. While a line is completed, only submission ids, metadata
 keys and consumers are asked from the daemon, by `opsq completion KIND`, which says nothing when it cannot know.
@@ -6,8 +6,7 @@ keys and consumers are asked from the daemon, by `opsq completion KIND`, which s
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from command_line import Command, CommandLine, Flag, Values
 
@@ -15,171 +14,6 @@ HEAD = """\
 # Completion of opsq for {shell}. Written by tools/papers.py; do not edit it here.
 # It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
 """
-FILES = frozenset({"file", "dir"})
-
-
-def verbs(line: CommandLine) -> dict[str, str]:
-    """What may stand first, with what it does."""
-    found = {}
-    for command in line.commands:
-        name = command.name.partition(" ")[0]
-        found[name] = line.groups.get(name, command.summary)
-    return found
-
-
-def members(line: CommandLine, group: str) -> list[Command]:
-    """The verbs of a verb."""
-    return [command for command in line.commands if command.name.startswith(group + " ")]
-
-
-# --- bash -------------------------------------------------------------------------------------------------------------------------
-
-BASH = (
-    HEAD.replace("{shell}", "bash 3.2 and newer")
-    + r"""
-_opsq_ask() { # KIND [SUFFIX]: offer what the daemon knows
-    local program=${COMP_WORDS[0]/#\~/$HOME} word
-    type "$program" >/dev/null 2>&1 || return 0
-    while IFS=$'\t' read -r word _; do
-        [[ $word == "$cur"* ]] && COMPREPLY+=("$(printf %q "$word")$2")
-    done < <("$program" completion "$1" -- "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)
-}
-
-_opsq_tune() { # +o or -o OPTION…: change how the completion is inserted, where bash can (4.0 and newer)
-    type compopt >/dev/null 2>&1 && compopt "$@"
-    return 0
-}
-
-_opsq_program() { # INDEX: the word from which on another command line is typed
-    if declare -F _command_offset >/dev/null; then
-        _command_offset "$1"
-    elif (($1 == COMP_CWORD)); then
-        COMPREPLY=($(compgen -c -- "$cur"))
-    fi
-}
-
-_opsq() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local verb= kind= argument= words= options= valued= word i ended=
-    COMPREPLY=()
-    # bash cuts words at "="; the value of an option is completed, that of KEY=VALUE is not
-    if [[ $cur == = ]]; then
-        cur=
-        [[ $prev == -* ]] || return 0
-    elif [[ $prev == = ]]; then
-        prev=${COMP_WORDS[COMP_CWORD - 2]}
-        [[ $prev == -* ]] || return 0
-    fi
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        word=${COMP_WORDS[i]}
-        case $word in
-            @GLOBAL_WITH_VALUE@)
-                ((i++))
-                [[ ${COMP_WORDS[i]} == = ]] && ((i++))
-                ;;
-            -*) ;;
-            *)
-                verb=$word
-                break
-                ;;
-        esac
-    done
-    case $verb in
-        @GROUPS@)
-            if ((i + 1 < COMP_CWORD)); then
-                verb="$verb ${COMP_WORDS[i + 1]}"
-                ((i++))
-            fi
-            ;;
-    esac
-    case $verb in
-@VERBS@
-    esac
-    options="$options @GLOBAL@" valued=" $valued @GLOBAL_VALUED@ "
-    if [[ $valued == *" $prev "* ]]; then
-        kind=none
-        case "$verb $prev" in
-@VALUES@
-        esac
-    fi
-    # what lies between the verb and the cursor: is "--" there, or the program that opsq is to run?
-    for ((i++; i < COMP_CWORD; i++)); do
-        word=${COMP_WORDS[i]}
-        if [[ $valued == *" $word "* ]]; then
-            ((i++))
-            [[ ${COMP_WORDS[i]} == = ]] && ((i++))
-        elif [[ $argument == command && ($word == -- || $word != -*) ]]; then
-            [[ $word == -- ]] && ((i++))
-            _opsq_program "$i"
-            return 0
-        elif [[ $word == -- ]]; then
-            ended=1
-        fi
-    done
-    if [[ -z $kind ]]; then
-        kind=$argument
-        if [[ $cur == -* && -z $ended ]]; then
-            kind=words words=$options
-        fi
-    fi
-    case $kind in
-        file | dir) return 0 ;; # bash itself does it
-        command) _opsq_program "$COMP_CWORD" ;;
-        words) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
-        pair)
-            _opsq_ask keys =
-            _opsq_tune -o nospace
-            ;;
-        none | '') ;;
-        *) _opsq_ask "$kind" ;;
-    esac
-    _opsq_tune +o default +o bashdefault
-}
-
-complete -o default -o bashdefault -F _opsq opsq
-"""
-)
-
-
-def bash(line: CommandLine) -> str:
-    """The script for bash."""
-    entries = [_bash_verb("''", "words", tuple(verbs(line)), ())]
-    for group in line.groups:
-        parts = members(line, group)
-        entries.append(_bash_verb(group, "words", tuple(part.name.partition(" ")[2] for part in parts), parts[0].flags))
-    values = []
-    for name, flags in [*((command.name, command.flags) for command in line.commands), ("*", line.flags)]:
-        for kind, words, found in _by_values(flags):
-            choice = f" words={shlex.quote(' '.join(words))}" if words else ""
-            values.append(f"            {_bash_patterns(name, found)}) kind={kind}{choice} ;;")
-    for command in line.commands:
-        argument = command.argument or Values("")
-        entries.append(_bash_verb(shlex.quote(command.name), argument.kind, argument.words, command.flags))
-    fill = {
-        "@GLOBAL_WITH_VALUE@": " | ".join(name for flag in line.flags if flag.takes_value for name in flag.names),
-        "@GLOBAL_VALUED@": _names(flag for flag in line.flags if flag.takes_value),
-        "@GLOBAL@": _names(line.flags),
-        "@GROUPS@": " | ".join(line.groups),
-        "@VERBS@": "\n".join(entries),
-        "@VALUES@": "\n".join(values),
-    }
-    return _filled(BASH, fill)
-
-
-def _bash_verb(pattern: str, kind: str, words: tuple[str, ...], flags: Iterable[Flag]) -> str:
-    parts = {
-        "argument": kind,
-        "words": " ".join(words),
-        "options": _names(flags),
-        "valued": _names(flag for flag in flags if flag.takes_value),
-    }
-    given = [f"{name}={shlex.quote(text)}" for name, text in parts.items() if text]
-    return f"        {pattern}) {' '.join([*given, ';;'])}"
-
-
-def _bash_patterns(verb: str, flags: Iterable[Flag]) -> str:
-    prefix, head = ("*", "") if verb == "*" else ("", verb)
-    return " | ".join(f"{prefix}'{head} {name}'" for flag in flags for name in flag.names)
 
 
 # --- zsh --------------------------------------------------------------------------------------------------------------------------
@@ -251,12 +85,12 @@ fi
 def zsh(line: CommandLine) -> str:
     """The script for zsh."""
     commands = []
-    for name in verbs(line):
+    for name in line.verbs:
         if name not in line.groups:
-            [command] = [command for command in line.commands if command.name == name]
+            [command] = line.members(name)
             commands += [f"        {name})", *_zsh_arguments(command, " " * 10), "          ;;"]
             continue
-        parts = members(line, name)
+        parts = line.members(name)
         commands += [f"        {name})", "          if (( CURRENT == 2 )); then", "            verbs=("]
         commands += [f"              {_zsh_quote(part.name.partition(' ')[2] + ':' + part.summary)}" for part in parts]
         commands += ["            )", "            _describe -t verbs verb verbs && ret=0", "            return ret", "          fi"]
@@ -266,19 +100,20 @@ def zsh(line: CommandLine) -> str:
         commands += ["          esac", "          ;;"]
     fill = {
         "@GLOBAL@": "\n".join(f"    {spec}" for flag in line.flags for spec in _zsh_flag(flag)),
-        "@VERBS@": "\n".join(f"        {_zsh_quote(f'{name}:{text}')}" for name, text in verbs(line).items()),
+        "@VERBS@": "\n".join(f"        {_zsh_quote(f'{name}:{text}')}" for name, text in line.verbs.items()),
         "@COMMANDS@": "\n".join(commands),
     }
-    return _filled(ZSH, fill)
+    return filled(ZSH, fill)
 
 
 def _zsh_arguments(command: Command, indent: str) -> Iterator[str]:
     specs = [spec for flag in command.flags for spec in _zsh_flag(flag)]
-    if command.argument is not None and command.argument.kind == "command":
+    if command.runs_program:
         specs += ["'(-)1: : _command_names -e'", "'*::argument: _normal'"]
-    elif command.argument is not None:
-        many = "*" if command.is_many else "1"
-        specs.append(_zsh_quote(f"{many}:{command.argument.metavar}:{_zsh_action(command.argument)}"))
+    else:
+        for place, argument in enumerate(command.arguments, 1):
+            many = "*" if argument.is_many else str(place)
+            specs.append(_zsh_quote(f"{many}:{_zsh_text(argument.values.metavar)}:{_zsh_action(argument.values)}"))
     yield f"{indent}_arguments -s -S $flags" + "".join(f" \\\n{indent}  {spec}" for spec in specs) + " && ret=0"
 
 
@@ -369,24 +204,23 @@ complete -c opsq -f
 def fish(line: CommandLine) -> str:
     """The script for fish."""
     lines = [_fish_flag(flag, "") for flag in line.flags]
-    for name, text in verbs(line).items():
+    for name, text in line.verbs.items():
         lines.append(f"complete -c opsq -n '__opsq_at \"\"' -a {name} -d {_fish_quote(text)}")
     for group in line.groups:
-        for part in members(line, group):
+        for part in line.members(group):
             name = part.name.partition(" ")[2]
             lines.append(f"complete -c opsq -n '__opsq_at {group}' -a {name} -d {_fish_quote(part.summary)}")
     for command in line.commands:
         lines.append(f"\n# opsq {command.name}")
         condition = f"-n '__opsq_at {_fish_verb(command.name)}' "
-        if command.argument is not None and command.argument.kind:
-            lines.append(f"complete -c opsq {condition}{_fish_values(command.argument)}")
+        lines += [f"complete -c opsq {condition}{_fish_values(each.values)}" for each in command.arguments if each.values.kind]
         lines += [_fish_flag(flag, condition) for flag in command.flags]
     groups = " ".join(line.groups)
     fill = {
         "@GLOBAL_WITH_VALUE@": " ".join(name for flag in line.flags if flag.takes_value for name in flag.names),
         "@GROUPS@": groups,
     }
-    return _filled(FISH, fill) + "\n" + "\n".join(lines) + "\n"
+    return filled(FISH, fill) + "\n" + "\n".join(lines) + "\n"
 
 
 def _fish_verb(name: str) -> str:
@@ -425,20 +259,8 @@ def _fish_quote(text: str) -> str:
 # --- common -----------------------------------------------------------------------------------------------------------------------
 
 
-def _names(flags: Iterable[Flag]) -> str:
-    return " ".join(name for flag in flags for name in reversed(flag.names))
-
-
-def _by_values(flags: Iterable[Flag]) -> list[tuple[str, tuple[str, ...], list[Flag]]]:
-    """The flags for whose value something can be offered, grouped by what that is."""
-    found: dict[tuple[str, tuple[str, ...]], list[Flag]] = {}
-    for flag in flags:
-        if flag.values.kind:
-            found.setdefault((flag.values.kind, flag.values.words), []).append(flag)
-    return [(kind, words, group) for (kind, words), group in found.items()]
-
-
-def _filled(template: str, fill: dict[str, str]) -> str:
+def filled(template: str, fill: dict[str, str]) -> str:
+    """A template with its marks replaced."""
     for mark, text in fill.items():
         template = template.replace(mark, text)
     return template

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import completions
+import completions_bash
 from command_line import Command, CommandLine, Flag, read
 
 ROOT = Path(__file__).parents[1]
@@ -48,12 +49,12 @@ def main(words: list[str]) -> int:
 def papers(line: CommandLine) -> dict[Path, str]:
     """Every generated file, as it should be."""
     found = {
-        ROOT / "completions" / f"opsq.{shell.__name__}": shell(line) for shell in (completions.bash, completions.zsh, completions.fish)
+        ROOT / "completions" / f"opsq.{shell.__name__}": shell(line) for shell in (completions_bash.bash, completions.zsh, completions.fish)
     }
     parts = {"verbs": lambda: verb_list(line), "options": lambda: option_list(line.flags)}
     main_page = ROOT / "man" / "opsq.1"
     found[main_page] = filled(main_page, parts)
-    for name in completions.verbs(line):
+    for name in line.verbs:
         page = ROOT / "man" / f"opsq-{name}.1"
         found[page] = verb_page(page, name, line)
     return found
@@ -64,7 +65,7 @@ def papers(line: CommandLine) -> dict[Path, str]:
 
 def verb_page(path: Path, name: str, line: CommandLine) -> str:
     """The page of a verb, or of a verb with verbs of its own."""
-    members = completions.members(line, name) or [command for command in line.commands if command.name == name]
+    members = line.members(name)
     parts = {"synopsis": lambda: ".SH SYNOPSIS\n" + ".PP\n".join(map(synopsis, members)), "options": lambda: verb_options(members)}
     return filled(path, parts, new_page(name, line.groups.get(name, members[0].help)))
 
@@ -105,13 +106,13 @@ opsq\\-{name} \\- {roff(first[0].lower() + first[1:])}
 def synopsis(command: Command) -> str:
     """How a verb is written."""
     words = [f"\\fBopsq {roff(command.name)}\\fR", "[\\fIoptions\\fR]"]
-    if command.argument is not None:
-        metavar = f"\\fI{roff(command.argument.metavar)}\\fR"
-        if command.argument.kind == "command":
+    for argument in command.arguments:
+        metavar = f"\\fI{roff(argument.values.metavar)}\\fR"
+        if argument.values.kind == "command":
             words += ["\\fB\\-\\-\\fR", metavar, "[\\fIARG\\fR\\ ...]"]
         else:
-            many = "\\ ..." if command.is_many else ""
-            words.append(f"[{metavar}{many}]" if command.is_optional else f"{metavar}{many}")
+            many = "\\ ..." if argument.is_many else ""
+            words.append(f"[{metavar}{many}]" if argument.is_optional else f"{metavar}{many}")
     return " ".join(words) + "\n"
 
 
@@ -119,7 +120,7 @@ def verb_options(members: list[Command]) -> str:
     """The sections about arguments and options."""
     text = ""
     for command in members:
-        entries = argument_entry(command) + option_list(command.flags)
+        entries = argument_list(command) + option_list(command.flags)
         if entries:
             text += f".SS Of opsq {roff(command.name)}\n{entries}" if len(members) > 1 else entries
     tail = ".PP\nAll global options of\n.BR opsq (1)\nmay stand here too, among them\n.BR \\-\\-json .\n"
@@ -128,11 +129,9 @@ def verb_options(members: list[Command]) -> str:
     return f".SH OPTIONS\n{text}{tail}"
 
 
-def argument_entry(command: Command) -> str:
-    """The entry of what is no option."""
-    if command.argument is None or not command.argument_help:
-        return ""
-    return f".TP\n.I {roff(command.argument.metavar)}\n{sentence(command.argument_help)}\n"
+def argument_list(command: Command) -> str:
+    """An entry for each argument."""
+    return "".join(f".TP\n.I {roff(each.values.metavar)}\n{sentence(each.help)}\n" for each in command.arguments if each.help)
 
 
 def option_list(flags: Iterable[Flag]) -> str:
@@ -162,7 +161,7 @@ def option_text(flag: Flag) -> str:
 def verb_list(line: CommandLine) -> str:
     """The verbs by what they are for."""
     panels: dict[str, list[str]] = {}
-    told = completions.verbs(line)
+    told = line.verbs
     for command in line.commands:
         name = command.name.partition(" ")[0]
         if name not in panels.setdefault(command.panel, []):
