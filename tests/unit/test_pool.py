@@ -1,0 +1,458 @@
+"""The parts of the pool one by one, and the pool against a scripted daemon: what is ordered, when, and what each end means.
+
+Real programs under a real daemon are in tests/acceptance and tests/faults.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsq.client import consumer as client_consumer
+from opsq.client import reporter
+from opsq.content.manifest import Content, encode
+from opsq.errors import InvalidStrategy, Refused
+from opsq.runner import driven, pool, stopping
+from opsq.runner.ahead import AHEAD_LIMIT_COUNT, Ahead
+from opsq.runner.pool import Outcome
+from opsq.runner.process import Child, Children
+from opsq.runner.stopping import StopSignals
+from opsq.wire.messages import (
+    ChunkMask,
+    Complete,
+    CompleteAndReserve,
+    Completed,
+    Completion,
+    Dead,
+    DeadChunk,
+    DeadChunks,
+    ErrorReply,
+    Fail,
+    Grant,
+    Release,
+    Reply,
+    Request,
+    Reserve,
+    Reserved,
+    Revoked,
+    Started,
+    SubmissionContent,
+)
+from scripted import ScriptedWire
+
+SUBMISSION = 7
+
+
+# --- ahead --------------------------------------------------------------------------------------------------------------
+
+
+def test_first_order_fills_the_slots_and_no_more() -> None:
+    assert Ahead(4).next_count(free_count=4, ready_count=0) == 4
+
+
+def test_long_chunks_are_ordered_only_for_free_slots() -> None:
+    """Nothing waits at a busy consumer that another one could work on."""
+    ahead = Ahead(2)
+    ahead.note(30.0)
+    assert ahead.next_count(free_count=0, ready_count=0) == 0
+    assert ahead.next_count(free_count=1, ready_count=0) == 1
+
+
+def test_short_chunks_are_ordered_ahead_in_doubling_steps() -> None:
+    ahead = Ahead(2)
+    ahead.note(0.001)
+    counts = [ahead.next_count(free_count=2, ready_count=0) for _ in range(4)]
+    assert counts == [6, 14, 30, 62]
+
+
+def test_nothing_is_ordered_while_more_than_half_of_it_is_there() -> None:
+    ahead = Ahead(1)
+    for _ in range(20):
+        ahead.note(0.01)
+        ahead.next_count(free_count=1, ready_count=0)
+    assert ahead.next_count(free_count=0, ready_count=13) == 0
+    assert ahead.next_count(free_count=0, ready_count=12) > 0
+
+
+@given(st.integers(1, 4096), st.lists(st.tuples(st.floats(0, 1e5), st.integers(0, 4096), st.integers(0, 2000)), max_size=30))
+def test_order_is_never_above_the_slots_and_the_limit_ahead(jobs: int, steps: list[tuple[float, int, int]]) -> None:
+    """And whoever has a free slot and nothing ready always orders something."""
+    ahead = Ahead(jobs)
+    for run_s, free_count, ready_count in steps:
+        ahead.note(run_s)
+        count = ahead.next_count(min(free_count, jobs), ready_count)
+        assert 0 <= count <= jobs + AHEAD_LIMIT_COUNT
+        assert count or ready_count or not free_count
+
+
+# --- signals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """What `stopping` takes for the time; the test moves it."""
+    now = [100.0]
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    yield now
+    monkeypatch.undo()
+
+
+def test_signals_are_counted_wake_up_and_have_their_old_meaning_afterwards(clock: list[float]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (signals.count, signals.last) == (1, signal.SIGTERM)
+        assert os.read(signals.fileno, 10)
+        clock[0] += 1
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (signals.count, signals.last) == (2, signal.SIGINT)
+        signals.drain()
+        signals.drain()  # empty, and still no wait
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_echo_of_a_signal_counts_as_nothing(clock: list[float]) -> None:
+    with StopSignals() as signals:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+            clock[0] += stopping.ECHO_S / 4
+        assert signals.count == 1
+        clock[0] += stopping.ECHO_S
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.count == 2
+
+
+def test_second_hang_up_counts_as_nothing(clock: list[float]) -> None:
+    with StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        clock[0] += 60
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signals.count == 1
+
+
+def test_signal_that_the_caller_ignores_stays_ignored() -> None:
+    """As under nohup, or in the background of a script."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals.count == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+# --- the pool -----------------------------------------------------------------------------------------------------------
+
+
+class Wire(ScriptedWire):
+    """A scripted connection that can be watched; usable as a context as the pool's own questions do."""
+
+    def __init__(self, script: Callable[[Request], Sequence[Reply]]) -> None:
+        self._news_r, self._news_w = os.pipe()
+        super().__init__(script)
+
+    def push(self, *replies: Reply) -> None:
+        super().push(*replies)
+        if replies:
+            os.write(self._news_w, b"!")
+
+    def receive(self, timeout_s: float | None) -> list[Reply]:
+        replies = super().receive(timeout_s)
+        if replies:
+            os.read(self._news_r, 4096)
+        return replies
+
+    def fileno(self) -> int:
+        return self._news_r
+
+    def close(self) -> None:
+        super().close()
+        if self._news_r >= 0:
+            os.close(self._news_r)
+            os.close(self._news_w)
+            self._news_r = -1
+
+    def next_id(self) -> int:
+        return 1
+
+    def call(self, request: Request, kind: type) -> Any:
+        self.sent.append(request)
+        (reply,) = self._script(request)
+        return reply
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Daemon:
+    """Grants chunks 0, 1, … of one submission, one block, and remembers what came; `answer` may be replaced."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self.chunks = chunks
+        self.next = 0
+        self.sent: list[Request] = []
+        self.wire: Wire | None = None
+        self.dead: list[DeadChunk] = []
+        self.refusals: list[ErrorReply] = []
+        self.names: set[str] = set()
+
+    def connect(self, *, name: str) -> Any:
+        self.names.add(name)
+        self.wire = Wire(self.answer)
+        return self.wire
+
+    def answer(self, request: Request) -> list[Reply]:
+        self.sent.append(request)
+        if isinstance(request, Reserve | CompleteAndReserve):
+            done: list[Reply] = [Completed(request.id)] if isinstance(request, CompleteAndReserve) else []
+            if self.refusals:
+                return [*done, replace_id(self.refusals.pop(0), request.id)]
+            return [*done, self.grant(request.id, request.count)]
+        if isinstance(request, Complete | Fail | Release):
+            return [Completed(request.id)]
+        if isinstance(request, Dead):
+            return [DeadChunks(request.id, self.dead, None)]
+        return []
+
+    def grant(self, request_id: int, count: int) -> Reserved:
+        first, self.next = self.next, min(self.next + count, len(self.chunks))
+        mask = (1 << self.next) - (1 << first)
+        described = SubmissionContent(
+            SUBMISSION, len(self.chunks), encode(Content("f", len(self.chunks), 0, inline=self.chunks)), {}, False
+        )
+        grants = [Grant(SUBMISSION, 0, mask, 0, 99)] if mask else []
+        return Reserved(request_id, request_id, 600.0, grants, [described] if grants else [], not grants)
+
+    def consume(self, *command: str, jobs: int = 1, **options: Any) -> Outcome:
+        return pool.consume(self.connect, command, jobs=jobs, until="empty", **options)
+
+    def completions(self) -> list[Completion]:
+        return [one for request in self.sent if isinstance(request, Complete | CompleteAndReserve) for one in request.completions]
+
+    def of(self, kind: type) -> list[Any]:
+        return [request for request in self.sent if isinstance(request, kind)]
+
+
+def replace_id(reply: ErrorReply, request_id: int) -> ErrorReply:
+    return ErrorReply(request_id, reply.code, reply.message, reply.hint)
+
+
+def mask_of(parts: Sequence[Any]) -> int:
+    """All chunks that some completions, failures or releases name."""
+    mask = 0
+    for part in parts:
+        held = getattr(part, "held", part)
+        assert not mask & held.mask, "named twice"
+        mask |= held.mask
+    return mask
+
+
+def test_each_chunk_is_completed_once_and_the_outcome_counts_them() -> None:
+    daemon = Daemon([b"a", b"b", b"c"])
+    assert daemon.consume("cat", jobs=2, name="mill") == Outcome(3, 0, 0, 0)
+    assert mask_of(daemon.completions()) == 0b111
+    assert {one.exit_status for one in daemon.completions()} == {0}
+    assert daemon.names == {"mill"}
+    assert not daemon.of(Dead)
+
+
+def test_nothing_to_do_starts_nothing() -> None:
+    assert Daemon([]).consume("no-such-program-anywhere") == Outcome(0, 0, 0, 0)
+
+
+def test_failures_carry_status_signal_and_reason_and_the_dead_are_asked_for() -> None:
+    """What died under others, or failed here and lives, is not counted."""
+    daemon = Daemon([b"exit 3", b"echo oh >&2; kill -9 $$", b"true"])
+    daemon.dead = [DeadChunk(SUBMISSION, index, 1, 0, 0, "", None, None) for index in (1, 2, 60)]
+    assert daemon.consume("sh") == Outcome(1, 2, 1, 0)
+    failures = {failure.held.mask: failure for request in daemon.of(Fail) for failure in request.failures}
+    assert (failures[1].exit_status, failures[1].signal, failures[1].reason) == (3, None, "exit status 3")
+    assert (failures[2].exit_status, failures[2].signal, failures[2].reason) == (None, 9, "killed by SIGKILL: oh")
+
+
+def test_refused_reserve_is_asked_again_although_nothing_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case 115: it is no failure of anything."""
+    for module in (client_consumer, driven):
+        monkeypatch.setattr(module, "AGAIN_S", 0.01)
+    daemon = Daemon([b"a"])
+    daemon.refusals = [ErrorReply(0, "storage_full", "full"), ErrorReply(0, "storage_full", "full")]
+    assert daemon.consume("cat") == Outcome(1, 0, 0, 0)
+
+
+def test_refused_strategy_ends_the_consumer() -> None:
+    daemon = Daemon([b"a"])
+    daemon.refusals = [ErrorReply(0, "invalid_strategy", "no")]
+    with pytest.raises(InvalidStrategy):
+        daemon.consume("cat", strategy="Best")
+
+
+def test_chunk_without_room_for_its_program_waits_for_another_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+    real = Children.start
+
+    def start(self: Children, *words: Any) -> Child:
+        starts.append(len(self))
+        if len(self) >= 1:
+            raise Refused("no room")
+        return real(self, *words)
+
+    monkeypatch.setattr(Children, "start", start)
+    daemon = Daemon([b"a", b"b", b"c"])
+    assert daemon.consume("cat", jobs=3) == Outcome(3, 0, 0, 0)
+    assert not daemon.of(Fail)
+    assert max(starts) == 1
+
+
+def test_no_room_for_even_one_program_ends_the_consumer_and_costs_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> Child:
+        raise Refused("no room")
+
+    monkeypatch.setattr(Children, "start", start)
+    daemon = Daemon([b"a", b"b"])
+    with pytest.raises(Refused):
+        daemon.consume("cat", jobs=2)
+    assert mask_of([held for request in daemon.of(Release) for held in request.held]) == 0b11
+    assert not daemon.of(Fail)
+
+
+def test_what_ended_well_beside_a_fatal_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ends of one turn are judged before the consumer ends with 127."""
+    daemon = Daemon([b"exit 127", b"exit 0"])
+    real = Children.poll
+
+    def poll(self: Children, timeout_s: float | None = None) -> Any:
+        """Tell both ends in one turn."""
+        ended = real(self, timeout_s)
+        while len(self):
+            ended += real(self, 1.0)
+        return ended
+
+    monkeypatch.setattr(Children, "poll", poll)
+    with pytest.raises(pool.CommandNotFound, match="7/0"):
+        daemon.consume("sh", jobs=2)
+    assert mask_of(daemon.completions()) == 0b10
+    assert mask_of([held for request in daemon.of(Release) for held in request.held]) == 0b01
+
+
+def test_no_room_for_an_output_ends_the_consumer_and_costs_no_attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(driven.DrivenConsumer, "store_folder", str(tmp_path / "gone"))
+    monkeypatch.setattr(pool, "MEMORY_LIMIT_BYTES", 1)
+    daemon = Daemon([b"longer than that"])
+    with pytest.raises(Refused, match="cannot be kept"):
+        daemon.consume("cat")
+    assert mask_of([held for request in daemon.of(Release) for held in request.held]) == 0b1
+    assert not daemon.of(Fail)
+
+
+def test_unreadable_chunk_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pool.Pool._content
+
+    def content(self: pool.Pool, chunk: Any) -> Any:
+        if chunk.index == 0:
+            raise pool.ContentMissing("gone")
+        return real(self, chunk)
+
+    monkeypatch.setattr(pool.Pool, "_content", content)
+    daemon = Daemon([b"a", b"b"])
+    assert daemon.consume("cat") == Outcome(1, 1, 0, 0)
+    assert [failure.reason for request in daemon.of(Fail) for failure in request.failures] == ["gone"]
+
+
+@pytest.mark.parametrize("code", ["reservation_lost", "already_finished", "cancelled"])
+def test_chunk_that_is_taken_away_ends_its_program_and_gets_no_verdict(code: str, tmp_path: Any) -> None:
+    """Its program exits 0 when it is told to end: that is no result."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    daemon = Daemon([b"a"])
+
+    def take_away() -> None:
+        fifo.read_bytes()  # the program runs
+        assert daemon.wire is not None
+        daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 1)], code))
+
+    thread = threading.Thread(target=take_away)
+    thread.start()
+    script = f"trap 'exit 0' TERM; echo > {fifo}; while :; do sleep 0.01; done"
+    assert daemon.consume("sh", "-c", script) == Outcome(0, 0, 0, 0)
+    thread.join()
+    assert not daemon.completions()
+    assert not daemon.of(Fail)
+
+
+def test_deaf_program_of_a_chunk_that_is_taken_away_is_killed_and_frees_its_slot(tmp_path: Any) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    daemon = Daemon([f"trap '' TERM; echo > {fifo}; while :; do sleep 0.01; done".encode(), b"true"])
+
+    def take_away() -> None:
+        fifo.read_bytes()
+        assert daemon.wire is not None
+        daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 1)], "cancelled"))
+
+    thread = threading.Thread(target=take_away)
+    thread.start()
+    assert daemon.consume("sh", grace_s=0.01) == Outcome(1, 0, 0, 0)
+    thread.join()
+
+
+def test_chunk_that_is_taken_away_before_its_program_starts_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    daemon = Daemon([b"a", b"b"])
+    real = Children.start
+    starts_count = 0
+
+    def start(self: Children, *words: Any) -> Child:
+        nonlocal starts_count
+        if len(self):
+            assert daemon.wire is not None
+            daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 0b10)], "cancelled"))
+            raise Refused("no room")
+        starts_count += 1
+        return real(self, *words)
+
+    lost = pool.Pool._lost
+    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(pool.Pool, "_lost", lambda self, what: (lost(self, what), (tmp_path / "go").touch()))
+    assert daemon.consume("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done", jobs=2) == Outcome(1, 0, 0, 0)
+    assert starts_count == 1
+
+
+def test_verdict_leaves_at_once_when_nothing_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes next may depend on it (one at a time, in order): nobody waits until it would be sent by itself."""
+    monkeypatch.setattr(reporter, "FLUSH_S", 3600.0)
+    daemon = Daemon([b"a", b"b", b"c"])
+    assert daemon.consume("cat") == Outcome(3, 0, 0, 0)
+
+
+def test_next_program_starts_before_the_last_result_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    for name, event in (("_start", "start"), ("_judge", "judge")):
+        real = getattr(pool.Pool, name)
+        monkeypatch.setattr(pool.Pool, name, lambda *words, real=real, event=event: (events.append(event), real(*words))[1])
+    daemon = Daemon([b"a"] * 8)
+    daemon.consume("cat")
+    assert "start start judge" in " ".join(events)  # in one slot
+
+
+def test_slow_programs_are_told_of_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a chunk that kills its consumer is known by then, also the second of a reserve."""
+    daemon = Daemon([b"a", b"b"])
+    real = Children.start
+    told: list[int] = []
+
+    def start(self: Children, *words: Any) -> Child:
+        told.append(max(begun.mask for request in daemon.of(Started) for begun in request.chunks))
+        return real(self, *words)
+
+    monkeypatch.setattr(Children, "start", start)
+    daemon.consume("cat", jobs=2)
+    assert told == [0b01, 0b11]
