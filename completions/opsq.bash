@@ -24,7 +24,7 @@ _opsq_program() { # INDEX: the word from which on another command line is typed
 
 _opsq() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local verb= kind= argument= words= options= valued= word i ended=
+    local verb= kind= argument= many= words= options= valued= word i ended= position=0
     COMPREPLY=()
     # bash cuts words at "="; the value of an option is completed, that of KEY=VALUE is not
     if [[ $cur == = ]]; then
@@ -57,29 +57,34 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status submit wait results show list cancel rm dead consume reserve read complete fail release extend explain config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead consume reserve read complete fail release extend pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list requeue' options='--limit -n' valued='--limit -n' ;;
         start) options='--foreground --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' ;;
         stop) options=--drain valued=--drain ;;
         restart) options='--drain --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --history-days --history-rows --finished-days --restart-lease-s' ;;
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
-        submit) argument=file options='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --in-place --dry-run --wait --output -o --from-json' valued='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --output -o --from-json' ;;
-        wait) argument=ids options='--timeout -t' valued='--timeout -t' ;;
+        submit) argument=file many=1 options='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --in-place --dry-run --wait --output -o --from-json' valued='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --output -o --from-json' ;;
+        wait) argument=ids many=1 options='--timeout -t' valued='--timeout -t' ;;
         results) argument=ids options='--output -o --follow -f --skip-dead' valued='--output -o' ;;
         show) argument=ids ;;
         list) options='--state --metadata -m --limit -n --before' valued='--state --metadata -m --limit -n --before' ;;
-        cancel) argument=open options=--reason valued=--reason ;;
-        rm) argument=ended ;;
+        cancel) argument=open many=1 options=--reason valued=--reason ;;
+        rm) argument=ended many=1 ;;
         'dead list') argument=ids options='--limit -n' valued='--limit -n' ;;
-        'dead requeue') argument=ids ;;
-        consume) argument=command options='--jobs -j --strategy -s --until-empty --until-idle --name --grace' valued='--jobs -j --strategy -s --name --grace' ;;
+        'dead requeue') argument=ids many=1 ;;
+        consume) argument=command many=1 options='--jobs -j --strategy -s --until-empty --until-idle --name --grace' valued='--jobs -j --strategy -s --name --grace' ;;
         reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
-        read) options='--output -o' valued='--output -o' ;;
-        complete) options='--result -r' valued='--result -r' ;;
-        fail) options='--reason --delay --no-retry' valued='--reason --delay' ;;
-        release) options=--consumer valued=--consumer ;;
-        extend) options=--lease valued=--lease ;;
-        explain) argument=words words='Random OldestFirst NewestFirst CustomPriority' ;;
+        read) argument=none options='--output -o' valued='--output -o' ;;
+        complete) argument=none many=1 options='--result -r' valued='--result -r' ;;
+        fail) argument=none many=1 options='--reason --delay --no-retry' valued='--reason --delay' ;;
+        release) argument=none many=1 options=--consumer valued=--consumer ;;
+        extend) argument=none many=1 options=--lease valued=--lease ;;
+        pause) argument=pair many=1 options='--all --operator' ;;
+        resume) argument=pair many=1 options='--all --operator' ;;
+        limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
+        limits) ;;
+        weight) argument='pair none' ;;
+        explain) argument=words words='Random OldestFirst NewestFirst CustomPriority' options='--analyze -a' ;;
         config) ;;
         doctor) ;;
         check) ;;
@@ -129,10 +134,15 @@ _opsq() {
             return 0
         elif [[ $word == -- ]]; then
             ended=1
+        elif [[ $word != -* ]]; then
+            ((position++))
         fi
     done
     if [[ -z $kind ]]; then
-        kind=$argument
+        local kinds=($argument none)
+        ((position >= ${#kinds[@]})) && position=$((${#kinds[@]} - 1))
+        ((position)) && [[ -n $many && ${kinds[position]} == none ]] && ((position--))
+        kind=${kinds[position]}
         if [[ $cur == -* && -z $ended ]]; then
             kind=words words=$options
         fi

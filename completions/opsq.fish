@@ -73,7 +73,12 @@ complete -c opsq -n '__opsq_at ""' -a complete -d 'Complete reserved chunks; dur
 complete -c opsq -n '__opsq_at ""' -a fail -d 'Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up.'
 complete -c opsq -n '__opsq_at ""' -a release -d 'Give reserved chunks back; no attempt is counted.'
 complete -c opsq -n '__opsq_at ""' -a extend -d 'Move the deadline of reserved chunks to a full length from now.'
-complete -c opsq -n '__opsq_at ""' -a explain -d 'Show how a strategy is served: its arms, their SQL, their query plans, and where their fronts are.'
+complete -c opsq -n '__opsq_at ""' -a pause -d 'Hand out nothing more of some submissions, until resume; what is reserved goes on.'
+complete -c opsq -n '__opsq_at ""' -a resume -d 'End a pause, named by the same pairs; exits 7 when an operator set it and --operator is missing.'
+complete -c opsq -n '__opsq_at ""' -a limit -d 'Bound how many chunks of a value are reserved at once, or how many start in a time; for every strategy and consumer.'
+complete -c opsq -n '__opsq_at ""' -a limits -d 'List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
+complete -c opsq -n '__opsq_at ""' -a weight -d 'Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
+complete -c opsq -n '__opsq_at ""' -a explain -d 'Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
 complete -c opsq -n '__opsq_at ""' -a config -d 'Print every setting: its name, its value, and where the value came from.'
 complete -c opsq -n '__opsq_at ""' -a doctor -d 'Look for what is wrong on this machine, and say what to do; exits 5 if something is wrong.'
 complete -c opsq -n '__opsq_at ""' -a check -d 'Check the database and what must always hold; also while no daemon runs. Exits 6 if something is damaged.'
@@ -161,6 +166,7 @@ complete -c opsq -n '__opsq_at submit' -l max-attempts -x -d 'Failures until a c
 complete -c opsq -n '__opsq_at submit' -l max-lost -x -d 'Lost consumers until a chunk is dead.'
 complete -c opsq -n '__opsq_at submit' -l on-dead -x -a 'fail keep' -d 'A dead chunk fails the submission (default), or the rest goes on.'
 complete -c opsq -n '__opsq_at submit' -l backoff -x -d 'Pauses between attempts, such as 1s,2,5m.'
+complete -c opsq -n '__opsq_at submit' -l weight -x -d 'Set the weight in Fair of the value that this submission has of a key.'
 complete -c opsq -n '__opsq_at submit' -l delay -x -d 'Hand nothing out before this long from now.'
 complete -c opsq -n '__opsq_at submit' -l at -x -d 'Hand nothing out before 2025-01-31T08:00, local time, or …Z, or @SECONDS.'
 complete -c opsq -n '__opsq_at submit' -l expires -x -d 'Give up what is not finished by then.'
@@ -243,8 +249,31 @@ complete -c opsq -n '__opsq_at release' -l consumer -x -a '(__opsq_ask consumers
 # opsq extend
 complete -c opsq -n '__opsq_at extend' -l lease -x -d 'The length from now; by default the reservation\'s own.'
 
+# opsq pause
+complete -c opsq -n '__opsq_at pause' -k -a '(__opsq_pairs)'
+complete -c opsq -n '__opsq_at pause' -l all -d 'Every submission.'
+complete -c opsq -n '__opsq_at pause' -l operator -d 'As an operator: only `resume --operator` ends such a pause.'
+
+# opsq resume
+complete -c opsq -n '__opsq_at resume' -k -a '(__opsq_pairs)'
+complete -c opsq -n '__opsq_at resume' -l all -d 'Every submission.'
+complete -c opsq -n '__opsq_at resume' -l operator -d 'As an operator: only `resume --operator` ends such a pause.'
+
+# opsq limit
+complete -c opsq -n '__opsq_at limit' -k -a '(__opsq_ask keys)'
+complete -c opsq -n '__opsq_at limit' -s c -l concurrency -x -d 'So many chunks at once.'
+complete -c opsq -n '__opsq_at limit' -s r -l rate -x -d 'So many chunks in this time: 10/s, 100/m, 5/15m.'
+complete -c opsq -n '__opsq_at limit' -l burst -x -d 'With --rate: so many at once after a pause; by default one second\'s.'
+complete -c opsq -n '__opsq_at limit' -l lift -d 'End the limit.'
+
+# opsq limits
+
+# opsq weight
+complete -c opsq -n '__opsq_at weight' -k -a '(__opsq_pairs)'
+
 # opsq explain
 complete -c opsq -n '__opsq_at explain' -k -a 'Random OldestFirst NewestFirst CustomPriority'
+complete -c opsq -n '__opsq_at explain' -s a -l analyze -d 'Try the strategy out on the queue as it is; nothing is reserved.'
 
 # opsq config
 

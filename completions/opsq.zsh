@@ -66,7 +66,12 @@ _opsq() {
         'fail:Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up.'
         'release:Give reserved chunks back; no attempt is counted.'
         'extend:Move the deadline of reserved chunks to a full length from now.'
-        'explain:Show how a strategy is served: its arms, their SQL, their query plans, and where their fronts are.'
+        'pause:Hand out nothing more of some submissions, until resume; what is reserved goes on.'
+        'resume:End a pause, named by the same pairs; exits 7 when an operator set it and --operator is missing.'
+        'limit:Bound how many chunks of a value are reserved at once, or how many start in a time; for every strategy and consumer.'
+        'limits:List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
+        'weight:Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
+        'explain:Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
         'config:Print every setting: its name, its value, and where the value came from.'
         'doctor:Look for what is wrong on this machine, and say what to do; exits 5 if something is wrong.'
         'check:Check the database and what must always hold; also while no daemon runs. Exits 6 if something is damaged.'
@@ -163,6 +168,7 @@ _opsq() {
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
             '--on-dead=[A dead chunk fails the submission (default), or the rest goes on.]:fail|keep:(fail keep)' \
             '--backoff=[Pauses between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+            '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
             '--delay=[Hand nothing out before this long from now.]:D: ' \
             '--at=[Hand nothing out before 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
             '--expires=[Give up what is not finished by then.]:D|INSTANT: ' \
@@ -299,9 +305,41 @@ _opsq() {
             '--lease=[The length from now; by default the reservation'\''s own.]:D: ' \
             '*:HANDLE: ' && ret=0
           ;;
+        pause)
+          _arguments -s -S $flags \
+            '--all[Every submission.]' \
+            '--operator[As an operator\: only `resume --operator` ends such a pause.]' \
+            '*:KEY=VALUE:_opsq_pair' && ret=0
+          ;;
+        resume)
+          _arguments -s -S $flags \
+            '--all[Every submission.]' \
+            '--operator[As an operator\: only `resume --operator` ends such a pause.]' \
+            '*:KEY=VALUE:_opsq_pair' && ret=0
+          ;;
+        limit)
+          _arguments -s -S $flags \
+            '(-c --concurrency)-c+[So many chunks at once.]:N: ' \
+            '(-c --concurrency)--concurrency=[So many chunks at once.]:N: ' \
+            '(-r --rate)-r+[So many chunks in this time\: 10/s, 100/m, 5/15m.]:N/D: ' \
+            '(-r --rate)--rate=[So many chunks in this time\: 10/s, 100/m, 5/15m.]:N/D: ' \
+            '--burst=[With --rate\: so many at once after a pause; by default one second'\''s.]:N: ' \
+            '--lift[End the limit.]' \
+            '1:KEY[=VALUE]:_opsq_keys' && ret=0
+          ;;
+        limits)
+          _arguments -s -S $flags && ret=0
+          ;;
+        weight)
+          _arguments -s -S $flags \
+            '1:KEY=VALUE:_opsq_pair' \
+            '2:N: ' && ret=0
+          ;;
         explain)
           _arguments -s -S $flags \
-            '1:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' && ret=0
+            '(-a --analyze)-a[Try the strategy out on the queue as it is; nothing is reserved.]' \
+            '(-a --analyze)--analyze[Try the strategy out on the queue as it is; nothing is reserved.]' \
+            '1:STRATEGY|ID:(Random OldestFirst NewestFirst CustomPriority)' && ret=0
           ;;
         config)
           _arguments -s -S $flags && ret=0

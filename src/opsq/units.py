@@ -79,6 +79,14 @@ def format_span(seconds: float) -> str:
     return " ".join(filter(None, found))
 
 
+def format_rate(rate_per_s: float) -> str:
+    """A rate as people write it: so many a second, a minute or an hour, whichever is the first with one or more."""
+    for unit, seconds in (("s", 1), ("m", 60)):
+        if rate_per_s * seconds >= 1:
+            return f"{rate_per_s * seconds:.6g}/{unit}"
+    return f"{rate_per_s * 3600:.6g}/h"
+
+
 def format_size(size_bytes: int) -> str:
     """A size in the largest power of 1024 that keeps it exact; `parse_size` reads it back."""
     for unit in ("T", "G", "M", "K"):

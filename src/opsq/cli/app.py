@@ -39,7 +39,7 @@ class Place(NamedTuple):
     panel: str
 
 
-_DAEMON, _PRODUCE, _CONSUME, _LOOK = "Daemon", "Producing", "Consuming", "Looking"
+_DAEMON, _PRODUCE, _CONSUME, _RULE, _LOOK = "Daemon", "Producing", "Consuming", "Ruling", "Looking"
 
 VERBS: dict[str, Place] = {
     "start": Place("daemon", _DAEMON),
@@ -56,6 +56,11 @@ VERBS: dict[str, Place] = {
     "dead": Place("dead", _PRODUCE),
     "consume": Place("consume", _CONSUME),
     **{name: Place("hot", _CONSUME) for name in HOT},
+    "pause": Place("rules", _RULE),
+    "resume": Place("rules", _RULE),
+    "limit": Place("rules", _RULE),
+    "limits": Place("rules", _RULE),
+    "weight": Place("rules", _RULE),
     "explain": Place("explain", _LOOK),
     "config": Place("upkeep", _LOOK),
     "doctor": Place("upkeep", _LOOK),

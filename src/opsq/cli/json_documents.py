@@ -13,18 +13,15 @@ from typing import Any
 import msgspec
 
 from opsq.cli.json_shapes import (
-    ArmShape,
     BackoffShape,
     ConsumerShape,
     CountsShape,
     DeadShape,
-    StatementShape,
     StatusDocument,
-    StepShape,
     SubmissionShape,
     ValueCounts,
 )
-from opsq.wire.messages import Arm, Backoff, ConsumerState, Counts, DaemonState, DeadChunk, SubmissionState
+from opsq.wire.messages import Backoff, ConsumerState, Counts, DaemonState, DeadChunk, SubmissionState
 
 
 def print_json(document: Any) -> None:
@@ -138,13 +135,5 @@ def status_document(state: DaemonState, socket: str, socket_source: str) -> Stat
         free_bytes=state.free_bytes,
         wal_bytes=state.wal_bytes,
         settings=state.settings,
+        unmatched=state.unmatched_count,
     )
-
-
-def arm_shape(arm: Arm) -> ArmShape:
-    """An arm as JSON."""
-    statements = [
-        StatementShape(each.purpose, each.sql, [StepShape(step.depth, step.detail, step.verdict) for step in each.plan])
-        for each in arm.statements
-    ]
-    return ArmShape(arm.order, arm.why, arm.filters, arm.gates, statements, arm.front, [arm_shape(inner) for inner in arm.inner])

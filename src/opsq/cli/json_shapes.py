@@ -237,7 +237,10 @@ class ConsumerShape(Shape):
 
 
 class StatusDocument(Shape):
-    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, and `socket_source` what chose it."""
+    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, and `socket_source` what chose it.
+
+    `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: nobody is connected, or counters cannot tell.
+    """
 
     state: str
     server: str
@@ -257,6 +260,7 @@ class StatusDocument(Shape):
     free_bytes: int
     wal_bytes: int
     settings: dict[str, str]
+    unmatched: int | None
 
 
 class StepShape(Shape):
@@ -276,7 +280,7 @@ class StatementShape(Shape):
 
 
 class ArmShape(Shape):
-    """One arm of a strategy; `inner` are the arms within one value of the key of `Fair`."""
+    """One arm of a strategy; `inner` are the arms within one value of the key of `Fair`; `analysis` comes with --analyze."""
 
     order: str
     why: str
@@ -285,14 +289,85 @@ class ArmShape(Shape):
     statements: list[StatementShape]
     front: dict[str, int | float | str | bool | None]
     inner: list[ArmShape]
+    analysis: dict[str, int | float | str | bool | dict[str, int]]
+
+
+class NodeShape(Shape):
+    """One node of the tree of a strategy, `depth` deep, and its rule in words."""
+
+    depth: int
+    node: str
+    rule: str
+
+
+class OfferShape(Shape):
+    """A chunk that would be handed out, and the number of the arm (from 1) that gives it."""
+
+    submission_id: str
+    index: int
+    attempt: int
+    metadata: dict[str, int | str]
+    arm: int
 
 
 class ExplainDocument(Shape):
-    """`opsq explain`. `strategy` is the canonical text."""
+    """`opsq explain STRATEGY`. `strategy` is the canonical text; `offers` come with --analyze; `is_running`: whether a daemon was asked."""
 
     strategy: str
+    tree: list[NodeShape]
     arms: list[ArmShape]
+    offers: list[OfferShape]
     notes: list[str]
+    is_running: bool
+
+
+class WorkDocument(Shape):
+    """`opsq explain ID`. `verdict` is one word, `reasons` are sentences, the first of which is the headline."""
+
+    submission_id: str
+    index: int | None
+    verdict: str
+    reasons: list[str]
+    is_running: bool
+
+
+class PauseShape(Shape):
+    """A pause of all submissions that have every pair; no pairs: of everything."""
+
+    metadata: dict[str, int | str]
+    by_operator: bool
+    by: str
+    paused_at: str
+
+
+class LimitShape(Shape):
+    """A limit on one pair, or (`value` null) on each value of the key; `reserved`: chunks of the busiest value, null: not counted."""
+
+    key: str
+    value: int | str | None
+    concurrency: int | None
+    rate_per_s: float | None
+    burst: int | None
+    reserved: int | None
+    busiest: int | str | None
+    by: str
+    limited_at: str
+
+
+class WeightShape(Shape):
+    """The weight of a value in `Fair`."""
+
+    key: str
+    value: int | str
+    weight: float
+
+
+class RulesDocument(Shape):
+    """`opsq limits`."""
+
+    pauses: list[PauseShape]
+    limits: list[LimitShape]
+    weights: list[WeightShape]
 
 
 class SettingShape(Shape):

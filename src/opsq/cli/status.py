@@ -90,6 +90,7 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
         for name in ("state", "server", "pid", "socket", "socket_source", "connections", "parked", "unfolded")
     ]
     rows += [(name, getattr(document.total, name)) for name in ("submissions", *_CHUNKS)]
+    rows += [("unmatched", "-" if document.unmatched is None else document.unmatched)]
     rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
     rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s")]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
@@ -112,6 +113,9 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]
+    if state.unmatched_count:
+        text = f"{state.unmatched_count} waiting chunks are taken by no strategy of a connected consumer: see `opsq explain ID`."
+        parts.append(Text(text, style="yellow"))
     if by is not None:
         columns = (by, "submissions", *_CHUNKS)
         table = caller.new_table(columns, right=frozenset(columns[1:]))

@@ -13,6 +13,7 @@ from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.handing import expand, hand_over, plan_of, read_whole
 from opsq.cli.json_shapes import DryRunDocument, ErrorShape, PlannedChunk, SubmitDocument
+from opsq.cli.rules import weights_of
 from opsq.cli.template import Template, read_template
 from opsq.content.cutting import Plan
 from opsq.content.splitting import DEFAULT_CHUNK_BYTES, Splitting
@@ -37,6 +38,10 @@ def submit(
     ] = None,
     backoff: Annotated[
         str | None, typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m.")
+    ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option("--weight", metavar="KEY=N", help="Set the weight in Fair of the value that this submission has of a key."),
     ] = None,
     delay: Annotated[str | None, typer.Option("--delay", metavar="D", help="Hand nothing out before this long from now.")] = None,
     at: Annotated[
@@ -120,6 +125,7 @@ def submit(
         expires_s=expires_s,
         expires_at=expires_at,
         unique_key=unique,
+        weights=weights_of(weight or []),
     )
     content, created = hand_over(caller, rules, template, paths, splitting, is_in_place=in_place)
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)

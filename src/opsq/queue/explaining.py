@@ -19,6 +19,7 @@ from opsq.strategy import arms, explain
 from opsq.strategy.arms import SUBMISSION_KEY, Gate
 from opsq.strategy.text import parse
 from opsq.strategy.tree import Value, format_value
+from opsq.units import format_rate
 from opsq.wire.messages import Arm, Explain, Explained, Offer, PlanStep, Statement
 
 TRIED_COUNT = 100
@@ -88,12 +89,13 @@ class Explaining:
             analysis |= {"set_aside": self._by_gate(aside), "reserved": reserved, "in_back_off": delayed}
         return analyses, offers
 
-    def _analysis(self, trial: ArmTrial, calls_count: int, *, is_cut: bool) -> Analysis:
+    def _analysis(self, trial: ArmTrial, served_count: int, *, is_cut: bool) -> Analysis:
         offered = sum(trial.offered.values())
         found: Analysis = {
             "offered": offered,
             "submissions": len([count for count in trial.offered.values() if count]),
-            "calls": calls_count,
+            "calls": TRIED_COUNT,
+            "served": served_count,
             "is_dry": not trial.has_work and not is_cut,
             "is_cut": is_cut,
             "rows_visited": trial.rows_visited,
@@ -116,11 +118,16 @@ class Explaining:
         if blocker.kind == "pause":
             return next((pause_name(row) for row in rules.pauses if row.id == blocker.number), "a pause that has ended")
         if blocker.kind == "rate":
-            return next((limit_name(row) for row in rules.limits if row.id == blocker.number), "a rate that was lifted")
-        key = SUBMISSION_KEY if blocker.number < 0 else rules.key_of_lane(blocker.number)
-        names = [str(gate) for gate in gates if gate.key == key]
-        names += [limit_name(row) for row in rules.limits_of_key(key) if row.concurrency is not None]
-        return " or ".join(names) or f"a limit of {key} that was lifted"
+            return next((rate_name(row) for row in rules.limits if row.id == blocker.number), "a rate that was lifted")
+        count = self._core.gates.count_at(blocker)
+        key, value = (SUBMISSION_KEY, None) if blocker.number < 0 else rules.pair_of_lane(blocker.number)
+        names = [str(gate) for gate in gates if gate.key == key and count >= self._core.gates.max_of(gate.max)]
+        names += [
+            limit_name(row)
+            for row in rules.limits_of_key(key)
+            if row.concurrency is not None and count >= row.concurrency and row.value in {None, value}
+        ]
+        return " and ".join(names) or f"a limit of {key} that was lifted"
 
     def _busy(self, arm: arms.Arm) -> tuple[int, int]:
         """Chunks reserved, and in back-off, of the submissions that an arm may serve. Cost: the submissions in memory."""
@@ -143,8 +150,14 @@ def pause_name(row: PauseRow) -> str:
 
 
 def limit_name(row: LimitRow) -> str:
-    """A limit by what it bounds."""
-    on = f"each {row.key}" if row.value is None else f"{row.key}={format_value(row.value)}"
-    bounds = [] if row.concurrency is None else [f"≤ {row.concurrency}"]
-    bounds += [] if row.rate_per_s is None else [f"≤ {explain.rate_text(row.rate_per_s)}"]
-    return f"limit of {on} {' and '.join(bounds)}"
+    """A limit by how many chunks at once it allows."""
+    return f"limit of {_bounded(row)} ≤ {row.concurrency}"
+
+
+def rate_name(row: LimitRow) -> str:
+    """A limit by how many chunks it lets start in a time."""
+    return f"rate of {_bounded(row)} ≤ {format_rate(row.rate_per_s or 0.0)}"
+
+
+def _bounded(row: LimitRow) -> str:
+    return f"each {row.key}" if row.value is None else f"{row.key}={format_value(row.value)}"

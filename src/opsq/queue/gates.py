@@ -161,6 +161,13 @@ class Gates:
         blocker = self._blocker_of(key, supply)
         return self._count(blocker, supply) if blocker is not None else 0
 
+    def count_at(self, blocker: Blocker) -> int:
+        """How many chunks are counted at a gate that bounds them."""
+        if blocker.number >= 0:
+            return self._live.get(blocker.number, 0)
+        supply = self._core.supplies.get(~blocker.number)
+        return self._count(blocker, supply) if supply is not None else 0
+
     def next_token_s(self, limit: LimitRow, lane_id: int) -> float:
         """Seconds until a rate lets a chunk through; 0: now."""
         bucket = self._bucket(limit, lane_id)

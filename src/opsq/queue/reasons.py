@@ -15,7 +15,7 @@ from opsq.clock import Now
 from opsq.errors import NotFound
 from opsq.ids import block_mask
 from opsq.queue.core import Core, Peer
-from opsq.queue.explaining import limit_name, pairs_name
+from opsq.queue.explaining import limit_name, pairs_name, rate_name
 from opsq.queue.fronts import takes
 from opsq.queue.parked import TURN_ROWS, Parked
 from opsq.queue.reservations import Reservation, Reservations
@@ -167,12 +167,18 @@ class Reasons:
             causes.append(Cause("full", "waits for room: the storage is full, and nothing is handed out", []))
         if core.is_draining:
             causes.append(Cause("draining", "waits: the daemon is ending, and hands nothing out", []))
+        if core.database.is_read_only:
+            causes.append(
+                Cause("stopped", "is not running: no daemon is", ["`opsq start` starts one; what follows is what the file says."])
+            )
         causes += [*self._pauses(supply, now), *self._limits(supply)]
         if next(supply.peek(core.reader, now), None) is None:
-            return [*self._busy(supply, holding, now), *causes]
+            busy = self._busy(supply, holding, now)
+            return [*causes, *busy] if core.database.is_read_only else [*busy, *causes]
         if holding:
             holding = [f"Reserved {fact[0].lower()}{fact[1:]}" for fact in holding]
-        causes += self._asked(supply, now)
+        if not core.database.is_read_only:
+            causes += self._asked(supply, now, is_held=bool(causes))
         return [causes[0]._replace(facts=[*causes[0].facts, *holding]), *causes[1:]]
 
     def _busy(self, supply: Supply, holding: list[str], now: Now) -> list[Cause]:
@@ -222,16 +228,19 @@ class Reasons:
     def _limits(self, supply: Supply) -> Iterator[Cause]:
         gates = self._core.gates
         for row, lane_id in self._core.rules.of(supply)[1]:
-            name = limit_name(row)
             if row.concurrency is not None and (count := gates.reserved_under(row.key, supply)) >= row.concurrency:
-                yield Cause("limited", f"is held by a limit: {_slots(row.key, supply, count, row.concurrency)}", [f"It is the {name}."])
+                yield Cause(
+                    "limited", f"is held by a limit: {_slots(row.key, supply, count, row.concurrency)}", [f"It is the {limit_name(row)}."]
+                )
             if row.rate_per_s is not None and (wait_s := gates.next_token_s(row, lane_id)) > 0:
-                yield Cause("limited", f"is held by a rate: its next chunk may start in {format_span(wait_s)}", [f"It is the {name}."])
+                yield Cause(
+                    "limited", f"is held by a rate: its next chunk may start in {format_span(wait_s)}", [f"It is the {rate_name(row)}."]
+                )
 
     # --- who asks -----------------------------------------------------------------------------------------------------------------
 
-    def _asked(self, supply: Supply, now: Now) -> list[Cause]:
-        """What the strategies of the connected consumers make of a submission with free chunks."""
+    def _asked(self, supply: Supply, now: Now, *, is_held: bool) -> list[Cause]:
+        """What the strategies of connected consumers make of free chunks of a submission; if a rule holds it, only whether any takes it."""
         consumers = self._core.consumers
         if not consumers:
             return [Cause("no_consumer", "waits, but no consumer is connected", ["`opsq consume` or `opsq reserve` would take it."])]
@@ -243,13 +252,15 @@ class Reasons:
         rows_left = 2 * TURN_ROWS
         places: list[tuple[str, Place]] = []
         for text, count in asked.most_common(STRATEGIES_SHOWN):
-            place, rows = self._place(text, supply, min(rows_left, TURN_ROWS), now)
+            place, rows = self._place(text, supply, 0 if is_held else min(rows_left, TURN_ROWS), now)
             rows_left -= rows
             places.append((f"{count} × {text}", place))
         facts = [crowd, *(f"{name}: {_tell(place)}." for name, place in places)]
         if len(asked) > STRATEGIES_SHOWN:
             facts.append(f"{len(asked) - STRATEGIES_SHOWN} more strategies were not looked at.")
         verdicts = {place.verdict for _, place in places}
+        if is_held and verdicts != {"unmatched"}:
+            return []
         if "next" in verdicts:
             return [Cause("next", "is next", facts)]
         if "behind" in verdicts or "unknown" in verdicts:
@@ -272,6 +283,8 @@ class Reasons:
         arms = self._parked.plan(text).arms
         if not any(takes(arm, supply) for _, arm in arms):
             return Place("unmatched"), 0
+        if not rows:
+            return Place("unknown"), 0
         seen: set[int] = set()
         chunks = 0
         with Trial(self._core, arms, rows, now) as trial:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
-
-import apsw
+from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.strategy.arms import FAIR, SUBMISSION_KEY, VALUES_SQL, Arm, values_sql, walk_sql
 from opsq.strategy.tree import (
@@ -24,6 +22,9 @@ from opsq.strategy.tree import (
     format_value,
 )
 
+if TYPE_CHECKING:
+    import apsw
+
 ALWAYS = (
     "Order affects only what is handed out next; nothing is pre-empted.",
     "Delivery is at least once: a chunk may be handed out again after its consumer was lost.",
@@ -31,8 +32,8 @@ ALWAYS = (
 
 _VERDICTS = (
     (r"SEARCH w USING PRIMARY KEY .*submission_id[<>]", "streams in order of age, from the read level on"),
-    (r"SEARCH w USING COVERING INDEX lane_submission_shuffle", "streams the shuffled deck, from the read level on"),
-    (r"SEARCH w USING COVERING INDEX lane_submission_rank", "streams by priority, from the read level on"),
+    (r"SEARCH w USING COVERING INDEX lane_submission_shuffle \(lane_id=\? AND", "streams the shuffled deck, from the read level on"),
+    (r"SEARCH w USING COVERING INDEX lane_submission_rank \(lane_id=\? AND", "streams by priority, from the read level on"),
     (r"SEARCH p USING PRIMARY KEY", "one look-up a row: is it in the other lane too?"),
     (r"SEARCH s USING PRIMARY KEY", "the few metadata pairs of the submission"),
     (r"SEARCH l USING INTEGER PRIMARY KEY", "one look-up: the key of the pair"),
@@ -42,14 +43,6 @@ _VERDICTS = (
     (r"CORRELATED SCALAR SUBQUERY", "for each row that the walk visits, at most its limit"),
     (r"^SCAN|TEMP B-TREE|MATERIALIZE", "reads or sorts more than it gives: this must not be"),
 )
-
-
-def rate_text(rate_per_s: float) -> str:
-    """A rate as people write it: so many a second, a minute or an hour, whichever is the first with one or more."""
-    for unit, seconds in (("s", 1), ("m", 60)):
-        if rate_per_s * seconds >= 1:
-            return f"{rate_per_s * seconds:.6g}/{unit}"
-    return f"{rate_per_s * 3600:.6g}/h"
 
 
 class Step(NamedTuple):
@@ -92,9 +85,13 @@ def outline(strategy: Strategy, depth: int = 0) -> Iterator[tuple[int, str, str]
         case SelectOnly(key, value):
             own = f"SelectOnly({key}={format_value(value)})", f"only submissions with {key}={format_value(value)}:"
         case PreferDistinct(key, maximum):
-            own = f"PreferDistinct({key}, {maximum})", f"first where fewer than {maximum} of a {key} are reserved, then all:"
+            few = "nothing" if maximum == 1 else f"fewer than {maximum} chunks"
+            own = f"PreferDistinct({key}, {maximum})", f"first each {key} with {few} reserved, then all:"
         case MaxSimultaneous(key, maximum):
-            own = f"MaxSimultaneous({key}, {maximum})", f"never more than {maximum} of a {key} reserved at once:"
+            own = (
+                f"MaxSimultaneous({key}, {maximum})",
+                f"at most {maximum} {'chunk' if maximum == 1 else 'chunks'} of each {key} reserved at once:",
+            )
         case OrElse():
             own = "OrElse", "what the first has; the second only while the first has nothing:"
         case _:

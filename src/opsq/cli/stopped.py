@@ -1,0 +1,57 @@
+"""The queue of a daemon that does not run: its file, opened for reading, answers the same questions.
+
+Nothing is written; what was not folded when the daemon ended is put on top, as at its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from opsq.cli.caller import Caller
+from opsq.cli.reach import is_remote
+from opsq.client.connection import expect
+from opsq.errors import Unreachable
+from opsq.wire.messages import Request
+
+if TYPE_CHECKING:
+    from opsq.store.database import Database
+
+R = TypeVar("R")
+
+
+@contextlib.contextmanager
+def stopped_database(caller: Caller, error: Unreachable) -> Iterator[Database]:
+    """The database of the state folder.
+
+    Raises:
+        Unreachable: `error`, if the file is not on this machine, or somebody has it open.
+        DatabaseDamaged, VersionMismatch: it cannot be read.
+    """
+    from opsq.daemon.lifecycle import is_locked
+    from opsq.store.database import Database
+
+    settings = caller.settings
+    if is_remote(settings) or not os.path.exists(settings.database_path) or is_locked(settings.lock_path):
+        raise error
+    database = Database.open_read_only(Path(settings.database_path))
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def ask_stopped(caller: Caller, error: Unreachable, request: Request, kind: type[R]) -> R:
+    """The answer of the stopped queue to a question; raises what `stopped_database` raises, and what the question raises."""
+    from opsq.clock import now
+    from opsq.daemon.process import policy_of
+    from opsq.queue.engine import Engine
+
+    with stopped_database(caller, error) as database:
+        instant = now()
+        engine = Engine(database, policy_of(caller.settings), instant)
+        engine.handle(engine.connect("explain", instant), request, instant)
+        return expect(engine.outbox[-1][1], kind)
