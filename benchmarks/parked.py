@@ -64,14 +64,15 @@ def measure(context: Context) -> Iterator[Row]:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OWN_DESCRIPTORS
         context.say(f"{what}: connecting")
         consumers = [opened.enter_context(connect(daemon)) for _ in range(min(consumers_count, most))]
-        taken, others = [], []
+        taken, others, used = [], [], []
         for number in range(context.pairs + 1):
             context.say("submit")
-            started, ended, asked = _round(producer, consumers, consumers_count, ours)
+            started, ended, asked, used_s = _round(daemon, producer, consumers, consumers_count, ours)
             if number:  # the first one warms up
+                used.append(used_s)
                 taken.append(ended - started)
                 others += [answered_at - asked_at for asked_at, answered_at in asked if asked_at < ended and answered_at > started]
-    note = f"{len(consumers)} connections; from {min(taken):.2f} to {max(taken):.2f} s"
+    note = f"{len(consumers)} connections; from {min(taken):.2f} to {max(taken):.2f} s; processor time of the daemon {median(used):.2f} s"
     yield Row(
         f"{what}: submit of {consumers_count} chunks until the last has one",
         "s",
@@ -111,8 +112,10 @@ def _statements(path: Path, consumers_count: int) -> int:
 # --- the daemon ---------------------------------------------------------------------------------------------
 
 
-def _round(producer: Client, consumers: list[Client], calls_count: int, asker: Pipe) -> tuple[float, float, list[tuple[float, float]]]:
-    """Park, submit, complete: when the submit was sent, when the last consumer had a chunk, and what was asked beside it."""
+def _round(
+    daemon: Daemon, producer: Client, consumers: list[Client], calls_count: int, asker: Pipe
+) -> tuple[float, float, list[tuple[float, float]], float]:
+    """Park, submit, complete: when the submit was sent, when the last consumer had a chunk, what was asked beside it, processor time."""
     strategies = fifty()
     for number in range(calls_count):
         consumer = consumers[number % len(consumers)]
@@ -121,10 +124,12 @@ def _round(producer: Client, consumers: list[Client], calls_count: int, asker: P
         consumer.call(Heartbeat(consumer.next_id()), Alive)  # answered: the daemon has read the reserve before it
     asker.send("begin")
     asker.recv()
+    cpu_before_s = daemon.cpu_s()
     started = time.perf_counter()
     producer.send([Submit(producer.next_id(), [NewSubmission(os.urandom(16), calls_count, metadata=metadata_of(0))])])
     came = _gather(consumers, calls_count)
     ended = time.perf_counter()
+    used_s = daemon.cpu_s() - cpu_before_s
     producer.await_one(Submitted)
     asker.send("end")
     asked = asker.recv()
@@ -135,7 +140,7 @@ def _round(producer: Client, consumers: list[Client], calls_count: int, asker: P
     for _, reply in _gather(consumers, calls_count):
         if not isinstance(reply, Completed) or reply.refusals:
             raise RuntimeError(f"a completion was refused: {reply}")
-    return started, ended, asked
+    return started, ended, asked, used_s
 
 
 def _gather(consumers: list[Client], count: int) -> list[tuple[Client, Reply]]:
