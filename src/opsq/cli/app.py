@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -194,10 +195,7 @@ def _verb(function: Callable[..., None], name: str) -> Callable[..., None]:
     own = [p for p in signature.parameters.values() if p.name != "caller" and p.kind is not p.VAR_KEYWORD]
     if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         own += [_declare(option, name) for option in _setting_options()]
-    for parameter in own:
-        for mark in getattr(parameter.annotation, "__metadata__", ()):
-            if isinstance(mark, OptionInfo) and not mark.envvar:
-                mark.envvar = Option((_long_form(mark, parameter.name),), "").variable(name)
+    own = [_with_variable(parameter, name) for parameter in own]
 
     def command(context: typer.Context, **values: Any) -> None:
         from opsq.cli.caller import Caller
@@ -208,6 +206,15 @@ def _verb(function: Callable[..., None], name: str) -> Callable[..., None]:
     command.__doc__ = function.__doc__
     command.__name__ = function.__name__
     return _with_parameters(command, [*own, *(_declare(option, name) for option in GLOBAL)])
+
+
+def _with_variable(parameter: inspect.Parameter, verb: str) -> inspect.Parameter:
+    """An option with its environment twin; a declaration that several verbs share stays as it is."""
+    marks = [copy(mark) for mark in getattr(parameter.annotation, "__metadata__", ())]
+    for mark in marks:
+        if isinstance(mark, OptionInfo) and not mark.envvar:
+            mark.envvar = Option((_long_form(mark, parameter.name),), "").variable(verb)
+    return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, *marks]) if marks else parameter
 
 
 def _short(help_text: str) -> str:
