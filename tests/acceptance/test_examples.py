@@ -1,0 +1,300 @@
+"""Each file of examples/ and each block of the README runs as its reader would run it, and does what it says.
+
+It must not change what it runs, but for the place of the program in units, which is said in each test.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import plistlib
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from acceptance.conftest import Opsq
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PROGRAM = Path(sys.executable).with_name("opsq")
+DEADLINE_S = 60
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of the README."""
+    return re.findall(rf"(?s)^```{language}\n(.*?)^```", README, re.MULTILINE)
+
+
+def run(opsq: Opsq, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the folder of the test, with `opsq` on its PATH."""
+    environ = opsq.environ | {"PATH": f"{PROGRAM.parent}:/usr/bin:/bin"} | variables
+    return subprocess.run(words, env=environ, cwd=opsq.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def broken_tr(opsq: Opsq) -> Path:
+    """A folder with a program `tr` that reads its input and fails."""
+    folder = opsq.folder / "bin"
+    folder.mkdir()
+    (folder / "tr").write_text("#!/bin/sh\ncat > /dev/null\necho out of letters >&2\nexit 1\n")
+    (folder / "tr").chmod(0o755)
+    return folder
+
+
+def access_log(count: int) -> bytes:
+    """A log of a web server; every tenth line is an error."""
+    line = '10.0.0.{0} - - [27/Nov/2026:08:00:00 +0000] "GET /{0} HTTP/1.1" {1} 17'
+    return "".join(line.format(i, 500 if i % 10 == 0 else 200) + "\n" for i in range(count)).encode()
+
+
+# --- README -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_readme_in_five_lines_of_shell(opsq: Opsq):
+    """The first block of the first screen."""
+    log = access_log(40_000)
+    opsq.file("access.log", log)
+    done = run(opsq, "sh", "-eu", "-c", blocks("sh")[0])
+    assert (done.returncode, done.stderr) == (0, "")
+    errors = [line for line in log.splitlines(keepends=True) if b'" 500 ' in line]
+    assert (opsq.folder / "errors.log").read_bytes() == b"".join(errors)
+    assert done.stdout.startswith("OldestFirst")
+
+
+def test_readme_in_ten_lines_of_python(queue: Opsq):
+    """The second block of the first screen; what its comment says is printed."""
+    [block] = blocks("python")
+    done = run(queue, sys.executable, "-c", block)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "b'A\\n'\nb'B\\n'\n"
+
+
+def test_readme_loop_in_full(queue: Opsq):
+    """reserve, read, complete in a shell, until nothing is left."""
+    submission = queue.ok("submit", "--lines", "1", "-", stdin=b"a\nb c\n\xff\0\nlast").text
+    done = run(queue, "sh", "-eu", "-c", blocks("sh")[1])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert queue.ok("results", submission).out == b"A\nB C\n\xff\0\nLAST"
+
+
+def test_readme_has_no_block_that_no_test_runs():
+    """Whoever adds one adds its test."""
+    assert (len(blocks("sh")), len(blocks("python")), len(re.findall("(?m)^```", README)) // 2) == (2, 1, 3)
+
+
+# --- shell ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_pipeline_counts_words_and_leaves_nothing(opsq: Opsq):
+    """pipeline.sh: the whole round."""
+    opsq.file("a.txt", b"the cat The dog\n" * 5000)
+    opsq.file("b.txt", b"the end\n" * 3000)
+    done = run(opsq, str(EXAMPLES / "pipeline.sh"), "a.txt", "b.txt")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split() for line in done.stdout.splitlines()] == [["13000", "the"], ["5000", "cat"], ["5000", "dog"], ["3000", "end"]]
+    assert opsq.ok("list").out == b""
+
+
+def test_pipeline_with_a_file_that_is_not_there_ends_with_the_status_of_submit(opsq: Opsq):
+    """pipeline.sh: an error ends the script."""
+    done = run(opsq, str(EXAMPLES / "pipeline.sh"), "missing.txt")
+    assert done.returncode == 2
+    assert "missing.txt" in done.stderr
+
+
+def test_pipeline_whose_program_fails_names_the_dead_chunk(opsq: Opsq):
+    """pipeline.sh: wait says that the work failed, and dead list says why."""
+    opsq.file("a.txt", b"the cat\n")
+    path = f"{broken_tr(opsq)}:{PROGRAM.parent}:/usr/bin:/bin"
+    done = run(opsq, str(EXAMPLES / "pipeline.sh"), "a.txt", PATH=path, OPSQ_SUBMIT_MAX_ATTEMPTS="1")
+    assert done.returncode == 1
+    assert "/0\t1\t0\t" in done.stderr
+    assert "out of letters" in done.stderr
+
+
+def test_loop_completes_what_works(queue: Opsq):
+    """loop.sh: results come out in input order."""
+    submission = queue.ok("submit", "--lines", "1", "-", stdin=b"a\nb\nc\n").text
+    done = run(queue, str(EXAMPLES / "loop.sh"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert queue.ok("results", submission).out == b"A\nB\nC\n"
+
+
+def test_loop_fails_what_does_not_work(queue: Opsq):
+    """loop.sh: a program that ends with an error completes nothing."""
+    submission = queue.submit_lines(1, "--max-attempts", "1")
+    done = run(queue, str(EXAMPLES / "loop.sh"), PATH=f"{broken_tr(queue)}:{PROGRAM.parent}:/usr/bin:/bin")
+    assert done.returncode == 0
+    assert queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"] == "ended with 1"
+
+
+def test_case_100_cron_job_works_in_an_empty_environment(opsq: Opsq):
+    """nightly.sh: with nothing but what its crontab line gives it."""
+    reports = opsq.folder / "reports"
+    reports.mkdir()
+    (reports / "1.csv").write_bytes(b"b\na\nb\n")
+    (reports / "2.csv").write_bytes(b"c\n")
+    words = [str(EXAMPLES / "nightly.sh"), str(reports), str(opsq.folder / "out.txt")]
+    # Not the default state folder, which is that of the user who runs the tests.
+    environ = {"OPSQ_BIN": str(PROGRAM.parent), "OPSQ_STATE_DIR": str(opsq.state_dir)}
+    done = subprocess.run(words, env=environ, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (opsq.folder / "out.txt").read_bytes() == b"a\nb\nc\n"
+
+
+def test_case_120_cron_job_does_not_submit_twice_while_another_run_is_at_it(queue: Opsq):
+    """nightly.sh: the second run takes part in the work of the first."""
+    (queue.folder / "reports").mkdir()
+    (queue.folder / "reports/1.csv").write_bytes(b"new\n")
+    first = queue.ok("submit", "--unique", "nightly", "-", stdin=b"old\n").text
+    done = run(queue, str(EXAMPLES / "nightly.sh"), "reports", "out.txt", OPSQ_BIN=str(PROGRAM.parent))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (queue.folder / "out.txt").read_bytes() == b"old\n"
+    assert queue("show", first).status == 3
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_producer_and_consumer_square_numbers_in_input_order(queue: Opsq):
+    """producer.py and consumer.py: what is no number dies and is told, the rest comes out."""
+    queue.file("in.txt", b"".join(b"%d\n" % i for i in range(200)) + b"x\n")
+    words = [sys.executable, str(EXAMPLES / "producer.py"), "in.txt", "out.txt"]
+    with subprocess.Popen(words, env=queue.environ, cwd=queue.folder, stderr=subprocess.PIPE) as producer:
+        wait_until(lambda: queue.ok("list", "--state", "open").out, DEADLINE_S, "the submission")
+        assert run(queue, sys.executable, str(EXAMPLES / "consumer.py")).returncode == 0
+        _, err = producer.communicate(timeout=DEADLINE_S)
+    assert producer.returncode == 1
+    assert b"chunk 2 died: invalid literal" in err
+    assert (queue.folder / "out.txt").read_bytes() == b"".join(b"%d\n" % (i * i) for i in range(200))
+
+
+def test_embedded_queue_in_a_users_test(opsq: Opsq):
+    """test_consumer.py: no daemon is there, and none is needed."""
+    for name in ("consumer.py", "test_consumer.py"):
+        shutil.copy(EXAMPLES / name, opsq.folder)
+    done = run(opsq, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_consumer.py")
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+# --- service managers -------------------------------------------------------------------------------------------------------------
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    """A unit of systemd."""
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # the documented way to keep capitals
+    parser.read_string((EXAMPLES / "systemd" / name).read_text(encoding="utf-8"))
+    return parser
+
+
+def command_of(name: str) -> list[str]:
+    """What a service runs, with the program of this test in its place."""
+    words = shlex.split(unit(name)["Service"]["ExecStart"])
+    assert words[0] == "/usr/local/bin/opsq"
+    return [str(PROGRAM), *words[1:]]
+
+
+UNITS = sorted(path.name for path in (EXAMPLES / "systemd").iterdir())
+
+
+def test_units_are_what_systemd_understands(opsq: Opsq):
+    """systemd-analyze, where there is one, finds nothing; elsewhere they parse."""
+    programs = {"/usr/local/bin/opsq": str(PROGRAM), "/usr/local/libexec/work": "/bin/cat"}
+    paths = []
+    for name in UNITS:
+        text = (EXAMPLES / "systemd" / name).read_text(encoding="utf-8")
+        for ours, here in programs.items():
+            text = text.replace(ours, here)
+        paths.append(opsq.file(name, text.encode()))
+        assert unit(name).sections()[0] == "Unit"
+    if shutil.which("systemd-analyze"):
+        done = run(opsq, "systemd-analyze", "verify", "--man=no", *(f"./{path}" for path in paths))
+        assert (done.returncode, [line for line in done.stderr.splitlines() if line.startswith(tuple(UNITS)) or "/opsq" in line]) == (0, [])
+
+
+def test_service_says_that_it_is_ready_and_drains_when_it_is_stopped(opsq: Opsq):
+    """opsq.service: Type=notify, and SIGTERM."""
+    service = unit("opsq.service")["Service"]
+    assert service["Type"] == "notify"
+    assert service["Environment"] == "OPSQ_STATE_DIR=%S/opsq"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(DEADLINE_S)
+        manager.bind(str(opsq.folder / "notify"))
+        environ = opsq.environ | {"NOTIFY_SOCKET": str(opsq.folder / "notify")}
+        with subprocess.Popen(command_of("opsq.service"), env=environ, stderr=subprocess.DEVNULL) as daemon:
+            assert manager.recv(4096).startswith(b"READY=1")
+            assert opsq.ok("status", "--json").json["pid"] == daemon.pid
+            daemon.send_signal(signal.SIGTERM)
+            assert manager.recv(4096).startswith(b"STOPPING=1")
+            assert daemon.wait(DEADLINE_S) == 0
+
+
+def test_case_15_socket_unit_starts_the_daemon_at_the_place_where_clients_look(opsq: Opsq):
+    """opsq.socket: one inherited descriptor."""
+    place = unit("opsq.socket")["Socket"]["ListenStream"]
+    assert place == "/var/lib/opsq/opsq.sock"  # that is %S/opsq of the service, and its default socket
+    opsq.state_dir.mkdir(mode=0o700)
+    path = opsq.state_dir / Path(place).name
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        # A service manager passes it as descriptor 3, and names the process that it is for.
+        script = f'export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@" 3<&{listener.fileno()}'
+        command = ["/bin/sh", "-c", script, "sh", *command_of("opsq.service")]
+        with subprocess.Popen(command, env=opsq.environ, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL) as daemon:
+            assert opsq.ok("status", "--json").json["pid"] == daemon.pid
+            opsq.ok("stop")
+            assert daemon.wait(DEADLINE_S) == 0
+    assert path.exists()
+
+
+def test_consumer_service_works_until_it_is_stopped(queue: Opsq):
+    """opsq-consumer.service: SIGTERM ends it as asked."""
+    submission = queue.submit_lines(20)
+    words = [{"%N": "opsq-consumer", "/usr/local/libexec/work": "/bin/cat"}.get(word, word) for word in command_of("opsq-consumer.service")]
+    with subprocess.Popen(words, env=queue.environ, stdin=subprocess.DEVNULL) as consumer:
+        queue.ok("wait", submission)
+        [shown] = queue.ok("status", "--json").json["consumers"]
+        assert shown["consumer"].startswith("opsq-consumer-")
+        consumer.send_signal(signal.SIGTERM)
+        assert consumer.wait(DEADLINE_S) == 0
+
+
+def test_agent_of_launchd_runs_the_daemon(opsq: Opsq):
+    """org.opsq.daemon.plist: its program is started as launchd would, and ends by SIGTERM."""
+    agent = plistlib.loads((EXAMPLES / "launchd/org.opsq.daemon.plist").read_bytes())
+    assert agent["Label"] == "org.opsq.daemon"
+    assert agent["ExitTimeOut"] > 30  # the setting drain_s
+    program, *words = agent["ProgramArguments"]
+    assert program == "/usr/local/bin/opsq"
+    with subprocess.Popen([PROGRAM, *words], env=opsq.environ, stderr=subprocess.DEVNULL) as daemon:
+        wait_until(lambda: opsq("status").status == 0, DEADLINE_S, "the daemon answers")
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(DEADLINE_S) == 0
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place():
+    """Whoever adds an example adds its test."""
+    here = Path(__file__).read_text(encoding="utf-8")
+    found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert found == {".sh": 3, ".py": 3, ".service": 2, ".socket": 1, ".plist": 1}
+    for path in EXAMPLES.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert path.name in here, f"no test runs {path.name}"
+            assert "Shows" in "\n".join(path.read_text(encoding="utf-8").splitlines()[:6]), f"{path.name} does not say what it shows"
+            assert os.access(path, os.X_OK) == (path.suffix == ".sh"), path
