@@ -251,8 +251,9 @@ def test_case_15_socket_unit_starts_the_daemon_at_the_place_where_clients_look(o
         listener.bind(str(path))
         listener.listen()
         # A service manager passes it as descriptor 3, and names the process that it is for.
-        script = f'export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@" 3<&{listener.fileno()}'
-        command = ["/bin/sh", "-c", script, "sh", *command_of("opsq.service")]
+        script = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))"
+        script += "; os.execv(sys.argv[2], sys.argv[2:])"
+        command = [sys.executable, "-c", script, str(listener.fileno()), *command_of("opsq.service")]
         with subprocess.Popen(command, env=opsq.environ, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL) as daemon:
             assert opsq.ok("status", "--json").json["pid"] == daemon.pid
             opsq.ok("stop")
