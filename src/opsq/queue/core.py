@@ -134,7 +134,7 @@ class Core:
         if len(self.supplies) > SUPPLIES_KEPT:
             for _ in range(16):
                 oldest_id, oldest = next(iter(self.supplies.items()))
-                if oldest.blocks or oldest.is_closing or oldest is supply:
+                if oldest.blocks or oldest.is_closing or oldest.pins or oldest is supply:
                     self.supplies.move_to_end(oldest_id)
                 else:
                     del self.supplies[oldest_id]
@@ -294,7 +294,7 @@ class Core:
 
     def forget_if_over(self, supply: Supply) -> None:
         """Drop a submission that has ended and has nothing left in memory."""
-        if not supply.blocks and not supply.is_closing and supply.state != "open":
+        if not supply.blocks and not supply.is_closing and not supply.pins and supply.state != "open":
             self.supplies.pop(supply.id, None)
 
 

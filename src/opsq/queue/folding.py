@@ -160,7 +160,9 @@ class Fold:
             return True
         submission_id = event.submission_id
         if submission_id not in self._supplies:
-            self._supplies[submission_id] = self._core.supply(submission_id)
+            found = self._supplies[submission_id] = self._core.supply(submission_id)
+            if found is not None:
+                found.pins += 1
         supply = self._supplies[submission_id]
         if supply is None:
             self.events.append(event)
@@ -251,10 +253,17 @@ class Fold:
         for submission_id, supply in self._supplies.items():
             if supply is not None:
                 supply.folded += self._completed.get(submission_id, 0)
-                self._core.forget_if_over(supply)
+        self._unpin()
         if self.events:
             self._folding.folded(self.events[-1].seq)
 
     def cancel(self, now: Now) -> None:
         """The batch is gone: the events are still to be folded."""
+        self._unpin()
         self._folding.put_back(self.events)
+
+    def _unpin(self) -> None:
+        for supply in self._supplies.values():
+            if supply is not None:
+                supply.pins -= 1
+                self._core.forget_if_over(supply)

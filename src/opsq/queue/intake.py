@@ -158,12 +158,14 @@ class Intake:
             self._try_again(supply, now)  # in case that the end does not come about
             return
         self._opening.add(submission_id)
+        supply.pins += 1
         self._core.batch.statements.append(lambda database, _: submissions.set_open(database.writer, supply.row, supply.lanes))
         self._core.batch.entries.append(_Opened(self, supply))
 
     def opened(self, supply: Supply) -> None:
         """The opening of a submission was committed."""
         self._opening.discard(supply.id)
+        supply.pins -= 1
         if supply.state == "scheduled":
             self._core.states["scheduled"] -= 1
             self._core.states["open"] += 1
@@ -173,6 +175,7 @@ class Intake:
     def not_opened(self, supply: Supply, now: Now) -> None:
         """The batch of an opening is gone: try again."""
         self._opening.discard(supply.id)
+        supply.pins -= 1
         self._try_again(supply, now)
 
     def _try_again(self, supply: Supply, now: Now) -> None:

@@ -80,6 +80,7 @@ class Supply:
         "id",
         "is_closing",
         "loaded",
+        "pins",
         "reserved_count",
         "returned",
         "row",
@@ -106,6 +107,8 @@ class Supply:
         self.has_all_delays = False
         """Whether `delayed_count` has the delays from before the start, which else are found as their blocks are read."""
         self.is_closing = False
+        self.pins = 0
+        """Changes under way that will be made to this very object: it stays in memory."""
         self.cursor = 0
         self.blocks: dict[int, BlockWork] = {}
         self.returned: list[int] = []
