@@ -262,9 +262,10 @@ class Core:
         if not supply.is_open:
             return
         by_lane = self._by_lane
-        for front in list(by_lane.get(lanes.ALL, ())):
+        everywhere = by_lane.get(lanes.ALL, {})
+        for front in list(everywhere):
             front.offer(supply)
-        if len(by_lane) > 1:
+        if len(by_lane) > bool(everywhere):
             for lane_id in (~supply.id, *(lane_id for lane_id, _ in supply.lane_of.values())):
                 for front in list(by_lane.get(lane_id, ())):
                     front.offer(supply)
