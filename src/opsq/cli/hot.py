@@ -35,13 +35,10 @@ from opsq.wire.messages import (  # noqa: E402
     Extend,
     Fail,
     Failure,
-    Held,
     Release,
     ReleaseConsumer,
     Reserve,
     Reserved,
-    Show,
-    Shown,
 )
 
 if TYPE_CHECKING:
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
 INLINE_BYTES = 4096
 """Results up to this size travel in the message; larger ones go to the content store."""
 REASON_CHARACTERS = 16384
-FIRST_LEASE_S = 600.0
-"""How long a lease lasts until it is known what the submissions of its chunks ask for."""
 
 _TRANSFER_BYTES = 1 << 20
 
@@ -90,12 +85,11 @@ def _reserve(daemon: Connection, given: Given) -> None:
     lease_s = _lease_s(given)
     reply = call_alive(
         daemon,
-        Reserve(daemon.next_id(), options["count"], options["strategy"], wait_s=options["wait"], lease_s=lease_s or FIRST_LEASE_S),
+        Reserve(daemon.next_id(), options["count"], options["strategy"], wait_s=options["wait"], lease_s=lease_s or 0.0),
         Reserved,
     )
     if not reply.grants:
         raise NothingFree(f"Nothing that {options['strategy']} may serve is free.")
-    deadline_s = reply.deadline_s if lease_s else _extend_to_own_length(daemon, reply)
     handles = [
         (grant, Handle(SubmissionId(grant.submission_id), index, token))
         for grant in reply.grants
@@ -107,20 +101,9 @@ def _reserve(daemon: Connection, given: Given) -> None:
         from opsq.cli.json_shapes import ReservedChunk, ReserveDocument
 
         chunks = [ReservedChunk(str(h), str(h.submission_id), h.index, grant.attempt) for grant, h in handles]
-        print_json(ReserveDocument(chunks, deadline_s))
+        print_json(ReserveDocument(chunks, reply.deadline_s))
     else:
         sys.stdout.write("".join(f"{handle}\n" for _, handle in handles))
-
-
-def _extend_to_own_length(daemon: Connection, reply: Reserved) -> float:
-    """Give a new lease the length that its submissions ask for (the longest of them), which only now is known; returns it in seconds."""
-    submission_ids = {grant.submission_id for grant in reply.grants}
-    lengths = [daemon.call(Show(daemon.next_id(), i), Shown).submission.reservation_s for i in submission_ids]
-    if max(lengths) != FIRST_LEASE_S:
-        grant = reply.grants[0]
-        held = Held(grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac)
-        check_refusals(daemon.call(Extend(daemon.next_id(), [held], max(lengths)), Completed))
-    return max(lengths)
 
 
 def _read(daemon: Connection, given: Given) -> None:

@@ -213,7 +213,7 @@ class Parked:
         reservation, grants = call.reservation, self._grants(call)
         if reservation is None or not grants:
             return self._answer_nothing(call, plan)
-        length_s = request.lease_s if request.lease_s is not None else call.shortest_s
+        length_s = request.lease_s or call.shortest_s
         self._reservations.seal(reservation, length_s, now)
         if request.lease_s is not None:
             self._reply_after_commit(call, reservation, grants)

@@ -319,15 +319,16 @@ class Submit(Message):
 class Reserve(Message):
     """Reserve up to `count` chunks. → Reserved.
 
-    `wait_s` 0 answers at once, None parks without limit. `lease_s` makes it a lease of that length. `until_empty` answers with no grants
-    as soon as the strategy can serve nothing any more, now or later, without a new submission.
+    `wait_s` 0 answers at once, None parks without limit. `lease_s` makes it a lease of that length (0: the shortest that its submissions
+    ask for). `until_empty` answers with no grants as soon as the strategy can serve nothing any more, now or later, without a new
+    submission.
     """
 
     id: Id
     count: Annotated[int, Meta(ge=1, le=1_000_000)]
     strategy: Annotated[str, Meta(max_length=65536)] = "Random"
     wait_s: Duration | None = 0.0
-    lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    lease_s: Duration | None = None
     until_empty: bool = False
 
 
@@ -346,7 +347,7 @@ class CompleteAndReserve(Message):
     count: Annotated[int, Meta(ge=1, le=1_000_000)]
     strategy: Annotated[str, Meta(max_length=65536)] = "Random"
     wait_s: Duration | None = 0.0
-    lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    lease_s: Duration | None = None
     until_empty: bool = False
 
 
