@@ -154,6 +154,7 @@ class Engine:
         self._parked.serve(now)
         if core.has_granted:
             core.has_granted = False
+            core.singles.clear()
             try:
                 core.database.check_owner()
             except Deposed as error:

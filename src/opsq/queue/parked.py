@@ -14,7 +14,7 @@ from opsq.errors import StorageFull
 from opsq.ids import first_bits
 from opsq.queue.core import DESCRIBED_KEPT, Core, Peer
 from opsq.queue.fronts import takes
-from opsq.queue.reservations import Reservation, Reservations
+from opsq.queue.reservations import Part, Reservation, Reservations
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
 from opsq.store import lanes, submissions
@@ -31,7 +31,7 @@ _ENDLESS_S = float("inf")
 class Call:
     """A reserve call that has not been answered."""
 
-    __slots__ = ("is_over", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
+    __slots__ = ("is_over", "parts", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
 
     def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, text: str, now: Now) -> None:
         self.peer = peer
@@ -41,7 +41,8 @@ class Call:
         self.is_over = False
         self.wanted = request.count
         self.reservation: Reservation | None = None
-        """What a run that was interrupted has found so far."""
+        self.parts: list[Part] = []
+        """What was found for it so far; of a run that was interrupted some may have been taken away again."""
         self.shortest_s = _ENDLESS_S
 
 
@@ -165,8 +166,8 @@ class Parked:
     def _end(self, call: Call) -> None:
         """Answer a parked call with nothing; what was found for it so far is free again."""
         self._leave(call)
-        if call.reservation is not None:
-            for part in list(call.reservation.parts.values()):
+        for part in call.parts:
+            if part.mask:
                 self._reservations.free(part.supply, part.work, part.mask)
         self._core.reply(call.peer, Reserved(call.request.id))
 
@@ -213,8 +214,8 @@ class Parked:
         reservation, grants = call.reservation, self._grants(call)
         if reservation is None or not grants:
             return self._answer_nothing(call, plan)
-        length_s = request.lease_s or call.shortest_s
-        self._reservations.seal(reservation, length_s, now)
+        if request.count > 1 or reservation.alarm is None:
+            self._reservations.seal(reservation, request.lease_s or call.shortest_s, now)
         if request.lease_s is not None:
             self._reply_after_commit(call, reservation, grants)
         else:
@@ -236,18 +237,18 @@ class Parked:
     def _grants(self, call: Call) -> list[Grant]:
         """What was found for a call and is still all there."""
         grants = []
-        for part in list(call.reservation.parts.values()) if call.reservation is not None else ():
+        for part in call.parts:
             if part.mask == part.granted:
                 grants.append(Grant(part.supply.id, part.work.index, part.granted, part.attempt, part.mac))
-            else:  # some of it was finished by an earlier holder while the run was interrupted
+            elif part.mask:  # some of it was finished by an earlier holder while the run was interrupted
                 self._reservations.free(part.supply, part.work, part.mask)
         return grants
 
     def _fill(self, call: Call, plan: _Plan, now: Now) -> bool:
         """Reserve up to the count asked for, from the first arms that have work; False: the turn is over before that was done."""
         core, request = self._core, call.request
-        if call.reservation is not None and not call.reservation.parts:
-            call.reservation, call.wanted = None, request.count  # its submissions have ended meanwhile
+        if call.parts and not any(part.mask for part in call.parts):
+            call.reservation, call.parts, call.wanted = None, [], request.count  # its submissions have ended meanwhile
         for name, arm in () if core.rules.is_all_paused else plan.arms:
             front = core.front(name, arm)
             while call.wanted and front is not None:
@@ -289,12 +290,17 @@ class Parked:
                 mask = first_bits(mask, left)
             left -= mask.bit_count()
             if reservation is None:
-                is_lease = call.request.lease_s is not None
-                reservation = call.reservation = self._reservations.open(call.peer, supply.row.reservation_s, now, is_lease=is_lease)
-            self._reservations.add(reservation, supply, work, mask)
+                reservation = call.reservation = self._open(call, supply.row.reservation_s, now)
+            call.parts += self._reservations.add(reservation, supply, work, mask)
         if left < count and supply.row.reservation_s < call.shortest_s:
             call.shortest_s = supply.row.reservation_s
         return count - left
+
+    def _open(self, call: Call, length_s: float, now: Now) -> Reservation:
+        request = call.request
+        if request.count == 1 and request.lease_s is None:
+            return self._reservations.open_single(call.peer, length_s, now)
+        return self._reservations.open(call.peer, length_s, now, is_lease=request.lease_s is not None)
 
     def _reserved(self, call: Call, reservation: Reservation, grants: list[Grant]) -> Reserved:
         core, peer = self._core, call.peer

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Reservation:
-    """What one call was handed out. Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then."""
+    """What one call was handed out, or calls of one chunk that were answered together.
+
+    Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then.
+    """
 
     __slots__ = ("alarm", "consumer", "deadline", "granted_at", "id", "is_lease", "length_s", "parts", "peer")
 
@@ -90,7 +93,18 @@ class Reservations:
             peer.reservations[reservation.id] = reservation
         return reservation
 
-    def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> None:
+    def open_single(self, peer: Peer, length_s: float, now: Now) -> Reservation:
+        """Begin a reservation of one chunk, or go on with the one that this call of the engine began for the same connection and length.
+
+        So what a pipelining client is handed out together is one reservation, and what it completes together one row of history a block.
+        """
+        singles = self._core.singles
+        reservation = singles.get((peer, length_s))
+        if reservation is None or not reservation.parts:
+            reservation = singles[peer, length_s] = self.open(peer, length_s, now, is_lease=False)
+        return reservation
+
+    def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
         """Reserve free chunks of a block: one part for each attempt number among them."""
         core = self._core
         work.reserved |= mask
@@ -98,11 +112,14 @@ class Reservations:
         supply.reserved_count += count
         core.gates.taken(supply, count)
         attempts = work.attempts if work.attempts is not None else supply.attempts_of(core.reader, work)
+        parts = []
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
             mac = core.mac(supply.id, work.index, reservation.id, attempt, hit)
             part = Part(reservation, supply, work, hit, attempt, mac)
             reservation.parts[supply.id, work.index, hit] = part
-            work.parts.append(part)
+            parts.append(part)
+        work.parts += parts
+        return parts
 
     def seal(self, reservation: Reservation, length_s: float, now: Now) -> None:
         """The reservation is complete: set its deadline."""

@@ -21,7 +21,7 @@ FINAL = ("completed", "failed", "cancelled", "expired")
 
 @dataclass(eq=False)
 class Reservation:
-    """What one reserve call got."""
+    """What one reserve call got, or calls of one chunk that were answered together."""
 
     id: int
     peer: object | None
@@ -158,7 +158,9 @@ class Model:
         self._orders += 1
         found = [chunk for hit in chunks.values() for chunk in hit]
         length_s = lease_s if lease_s is not None else min(chunk.submission.new.reservation_s or 0 for chunk in found)
-        reservation = Reservation(reservation_id, peer, lease_s is not None, length_s, now.mono + int(length_s * SECOND), self._orders)
+        reservation = self.reservations().get(reservation_id) or Reservation(
+            reservation_id, peer, lease_s is not None, length_s, now.mono + int(length_s * SECOND), self._orders
+        )
         for ticket, hit in chunks.items():
             for chunk in hit:
                 chunk.state, chunk.reservation, chunk.ticket = "reserved", reservation, ticket
