@@ -41,11 +41,12 @@ class Peeked(NamedTuple):
 
 
 class ArmTrial:
-    """One arm in a trial; `used_ns` by part."""
+    """One arm in a trial; `used_ns` by part. Its front is there as soon as it was asked, as with a real call."""
 
-    def __init__(self, arm: Arm, front: Front | FairFront | None) -> None:
+    def __init__(self, name: str, arm: Arm) -> None:
+        self.name = name
         self.arm = arm
-        self.front = front
+        self.front: Front | FairFront | None = None
         self.rows_visited = 0
         self.used_ns = dict.fromkeys(PARTS, 0)
         self.offered: dict[int, int] = {}
@@ -73,11 +74,7 @@ class Trial:
         self._taken: list[tuple[Supply, int]] = []
         self._free: dict[int, _Free] = {}
         self._rng_state = core.rng.getstate()
-        self.arms = [ArmTrial(arm, self._front(name, arm)) for name, arm in arms]
-
-    def _front(self, name: str, arm: Arm) -> Front | FairFront | None:
-        live = self._core.front_in_use(name)
-        return live.fork() if live is not None else self._core.make(arm)
+        self.arms = [ArmTrial(name, arm) for name, arm in arms]
 
     def __enter__(self) -> Self:
         return self
@@ -117,6 +114,9 @@ class Trial:
                 self._next_of(number, trial)
 
     def _next_of(self, number: int, trial: ArmTrial) -> Found | None:
+        if trial.front is None:
+            live = self._core.front_in_use(trial.name)
+            trial.front = live.fork() if live is not None else self._core.make(trial.arm)
         if trial.front is None:
             return None
         watch = self._watch

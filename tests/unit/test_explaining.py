@@ -1,0 +1,405 @@
+"""Explain in the engine: a dry reservation that tells what will be and changes nothing, and why work is not running."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsq.errors import InvalidStrategy, NotFound
+from opsq.queue.engine import Engine, Peer
+from opsq.queue.policy import Policy
+from opsq.store.database import Database
+from opsq.strategy.tree import Fair, Percent, Strategy
+from opsq.wire import messages as m
+from unit.model.rig import START, Rig, Ticket
+from unit.strategy_trees import trees
+
+KEYS = st.sampled_from(["tenant", "kind", "submission", "absent"])
+VALUES = st.sampled_from(["a", "b", 7])
+MAXIMA = st.sampled_from([1, 2, 5, Percent(50)])
+
+
+def analyzed(rig: Rig, strategy: str) -> m.Explained:
+    """A strategy tried out."""
+    return rig.only(rig.connect("asker"), m.Explain(next(rig.ids), strategy, True), m.Explained)
+
+
+def why(rig: Rig, submission_id: int, index: int | None = None) -> tuple[str, str]:
+    """The verdict about work, and all that is said."""
+    reply = rig.only(rig.connect("asker"), m.ExplainWork(next(rig.ids), submission_id, index), m.WorkExplained)
+    assert (reply.submission_id, reply.index) == (submission_id, index)
+    return reply.verdict, "\n".join(reply.reasons)
+
+
+def offered(reply: m.Explained) -> list[tuple[int, int]]:
+    return [(offer.submission_id, offer.index) for offer in reply.offers]
+
+
+def next_chunks(rig: Rig, peer: Peer, strategy: str, count: int) -> list[tuple[int, int]]:
+    """What that many calls for one chunk each get."""
+    tickets = [ticket for _ in range(count) for ticket in rig.reserve(peer, 1, strategy)]
+    return [(ticket.submission_id, index) for ticket in tickets for index in ticket.indexes]
+
+
+def state_of(engine: Engine) -> Any:
+    """What a trial must leave alone, as far as the engine has it in memory."""
+    core = engine._core
+    fronts = {name: front.describe() for name, front in core._fronts.items()}
+    supplies = {supply.id: (supply.reserved_count, supply.cursor, sorted(supply.returned)) for supply in core.supplies.values()}
+    busy = {submission_id: entry for submission_id, entry in supplies.items() if entry != (0, 0, [])}
+    passes = {front.scope: (front._served_pass, [share.place for share in front._shares.values()]) for front in core._fair}
+    buckets = {key: bucket.tokens for key, bucket in core.gates._buckets.items() if bucket.tokens < bucket.burst}
+    lanes = {lane_id: len(fronts) for lane_id, fronts in core._by_lane.items()}
+    return fronts, busy, passes, dict(core.gates._live), buckets, lanes, core.rng.getstate(), core.rows_left, dict(core.consumers)
+
+
+# --- the dry reservation --------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Submissions and what happened to them before somebody asks."""
+    submits = draw(
+        st.lists(
+            st.tuples(
+                st.just("submit"),
+                st.sampled_from([1, 3, 70]),
+                st.dictionaries(st.sampled_from(["tenant", "kind"]), VALUES, max_size=2),
+                st.integers(-1, 1),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    strategy = trees(2, keys=KEYS, values=VALUES, maxima=MAXIMA)
+    others = st.one_of(
+        st.tuples(st.just("reserve"), strategy, st.sampled_from([1, 5])),
+        st.tuples(st.just("release"), st.integers(0, 9)),
+        st.tuples(st.just("fail"), st.integers(0, 9)),
+        st.tuples(st.just("complete"), st.integers(0, 9)),
+        st.tuples(st.just("pause"), VALUES),
+        st.tuples(st.just("limit"), st.sampled_from([(1, None), (3, None), (None, 2.0), (2, 0.5)])),
+        st.tuples(st.just("fold")),
+    )
+    return [*submits, *draw(st.lists(others, max_size=12))]
+
+
+def happen(rig: Rig, peer: Peer, history: list[tuple[Any, ...]]) -> None:
+    """Make a history."""
+    held: list[Ticket] = []
+    for kind, *details in history:
+        if kind == "submit":
+            rig.submit(details[0], metadata=details[1], priority=details[2])
+        elif kind == "reserve":
+            held += rig.reserve(peer, details[1], str(details[0]))
+        elif kind == "pause":
+            rig.ask(peer, m.Pause(next(rig.ids), {"tenant": details[0]}))
+        elif kind == "limit":
+            concurrency, rate = details[0]
+            rig.ask(peer, m.Limit(next(rig.ids), "tenant", None, concurrency, rate))
+        elif kind == "fold":
+            rig.fold()
+        elif held:
+            ticket = held.pop(details[0] % len(held))
+            {"release": rig.release, "fail": rig.fail, "complete": rig.complete}[kind](peer, ticket.held())
+
+
+@given(histories(), trees(3, keys=KEYS, values=VALUES, maxima=MAXIMA), st.booleans())
+def test_dry_reservation_tells_what_the_next_calls_get_and_changes_nothing(
+    history: list[tuple[Any, ...]], strategy: Strategy, is_used_before: bool
+) -> None:
+    """Whatever lies in the queue, and whether the strategy is in use or new: a trial is the truth, and leaves no trace."""
+    with tempfile.TemporaryDirectory(prefix="opsq-", dir="/tmp") as folder:
+        rig = Rig(Path(folder))
+        try:
+            peer = rig.connect()
+            happen(rig, peer, history)
+            rig.reserve(peer, 1, str(strategy) if is_used_before else "SelectOnly(absent=1)")
+            rig.tick()
+            analyzed(rig, str(strategy))  # counts under its keys from now on, which is no change that anybody sees
+            before = state_of(rig.engine)
+            reply = analyzed(rig, str(strategy))
+            assert state_of(rig.engine) == before
+            assert offered(reply) == next_chunks(rig, peer, str(strategy), 10)
+        finally:
+            rig.close()
+
+
+def test_analysis_tells_of_each_arm_what_holds_it_back(rig: Rig) -> None:
+    peer = rig.connect()
+    busy = rig.submit(2, metadata={"tenant": "a"})
+    rig.submit(1, metadata={"tenant": "b"})
+    rig.submit(1, metadata={"tenant": "c"})
+    rig.ask(peer, m.Pause(next(rig.ids), {"tenant": "b"}))
+    rig.reserve(peer)
+    reply = analyzed(rig, "PreferDistinct(tenant, 1, OldestFirst)")
+    first, second = (arm.analysis for arm in reply.arms)
+    assert (first["offered"], first["set_aside"], first["reserved"]) == (1, {"tenant ≤ 1": 1, "pause of tenant=b": 1}, 1)
+    assert (second["offered"], second["set_aside"], second["is_dry"]) == (1, {"pause of tenant=b": 1}, False)
+    assert [(offer.metadata, offer.arm) for offer in reply.offers] == [({"tenant": "c"}, 1), ({"tenant": "a"}, 2)]
+    assert offered(reply)[1] == (busy, 1)
+
+
+def test_analysis_names_limits_and_rates_that_are_reached(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.submit(3, metadata={"tenant": "a"})
+    rig.submit(3, metadata={"kind": 7})
+    rig.ask(peer, m.Limit(next(rig.ids), "tenant", None, 1))
+    rig.ask(peer, m.Limit(next(rig.ids), "kind", 7, None, 0.5))
+    rig.reserve(peer, 2, "OldestFirst")
+    (arm,) = analyzed(rig, "OldestFirst").arms
+    assert arm.analysis["set_aside"] == {"limit of each tenant ≤ 1": 1, "rate of kind=7 ≤ 30/m": 1}
+    assert (arm.analysis["is_dry"], arm.analysis["offered"]) == (True, 0)
+
+
+def test_analysis_counts_what_is_in_back_off_and_tells_the_attempt_of_an_offer(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.submit(2, backoff=m.Backoff(10.0, 1.0, 10.0))
+    rig.fail(peer, rig.reserve(peer)[0].held())
+    reply = analyzed(rig, "OldestFirst")
+    assert reply.arms[0].analysis["in_back_off"] == 1
+    assert [(offer.index, offer.attempt) for offer in reply.offers] == [(1, 0)]
+    rig.advance(11)
+    assert [(offer.index, offer.attempt) for offer in analyzed(rig, "OldestFirst").offers] == [(0, 1), (1, 0)]
+
+
+def test_arm_behind_one_that_serves_all_calls_is_said_to_have_work(rig: Rig) -> None:
+    rig.submit(200)
+    first, second = (arm.analysis for arm in analyzed(rig, "OrElse(OldestFirst, NewestFirst)").arms)
+    assert (first["offered"], first["served"]) == (100, 100)
+    assert (second["offered"], second["is_dry"], second["is_cut"]) == (0, False, False)
+
+
+def test_trial_stops_at_the_bound_of_one_turn(rig: Rig) -> None:
+    """Closed submissions in front of the open one: a first walk has a bound, and the analysis says so."""
+    peer = rig.connect()
+    new = [m.NewSubmission(rig.request_key(), 1, metadata={"tenant": "a"}) for _ in range(2100)]
+    rig.ask(peer, m.Submit(next(rig.ids), new))
+    rig.submit(1, metadata={"tenant": "b"})
+    rig.ask(peer, m.Pause(next(rig.ids), {"tenant": "a"}))
+    (arm,) = analyzed(rig, "OldestFirst").arms
+    assert (arm.analysis["is_cut"], arm.analysis["is_dry"]) == (True, False)
+    rig.reserve(peer)
+    (arm,) = analyzed(rig, "OldestFirst").arms
+    assert (arm.analysis["is_cut"], arm.analysis["rows_visited"]) == (False, 0)
+    assert arm.analysis["set_aside"] == {"pause of tenant=a": 2100}
+
+
+def test_fair_passes_of_a_front_in_use_decide_whose_turn_is_next(rig: Rig) -> None:
+    peer = rig.connect()
+    a = rig.submit(9, metadata={"tenant": "a"})
+    b = rig.submit(9, metadata={"tenant": "b"})
+    assert [ticket.submission_id for ticket in rig.reserve(peer, 1, str(Fair("tenant")))] == [a]
+    assert offered(analyzed(rig, "Fair(tenant)"))[:3] == [(b, 0), (a, 1), (b, 1)]
+
+
+def test_explain_without_analyze_tries_nothing(rig: Rig) -> None:
+    rig.submit(1)
+    reply = rig.only(rig.connect(), m.Explain(next(rig.ids), "Random"), m.Explained)
+    assert (reply.offers, reply.arms[0].analysis, reply.arms[0].front) == ([], {}, {})
+
+
+# --- names ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_named_strategy_is_explained_by_its_text_and_an_unknown_name_gets_the_nearest(runtime_dir: Path) -> None:
+    rig = Rig(runtime_dir, Policy(strategies={"interactive": "SelectOnly(kind=preview, NewestFirst)"}))
+    try:
+        assert analyzed(rig, "interactive").strategy == "SelectOnly(kind=preview, NewestFirst)"
+        with pytest.raises(InvalidStrategy, match="'interactve' is no strategy; did you mean interactive"):
+            analyzed(rig, "interactve")
+        with pytest.raises(InvalidStrategy, match="stands alone"):
+            analyzed(rig, "OrElse(interactive, Random)")
+    finally:
+        rig.close()
+
+
+@pytest.mark.parametrize(
+    ("named", "complaint"),
+    [({"fast": "Oldest"}, "named fast: .* OldestFirst"), ({"Random": "OldestFirst"}, "of the language"), ({"a b": "Random"}, "no name")],
+)
+def test_engine_does_not_start_with_a_named_strategy_that_is_none(runtime_dir: Path, named: dict[str, str], complaint: str) -> None:
+    with contextlib.closing(Database.open(runtime_dir / "opsq.sqlite", is_durable=False)) as database:
+        start = partial(Engine, database, Policy(strategies=named), START)
+        pytest.raises(InvalidStrategy, start).match(complaint)
+
+
+# --- why is this not running? ---------------------------------------------------------------------------------------------------------
+
+
+def test_case_89_work_that_no_connected_consumer_takes_is_said_to_be_unmatched(rig: Rig) -> None:
+    taken, other = rig.submit(2, metadata={"kind": "a"}), rig.submit(3, metadata={"kind": "b"})
+    assert rig.status().unmatched_count is None
+    peer = rig.connect("reader")
+    rig.reserve(peer, 1, "SelectOnly(kind=a)")
+    verdict, text = why(rig, other)
+    assert verdict == "unmatched"
+    assert "1 × SelectOnly(kind=a): never takes it" in text
+    assert why(rig, taken)[0] == "next"
+    assert rig.status().unmatched_count == 3
+    rig.reserve(rig.connect(), 1, "SelectOnly(kind=c)")
+    assert rig.status().unmatched_count == 3
+    rig.reserve(rig.connect(), 1, "SelectOnly(tenant=c)")
+    assert rig.status().unmatched_count is None
+    rig.reserve(rig.connect(), 1, "Fair(kind)")
+    assert rig.status().unmatched_count == 0
+
+
+def test_without_consumers_nobody_asks(rig: Rig) -> None:
+    submission_id = rig.submit(1)
+    assert why(rig, submission_id)[0] == "no_consumer"
+    peer = rig.connect()
+    rig.reserve(peer, 1, "SelectOnly(a=1)")
+    assert why(rig, submission_id)[0] == "unmatched"
+    rig.disconnect(peer)
+    assert why(rig, submission_id)[0] == "no_consumer"
+
+
+def test_what_comes_before_is_counted_in_the_order_of_the_consumers(rig: Rig) -> None:
+    first, second, third = (rig.submit(count) for count in (70, 5, 1))
+    peer = rig.connect()
+    rig.reserve(peer, 2)
+    verdict, text = why(rig, third)
+    assert verdict == "behind"
+    assert text.startswith(f"Submission {third} waits behind 73 chunks of 2 submissions.")
+    assert why(rig, second)[1].startswith(f"Submission {second} waits behind 68 chunks of 1 submission.")
+    assert why(rig, first)[0] == "next"
+    rig.reserve(rig.connect(), 1, "NewestFirst")
+    assert why(rig, second)[1].startswith(f"Submission {second} is next.")
+
+
+def test_chunk_waits_behind_those_of_its_own_submission(rig: Rig) -> None:
+    submission_id = rig.submit(130)
+    rig.reserve(rig.connect(), 1)
+    assert why(rig, submission_id, 1)[0] == "next"
+    verdict, text = why(rig, submission_id, 100)
+    assert verdict == "behind"
+    assert text.startswith(f"Chunk {submission_id}/100 waits behind 99 chunks of its own submission.")
+
+
+def test_scheduled_submission_is_not_due(rig: Rig) -> None:
+    submission_id = rig.submit(1, delay_s=7200.0)
+    verdict, text = why(rig, submission_id)
+    assert verdict == "scheduled"
+    assert "not due until 2027-01-15T10:00:00Z (in 2h)" in text
+    assert why(rig, submission_id, 0)[0] == "scheduled"
+
+
+def test_pause_tells_who_and_since_when_and_what_ends_it(rig: Rig) -> None:
+    submission_id = rig.submit(1, metadata={"tenant": "a b"})
+    rig.ask(rig.connect(), m.Pause(next(rig.ids), {"tenant": "a b"}, True, "ada@host"))
+    rig.pass_time(90)
+    verdict, text = why(rig, submission_id)
+    assert verdict == "paused"
+    assert text.startswith(f"Submission {submission_id} is paused by operator ada@host since 2027-01-15T08:00:00Z (1m 30s ago): ")
+    assert '`opsq resume --operator tenant="a b"`' in text
+    assert "Also, it waits, but no consumer is connected." in text
+
+
+def test_one_submission_can_be_paused_by_its_id(rig: Rig) -> None:
+    paused, other = rig.submit(1), rig.submit(1)
+    rig.ask(rig.connect(), m.Pause(next(rig.ids), {"submission": paused}))
+    assert why(rig, paused)[0] == "paused"
+    assert [ticket.submission_id for ticket in rig.reserve(rig.connect(), 5)] == [other]
+
+
+def test_limit_tells_count_and_bound_and_a_rate_when_the_next_may_start(rig: Rig) -> None:
+    peer = rig.connect()
+    submission_id = rig.submit(3, metadata={"tenant": "a"})
+    rig.ask(peer, m.Limit(next(rig.ids), "tenant", None, 1))
+    rig.reserve(peer)
+    assert why(rig, submission_id)[0] == "limited"
+    assert "tenant=a has 1 of 1 chunks reserved" in why(rig, submission_id)[1]
+    rig.ask(peer, m.Limit(next(rig.ids), "tenant", "a", None, 0.1))
+    rig.ask(peer, m.Unlimit(next(rig.ids), "tenant"))
+    rig.reserve(peer)
+    assert "its next chunk may start in 10s" in why(rig, submission_id)[1]
+
+
+def test_gate_of_the_consumers_own_strategy_is_told(rig: Rig) -> None:
+    peer = rig.connect()
+    submission_id = rig.submit(3)
+    rig.reserve(peer, 1, "MaxSimultaneous(submission, 1, OldestFirst)")
+    verdict, text = why(rig, submission_id)
+    assert verdict == "gated"
+    assert "1 of its 1 slots are taken by chunks reserved or in back-off" in text
+
+
+def test_reserved_chunks_tell_by_whom_and_for_how_long(rig: Rig) -> None:
+    peer = rig.connect("worker")
+    submission_id = rig.submit(2, reservation_s=60.0)
+    (ticket,) = rig.reserve(peer, 2)
+    rig.start(peer, ticket, [0])
+    rig.pass_time(20)
+    verdict, text = why(rig, submission_id)
+    assert verdict == "reserved"
+    assert f"By {peer.consumer}: 2 chunks, held for 20s, for 40s more." in text
+    assert "work on it has begun" in why(rig, submission_id, 0)[1]
+    assert "not known to have begun" in why(rig, submission_id, 1)[1]
+
+
+def test_back_off_tells_when_it_is_over_also_after_a_restart(rig: Rig) -> None:
+    peer = rig.connect()
+    submission_id = rig.submit(1, backoff=m.Backoff(100.0, 1.0, 100.0))
+    rig.fail(peer, rig.reserve(peer)[0].held())
+    for _ in range(2):
+        assert why(rig, submission_id)[0] == "delayed"
+        verdict, text = why(rig, submission_id, 0)
+        assert verdict == "delayed"
+        assert "It failed 1 times of 5" in text
+        rig.restart()
+
+
+def test_finished_chunks_and_submissions_say_how_they_ended(rig: Rig) -> None:
+    peer = rig.connect()
+    submission_id = rig.submit(3)
+    first, second = rig.reserve(peer), rig.reserve(peer)
+    rig.complete(peer, first[0].held())
+    rig.fail(peer, second[0].held(), is_final=True, reason="no disk")
+    assert why(rig, submission_id)[0] == "failed"
+    assert why(rig, submission_id, 0)[0] == "completed"
+    verdict, text = why(rig, submission_id, 1)
+    assert verdict == "dead"
+    assert "no disk" in text
+    assert f"`opsq dead requeue {submission_id}/1`" in text
+    assert why(rig, submission_id, 2)[0] == "skipped"
+    rig.fold()
+    assert [why(rig, submission_id, index)[0] for index in range(3)] == ["completed", "dead", "skipped"]
+
+
+def test_what_is_not_there_is_not_explained(rig: Rig) -> None:
+    with pytest.raises(NotFound, match="not known"):
+        why(rig, 12345)
+    submission_id = rig.submit(2)
+    with pytest.raises(NotFound, match="there is no chunk 2"):
+        why(rig, submission_id, 2)
+
+
+def test_file_of_a_stopped_daemon_is_explained_without_being_written(rig: Rig) -> None:
+    """The unfolded is on top: what was completed before the end is not offered."""
+    peer = rig.connect()
+    submission_id = rig.submit(3)
+    rig.complete(peer, rig.reserve(peer)[0].held())
+    rig.crash()
+    content = rig.path.read_bytes()
+    database = Database.open_read_only(rig.path)
+    try:
+        engine = Engine(database, rig.policy, rig.now)
+        asker = engine.connect("asker", rig.now)
+        engine.handle(asker, m.Explain(1, "OldestFirst", True), rig.now)
+        engine.handle(asker, m.ExplainWork(2, submission_id), rig.now)
+        explained, work = (reply for _, reply in engine.outbox)
+        assert isinstance(explained, m.Explained)
+        assert isinstance(work, m.WorkExplained)
+        assert offered(explained) == [(submission_id, 1), (submission_id, 2)]
+        assert work.verdict == "stopped"
+    finally:
+        database.close()
+    assert rig.path.read_bytes() == content
