@@ -15,7 +15,7 @@ from opsq.daemon.asking import Asking
 from opsq.errors import NotPermitted, UsageError
 from opsq.settings import Settings, load
 from opsq.wire.frames import encode
-from opsq.wire.messages import Check, Checked, DaemonState, Heartbeat, Hello, Status, Stop, Welcome
+from opsq.wire.messages import Changed, Check, Checked, DaemonState, Heartbeat, Hello, Pause, Resume, Status, Stop, Welcome
 
 CLIENT_TOKEN = "c" * 32
 
@@ -53,6 +53,15 @@ def test_case_14_address_that_others_can_reach_must_be_forced(runtime_dir: Path)
         lifecycle.start(settings_of(runtime_dir / "state", listen="0.0.0.0:0"))
     with running(runtime_dir / "state", listen="0.0.0.0:0", listen_force=True):
         pass
+
+
+def test_client_token_may_pause_but_not_in_the_name_of_operators(settings: Settings) -> None:
+    with Client(settings.listen) as client:
+        client.greet(token=CLIENT_TOKEN)
+        assert isinstance(client.ask(Pause(2, {"tenant": "a"})), Changed)
+        assert error_of(client.ask(Pause(3, {"tenant": "a"}, by_operator=True))).code == NotPermitted.code
+        assert error_of(client.ask(Resume(4, {"tenant": "a"}, by_operator=True))).code == NotPermitted.code
+        assert isinstance(client.ask(Resume(5, {"tenant": "a"})), Changed)
 
 
 def test_operator_token_permits_everything(settings: Settings) -> None:

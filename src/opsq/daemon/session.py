@@ -28,8 +28,10 @@ from opsq.wire.messages import (
     Draining,
     ErrorReply,
     Hello,
+    Pause,
     Reply,
     Request,
+    Resume,
     Stop,
     Vacuum,
     Welcome,
@@ -51,7 +53,7 @@ LINGER_S = 2.0
 """How long a peer may take to read why its connection ends."""
 
 _hellos: msgspec.msgpack.Decoder[list[Hello]] = msgspec.msgpack.Decoder(list[Hello])
-_ASIDE = frozenset((Hello, Stop, Backup, Vacuum, Check, *OPERATOR_REQUESTS))
+_ASIDE = frozenset((Hello, Pause, Resume, Stop, Backup, Vacuum, Check, *OPERATOR_REQUESTS))
 """Requests that the engine does not see, or not from everybody."""
 
 _log = logging.getLogger("opsq.session")
@@ -276,7 +278,8 @@ class Session(asyncio.Protocol):
     def _handle_aside(self, request: Request, peer: Peer, now: Now) -> None:
         if isinstance(request, Hello):
             raise ProtocolError("A second Hello on one connection.")
-        if isinstance(request, OPERATOR_REQUESTS) and not self.is_operator:
+        is_for_operators = isinstance(request, OPERATOR_REQUESTS) or (isinstance(request, Pause | Resume) and request.by_operator)
+        if is_for_operators and not self.is_operator:
             raise NotPermitted(f"{type(request).__name__} needs the operator's token.", hint="This connection used the client token.")
         if isinstance(request, Stop | Backup | Vacuum | Check):
             self._daemon.operate(self, request)
