@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,9 +225,9 @@ def test_named_strategy_is_explained_by_its_text_and_an_unknown_name_gets_the_ne
     [({"fast": "Oldest"}, "named fast: .* OldestFirst"), ({"Random": "OldestFirst"}, "of the language"), ({"a b": "Random"}, "no name")],
 )
 def test_engine_does_not_start_with_a_named_strategy_that_is_none(runtime_dir: Path, named: dict[str, str], complaint: str) -> None:
-    with contextlib.closing(Database.open(runtime_dir / "opsq.sqlite", is_durable=False)) as database:
-        start = partial(Engine, database, Policy(strategies=named), START)
-        pytest.raises(InvalidStrategy, start).match(complaint)
+    closing = contextlib.closing(Database.open(runtime_dir / "opsq.sqlite", is_durable=False))
+    with closing as database, pytest.raises(InvalidStrategy, match=complaint):
+        Engine(database, Policy(strategies=named), START)
 
 
 # --- why is this not running? ---------------------------------------------------------------------------------------------------------

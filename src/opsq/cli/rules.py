@@ -154,7 +154,7 @@ def parse_rate(text: str) -> float:
     """
     number, slash, span = text.partition("/")
     try:
-        seconds = parse_duration(span if span[:1].isdigit() else f"1{span.strip()}") if slash else 1.0
+        seconds = parse_duration(span if span[:1].isdigit() else f"1{span or '?'}") if slash else 1.0
         rate_per_s = float(number) / seconds
     except (ValueError, ZeroDivisionError):
         rate_per_s = 0.0
