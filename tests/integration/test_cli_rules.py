@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pwd
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
+import opsq
 from daemons import connected, end, running
 from opsq.__main__ import run
 from opsq.cli.rules import parse_rate
 from opsq.daemon import lifecycle
-from opsq.errors import UsageError
+from opsq.errors import NotPermitted, UsageError
 from opsq.settings import Settings
 from opsq.units import format_rate
 from opsq.wire import messages as m
@@ -181,3 +183,45 @@ def test_rates_are_read_and_shown_as_people_write_them(text: str, rate_per_s: fl
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
         parse_rate(text)
+
+
+# --- the same from Python -------------------------------------------------------------------------------------------------------------
+
+
+def test_program_pauses_limits_weighs_and_asks_why(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"1", b"2"], metadata={"tenant": "acme"}, weights={"tenant": 3})
+        assert queue.pause({"tenant": "acme"}, by_operator=True)
+        assert not queue.pause({"tenant": "acme"})
+        assert queue.explain_work(submission.id).verdict == "paused"
+        with pytest.raises(NotPermitted):
+            queue.resume({"tenant": "acme"})
+        assert queue.resume({"tenant": "acme"}, by_operator=True)
+        queue.limit("tenant", concurrency=1)
+        queue.limit("tenant", "acme", rate_per_s=5, burst=7)
+        queue.unlimit("tenant")
+        queue.weight("tenant", 7, 2)
+        rules = queue.rules()
+        assert [(limit.key, limit.value, limit.burst) for limit in rules.limits] == [("tenant", "acme", 7)]
+        assert {(weight.value, weight.weight) for weight in rules.weights} == {("acme", 3), (7, 2)}
+        assert [(offer.submission_id, offer.index) for offer in queue.explain("Random", analyze=True).offers] == [
+            (submission.id, 0),
+            (submission.id, 1),
+        ]
+
+
+def test_asyncio_program_does_the_same(daemon: Settings) -> None:
+    async def rule() -> None:
+        async with opsq.connect_async(daemon.socket) as queue:
+            submission = await queue.submit([b"1"], metadata={"tenant": "gamma"}, weights={"tenant": 2})
+            assert await queue.pause({"tenant": "gamma"})
+            assert (await queue.explain_work(submission.id, 0)).verdict == "paused"
+            assert await queue.resume({"tenant": "gamma"})
+            await queue.limit("tenant", "gamma", concurrency=1)
+            await queue.unlimit("tenant", "gamma")
+            await queue.weight("tenant", "acme", 4)
+            rules = await queue.rules()
+            assert (rules.pauses, rules.limits, len(rules.weights)) == ([], [], 2)
+            assert len((await queue.explain("OldestFirst", analyze=True)).offers) == 10
+
+    asyncio.run(rule())

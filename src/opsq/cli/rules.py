@@ -13,6 +13,7 @@ from opsq.cli.json_documents import instant
 from opsq.cli.json_shapes import ChangedDocument
 from opsq.cli.strategy_documents import rules_document
 from opsq.cli.submissions import pairs_text, value_text
+from opsq.client.ruling import caller_name
 from opsq.errors import NotFound, UsageError
 from opsq.units import format_rate, format_span, parse_duration
 from opsq.wire.messages import (
@@ -131,19 +132,6 @@ def weight(
 
 
 # --- what people type -------------------------------------------------------------------------------------------------------------
-
-
-def caller_name() -> str:
-    """Who gives this order, for those who will wonder: user, by the uid that the kernel tells, and host."""
-    import os
-    import pwd
-    import socket
-
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"[:255]
 
 
 def parse_rate(text: str) -> float:

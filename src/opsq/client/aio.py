@@ -20,6 +20,7 @@ from opsq.client.connection import Address
 from opsq.client.contents import Contents
 from opsq.client.queue import find_daemon
 from opsq.client.results import ResultCursor
+from opsq.client.ruling import AsyncRuling
 from opsq.errors import OpsqError, TimedOut, Unreachable
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import (
@@ -32,8 +33,6 @@ from opsq.wire.messages import (
     DeadChunks,
     Describe,
     Described,
-    Explain,
-    Explained,
     GetAttachment,
     List,
     Listed,
@@ -130,7 +129,7 @@ class AsyncSubmission:
                     yield result
 
 
-class AsyncQueue:
+class AsyncQueue(AsyncRuling):
     """A queue, reached over a socket from one event loop; made by `connect_async`. Use it in an `async with` block."""
 
     contents: Contents
@@ -223,10 +222,6 @@ class AsyncQueue:
     async def status(self, by: str | None = None) -> DaemonState:
         """The state of the daemon; see `Queue.status`."""
         return await self.link.call(Status(self.link.next_id(), by), DaemonState)
-
-    async def explain(self, strategy: object) -> Explained:
-        """How a strategy is served; see `Queue.explain`."""
-        return await self.link.call(Explain(self.link.next_id(), str(strategy)), Explained)
 
     async def close(self) -> None:
         """End the connection."""

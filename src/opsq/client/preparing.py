@@ -80,6 +80,7 @@ def new_submission(
     expires_at: Moment | None = None,
     unique_key: str | None = None,
     reservation_s: float | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> NewSubmission:
     """What to send for a submission whose content is in place. The arguments are those of `Producer.submit`.
 
@@ -108,6 +109,7 @@ def new_submission(
         _to_ms(expires_at),
         unique_key,
         reservation_s,
+        dict(weights or {}),
     )
     try:
         return _decoder.decode(msgspec.msgpack.encode(new))

@@ -61,6 +61,7 @@ class Producer:
         expires_at: Moment | None = None,
         unique_key: str | None = None,
         reservation_s: float | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> Submission:
         """Hand over one submission; durable when this returns.
 
@@ -79,6 +80,7 @@ class Producer:
             expires_at: not finished at this moment, it expires.
             unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
             reservation_s: how long a reservation of its chunks lasts without a heartbeat.
+            weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
 
         Returns:
             The submission; `is_new` is False if it existed under `unique_key`.

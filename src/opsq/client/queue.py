@@ -16,14 +16,15 @@ from opsq.client.connection import Address, Connection, Dial, parse_address
 from opsq.client.consumer import Consumer
 from opsq.client.producer import Producer
 from opsq.client.reporting import OnLost
+from opsq.client.ruling import Ruling
 from opsq.errors import InputUnreadable
-from opsq.wire.messages import DaemonState, Explain, Explained, Status
+from opsq.wire.messages import DaemonState, Status
 
 if TYPE_CHECKING:
     from opsq.settings import Settings
 
 
-class Queue(Producer):
+class Queue(Producer, Ruling):
     """A queue, reached over a socket (`opsq.connect`) or opened in this process (`Queue.open`). Use it in a `with` block.
 
     Safe for use by many threads. Each consumer has a connection of its own.
@@ -81,14 +82,6 @@ class Queue(Producer):
     def status(self, by: str | None = None) -> DaemonState:
         """The state of the daemon; `by` groups the counts by the values of that metadata key."""
         return self.link.call(Status(self.link.next_id(), by), DaemonState)
-
-    def explain(self, strategy: object) -> Explained:
-        """How a strategy is served: its arms, their SQL, their plans, their fronts.
-
-        Raises:
-            InvalidStrategy: it cannot be parsed.
-        """
-        return self.link.call(Explain(self.link.next_id(), str(strategy)), Explained)
 
     def __enter__(self) -> Self:
         return self
