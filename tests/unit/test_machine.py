@@ -90,7 +90,9 @@ class Machine(RuleBasedStateMachine):
         self.owners: dict[int, Peer] = {}  # who sent each request
         self.seen: tuple[object, int] = (None, 0)
         self.is_committed = False  # the COMMIT has ended, and the engine has not been told
+        self.refused_as_full: set[int] = set()
         self.is_draining = False
+        self.is_mixed = False  # completions and reserves have run in an order that the model does not follow
         self.has_short_turns = False
         self.has_unread_delays = False
         self.turns: dict[int, list[int]] = {}
@@ -138,6 +140,8 @@ class Machine(RuleBasedStateMachine):
             if ended is not None and request_id in ended:
                 promised = ended.pop(request_id)
                 assert reply == promised, (reply, promised)
+                if isinstance(reply, m.Reserved):
+                    self._know(reply)
                 continue
             assert request_id not in self.promises, ("before its commit", reply)
             assert request_id not in self.flying_promises, ("before its commit", reply)
@@ -148,7 +152,9 @@ class Machine(RuleBasedStateMachine):
                 expected = self.model.requeue(request.submission_id, request.indexes)
                 assert expected == (reply.code if isinstance(reply, m.ErrorReply) else reply.count), (reply, expected)
             else:
-                raise AssertionError(("nobody asked", reply))
+                assert isinstance(reply, m.ErrorReply), ("nobody asked", reply)
+                assert reply.code == "storage_full"
+                self.refused_as_full.remove(request_id)
         if ended is not None:
             gone = [request_id for request_id, reply in ended.items() if self._owner_is_gone(request_id)]
             assert len(gone) == len(ended), ("promised and not said", ended)
@@ -172,7 +178,7 @@ class Machine(RuleBasedStateMachine):
     def _take(self, peer: Peer, reply: m.Reserved, *, is_alone: bool) -> None:
         """Chunks were handed out: the right ones, in the right order, as many as may be, to whoever waits longest.
 
-        The order is not to be told while the engine does not know of a COMMIT, nor when runs of several calls were interrupted for each other.
+        No order can be told while the engine does not know of a COMMIT, nor when runs of several calls were interrupted for each other.
         """
         call = self.waiting.pop(reply.id)
         assert call.peer is peer
@@ -181,9 +187,9 @@ class Machine(RuleBasedStateMachine):
         chunks: dict[Ticket, list[Chunk]] = {ticket: self.model.named(ticket, ticket.indexes) for ticket in tickets_of(reply)}
         flat = [chunk for hit in chunks.values() for chunk in hit]
         expected = self.model.expected(strategy, call.request.count)
-        assert all(chunk.is_free for chunk in flat), "not free"
+        assert not [chunk for chunk in flat if not (chunk.is_free or (self.is_mixed and chunk.state == "free"))], "not free"
         assert len(set(map(id, flat))) == len(flat), "twice in one reply"
-        if not self.is_committed and (is_alone or not self.has_short_turns):
+        if not (self.is_committed or self.is_mixed) and (is_alone or not self.has_short_turns):
             if strategy == "Random":
                 self._check_laps(flat, call.request.count)
             else:
@@ -197,8 +203,13 @@ class Machine(RuleBasedStateMachine):
         for ticket, hit in chunks.items():
             assert all(ticket.attempt == chunk.attempts + chunk.lost for chunk in hit)
         self.model.hand_out(chunks, reply.reservation_id, peer, call.request.lease_s, self.now)
-        self.tickets = [*self.tickets, *chunks][-40:]
+        if call.request.lease_s is None:
+            self._know(reply)
         self._note_free()
+
+    def _know(self, reply: m.Reserved) -> None:
+        """A consumer has tickets now, and may use them ever after."""
+        self.tickets = [*self.tickets, *tickets_of(reply)][-40:]
 
     def _take_nothing(self, peer: Peer, reply: m.Reserved) -> None:
         call = self.waiting.pop(reply.id)
@@ -468,7 +479,11 @@ class Machine(RuleBasedStateMachine):
             self.model.forming.after.append(lambda now: self._reserve_after(peer, request))
 
     def _reserve_after(self, peer: Peer, request: m.CompleteAndReserve) -> None:
-        if peer in self.model.heard:
+        if peer not in self.model.heard:
+            return
+        if self.model.is_full and request.wait_s == 0:
+            self.refused_as_full.add(request.id)
+        else:
             self._wait(peer, request)
 
     @precondition(lambda self: self.tickets)
@@ -616,12 +631,15 @@ class Machine(RuleBasedStateMachine):
 
     def _end(self, *, had_rows: bool) -> None:
         self.is_committed = False
-        for action in self.model.succeed(self.now, had_rows=had_rows):
+        actions = self.model.succeed(self.now, had_rows=had_rows)
+        self.is_mixed = len(actions) > 1
+        for action in actions:
             action(self.now)
         ended, self.flying_promises = self.flying_promises, {}
         ended = {request_id: reply for request_id, reply in ended.items() if reply is not None}
         self.rig.end(None)
         self.compare(ended)
+        self.is_mixed = False
 
     @rule()
     def commit(self) -> None:
@@ -762,7 +780,7 @@ class Machine(RuleBasedStateMachine):
             held = engine_core.supply(submission.id)
             assert held is not None
             counts = (held.completed, held.dead, held.reserved_count)
-            assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved"))
+            assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved")), submission
             if not self.has_unread_delays:
                 assert held.delayed_count == submission.count("delayed")
         states = {state: count for state, count in engine_core.states.items() if count}

@@ -29,6 +29,14 @@ class Reservation:
     length_s: float
     deadline: int
     order: int
+    tickets: list[Ticket] = field(default_factory=list)  # in the order in which it got them
+
+    def add(self, ticket: Ticket, chunks: list[Chunk], *, is_new: bool) -> None:
+        """Hold chunks under a ticket."""
+        if is_new:
+            self.tickets = [*(other for other in self.tickets if other != ticket), ticket]
+        for chunk in chunks:
+            chunk.state, chunk.reservation, chunk.ticket = "reserved", self, ticket
 
 
 @dataclass(eq=False)
@@ -49,6 +57,9 @@ class Chunk:
     done_by: int = 0
     intent: str = ""  # done, dead, tried, released
     is_requeued: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{self.submission.id}/{self.index} {self.state} {self.intent} {self.reservation and self.reservation.id}>"
 
     @property
     def is_free(self) -> bool:
@@ -162,8 +173,7 @@ class Model:
             reservation_id, peer, lease_s is not None, length_s, now.mono + int(length_s * SECOND), self._orders
         )
         for ticket, hit in chunks.items():
-            for chunk in hit:
-                chunk.state, chunk.reservation, chunk.ticket = "reserved", reservation, ticket
+            reservation.add(ticket, hit, is_new=True)
         if lease_s is not None:
 
             def undo(now: Now) -> None:
@@ -284,8 +294,8 @@ class Model:
             self._orders += 1
             length_s = chunks[0].submission.new.reservation_s or 0
             reservation = Reservation(ticket.reservation_id, peer, False, length_s, now.mono + int(length_s * SECOND), self._orders)
-        for chunk in taken:
-            chunk.state, chunk.reservation, chunk.ticket = "reserved", reservation, ticket
+        if reservation is not None and taken:
+            reservation.add(ticket, taken, is_new=not any(chunk.ticket == ticket for chunk in self.chunks()))
         return self._lost(ticket, [chunk.index for chunk in chunks if chunk.ticket != ticket])
 
     def disconnect(self, peer: object, now: Now) -> None:
@@ -301,10 +311,10 @@ class Model:
 
     def _by_ticket(self, reservation: Reservation) -> list[list[Chunk]]:
         """The chunks of a reservation about which nothing is being committed, by ticket."""
-        found: dict[Ticket | None, list[Chunk]] = {}
+        found: dict[Ticket | None, list[Chunk]] = {ticket: [] for ticket in reservation.tickets}
         for chunk in self.chunks():
             if chunk.reservation is reservation and not chunk.intent:
-                found.setdefault(chunk.ticket, []).append(chunk)
+                found[chunk.ticket].append(chunk)
         return list(found.values())
 
     # --- submissions --------------------------------------------------------------------------------------------------------------
@@ -550,8 +560,7 @@ class Model:
             self._orders += 1
             deadline = now.mono + min(max(deadline_at - now.wall, 0), length_ms) * 1_000_000
             reservation = Reservation(reservation_id, None, True, length_ms / 1000, deadline, self._orders)
-        for chunk in self.named(ticket, sorted(indexes)):
-            chunk.state, chunk.reservation, chunk.ticket = "reserved", reservation, ticket
+        reservation.add(ticket, self.named(ticket, sorted(indexes)), is_new=True)
 
     def _wake(self, chunk: Chunk, now: Now) -> None:
         """A chunk is read from the file: its back-off goes on, for no longer than its full length."""
