@@ -15,7 +15,7 @@ from opsq.store import backlog, history, lanes
 from opsq.store.backlog import DeadRow, LeaseRow
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
-from opsq.wire.messages import ErrorReply, Message, Reply
+from opsq.wire.messages import CompleteAndReserve, ErrorReply, Message, Reply
 
 if TYPE_CHECKING:
     from opsq.queue.core import Peer
@@ -55,6 +55,8 @@ class Batch:
         self.replies: list[tuple[Peer, Reply]] = []
         self.on_failed: list[Callable[[OpsqError], None]] = []
         self.after: list[Callable[[Now], None]] = []
+        self.following: list[tuple[Peer, CompleteAndReserve]] = []
+        """Reserves to be answered after the commit."""
         self.fold: Fold | None = None
         self.forbids_fold = False
         """Set by an entry that writes `block` itself."""

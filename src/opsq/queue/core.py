@@ -101,7 +101,7 @@ class Core:
         self.has_news = False
         """Something may have become free, or the last open submission has ended: parked calls must be looked at."""
         self.singles: dict[tuple[Peer, float], Reservation] = {}
-        """What the present call of the engine has opened for calls of one chunk, by connection and length."""
+        """What was opened for calls of one chunk that are being answered together, by connection and length."""
         self.has_granted = False
         """Chunks were handed out since it was last made sure that we own the file."""
         self.is_full = False

@@ -14,12 +14,13 @@ from typing import Any
 import apsw
 
 from opsq.clock import MonoNs, Now
-from opsq.errors import OpsqError, ProtocolError, StorageFull
+from opsq.errors import ProtocolError, StorageFull
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
 from opsq.queue.endings import Endings
 from opsq.queue.explaining import Explaining
 from opsq.queue.folding import Folding
+from opsq.queue.following import Following
 from opsq.queue.intake import Intake
 from opsq.queue.outcomes import Outcomes
 from opsq.queue.parked import Parked
@@ -55,6 +56,7 @@ class Engine:
         self._outcomes = self._reservations.outcomes = Outcomes(core, self._reservations, self._endings)
         self._intake = Intake(core)
         self._parked = Parked(core, self._reservations)
+        self._following = Following(core, self._parked, self._reservations)
         self._reports = self._watched.reports = Reports(core, self._reservations, self._parked)
         self._retention = Retention(core, self._endings)
         self._flying: Batch | None = None
@@ -154,11 +156,12 @@ class Engine:
         self._parked.serve(now)
         if core.has_granted:
             core.has_granted = False
-            core.singles.clear()
             try:
                 core.database.check_owner()
             except Deposed as error:
                 raise Fatal(str(error)) from error
+        if not self._following.has_turn:
+            core.singles.clear()
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
         """Complete chunks; answered after the commit."""
@@ -174,7 +177,7 @@ class Engine:
         batch = self._core.batch
         batch.replies.append((peer, m.Completed(request.id, refusals)))
         if isinstance(request, m.CompleteAndReserve):
-            batch.after.append(lambda now: self._reserve_after(peer, request, now))
+            batch.following.append((peer, request))
 
     def _postpone(self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reassert, action: Callable[[Now], None]) -> None:
         """Go on with a request when all that is being committed now has been."""
@@ -186,14 +189,6 @@ class Engine:
         """Complete chunks and, once that is committed, reserve."""
         self._parked.plan(request.strategy)
         self._complete(peer, request, request.completions, [], now)
-
-    def _reserve_after(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
-        if not peer.is_connected:
-            return
-        try:
-            self._parked.reserve(peer, request, now)
-        except OpsqError as error:
-            self._core.reply(peer, m.ErrorReply(request.id, error.code, error.message, error.hint))
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
         """Count failed attempts; answered after the commit."""
@@ -288,6 +283,8 @@ class Engine:
         core.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
         for action in batch.after:
             action(now)
+        self._following.add(batch.following)
+        self._following.serve(now)
         self._folding.run_waiting(now)
         self._serve(now)
 
@@ -346,10 +343,11 @@ class Engine:
 
     def has_turn(self) -> bool:
         """Whether a bounded run stopped half-way; `turn` goes on."""
-        return self._parked.has_turn
+        return self._following.has_turn or self._parked.has_turn
 
     def turn(self, now: Now) -> None:
         """Go on with a bounded run."""
+        self._following.serve(now)
         self._serve(now)
 
     # --- the end ------------------------------------------------------------------------------------------------------------------

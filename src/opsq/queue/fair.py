@@ -89,6 +89,8 @@ class FairFront:
         walk: the lane in which values are looked for; lane 0: all values of the key.
     """
 
+    has_turns = True
+
     def __init__(self, core: Core, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None) -> None:
         self.arm = arm
         self.walk = walk

@@ -64,6 +64,8 @@ class Front:
     """A front in the order of submission ids, ascending (`OldestFirst`); base of the other orders."""
 
     order: Order = OLDEST_FIRST
+    has_turns = False
+    """Whether the next submission comes although the present one has more."""
 
     __slots__ = (
         "_representatives",
@@ -322,6 +324,7 @@ class Deck(Front):
     """
 
     order = RANDOM
+    has_turns = True
     __slots__ = ("_cut", "_is_second_leg", "_last_row", "_turn")
 
     def __init__(self, arm: Arm, walk: Walk, rng: random.Random, on_news: Callable[[], None] | None = None) -> None:

@@ -13,7 +13,8 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import StorageFull
 from opsq.ids import first_bits
 from opsq.queue.core import DESCRIBED_KEPT, Core, Peer
-from opsq.queue.fronts import takes
+from opsq.queue.fair import FairFront
+from opsq.queue.fronts import Front, takes
 from opsq.queue.reservations import Part, Reservation, Reservations
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
@@ -134,6 +135,18 @@ class Parked:
         if request.wait_s is not None:
             self._deadlines.add(after(now.mono, request.wait_s), call)
 
+    def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
+        """The front from which a call of one chunk may take it without ceremony; None: it must be asked for by `reserve`."""
+        core = self._core
+        if request.count != 1 or request.lease_s is not None or not peer.is_connected:
+            return None
+        plan = self.plan(request.strategy)
+        if core.is_draining or core.is_full or core.rules.is_all_paused or plan.text in self._lines:
+            return None
+        core.consumers[peer] = plan.text
+        core.rows_left = TURN_ROWS
+        return core.front(*plan.arms[0])
+
     def abandon(self, peer: Peer, request_id: int) -> None:
         """The caller does not want to wait any longer."""
         call = peer.calls.get(request_id)
@@ -214,13 +227,12 @@ class Parked:
         reservation, grants = call.reservation, self._grants(call)
         if reservation is None or not grants:
             return self._answer_nothing(call, plan)
-        if request.count > 1 or reservation.alarm is None:
-            self._reservations.seal(reservation, request.lease_s or call.shortest_s, now)
+        self._reservations.seal(reservation, request.lease_s or call.shortest_s, now)
         if request.lease_s is not None:
             self._reply_after_commit(call, reservation, grants)
         else:
             core.has_granted = True
-            core.reply(call.peer, self._reserved(call, reservation, grants))
+            core.reply(call.peer, self.reserved(call.peer, request.id, reservation, grants))
         return True
 
     def _answer_nothing(self, call: Call, plan: _Plan) -> bool:
@@ -302,9 +314,9 @@ class Parked:
             return self._reservations.open_single(call.peer, length_s, now)
         return self._reservations.open(call.peer, length_s, now, is_lease=request.lease_s is not None)
 
-    def _reserved(self, call: Call, reservation: Reservation, grants: list[Grant]) -> Reserved:
-        core, peer = self._core, call.peer
-        told = peer.described
+    def reserved(self, peer: Peer, request_id: int, reservation: Reservation, grants: list[Grant]) -> Reserved:
+        """The reply to a reserve; it describes the submissions that this connection has not been told of yet."""
+        core, told = self._core, peer.described
         described = []
         for grant in grants:
             submission_id = grant.submission_id
@@ -313,7 +325,7 @@ class Parked:
                     told.clear()
                 told.add(submission_id)
                 described.append(self.describe(core.supplies[submission_id]))
-        return Reserved(call.request.id, reservation.id, reservation.length_s, grants, described)
+        return Reserved(request_id, reservation.id, reservation.length_s, grants, described)
 
     def describe(self, supply: Supply) -> SubmissionContent:
         """What a consumer needs to read the chunks of a submission."""
@@ -327,7 +339,7 @@ class Parked:
         batch = self._core.batch
         batch.leased |= {id(part): part for part in reservation.parts.values()}
         batch.entries.append(_Leased(self._reservations, reservation))
-        batch.replies.append((call.peer, self._reserved(call, reservation, grants)))
+        batch.replies.append((call.peer, self.reserved(call.peer, call.request.id, reservation, grants)))
 
     def _is_empty(self, plan: _Plan) -> bool:
         """Whether the strategy can serve nothing any more unless something new comes.

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from opsq.queue.outcomes import Outcomes
 
 
+TOGETHER_NS = 10_000_000
+"""Calls of one chunk that are answered within this time may share a reservation."""
+
+
 class Reservation:
     """What one call was handed out, or calls of one chunk that were answered together.
 
@@ -39,6 +43,10 @@ class Reservation:
         self.alarm: MonoNs | None = None
         """When its deadline will be looked at; none is set once it has expired."""
         self.parts: dict[tuple[int, int, int], Part] = {}
+
+    def is_like(self, peer: Peer, length_s: float) -> bool:
+        """Whether nobody has taken it over or extended it since `peer` was given it."""
+        return self.peer is peer and self.length_s == length_s
 
     def deadline_at(self, now: Now) -> int:
         """The deadline as a wall instant; what is stored of a lease."""
@@ -94,14 +102,15 @@ class Reservations:
         return reservation
 
     def open_single(self, peer: Peer, length_s: float, now: Now) -> Reservation:
-        """Begin a reservation of one chunk, or go on with the one that this call of the engine began for the same connection and length.
+        """Begin a reservation of one chunk, or go on with the one begun just now for the same connection and length.
 
         So what a pipelining client is handed out together is one reservation, and what it completes together one row of history a block.
         """
         singles = self._core.singles
-        reservation = singles.get((peer, length_s))
-        if reservation is None or not reservation.parts:
-            reservation = singles[peer, length_s] = self.open(peer, length_s, now, is_lease=False)
+        known = singles.get((peer, length_s))
+        if known is not None and known.parts and now.mono - known.granted_at.mono < TOGETHER_NS and known.is_like(peer, length_s):
+            return known
+        reservation = singles[peer, length_s] = self.open(peer, length_s, now, is_lease=False)
         return reservation
 
     def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
@@ -117,6 +126,23 @@ class Reservations:
             mac = core.mac(supply.id, work.index, reservation.id, attempt, hit)
             part = Part(reservation, supply, work, hit, attempt, mac)
             reservation.parts[supply.id, work.index, hit] = part
+            parts.append(part)
+        work.parts += parts
+        return parts
+
+    def add_each(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
+        """Reserve free chunks of a block of which none was tried in vain: a part for each, in order."""
+        core = self._core
+        count = mask.bit_count()
+        work.reserved |= mask
+        supply.reserved_count += count
+        core.gates.taken(supply, count)
+        parts = []
+        while mask:
+            chunk = mask & -mask
+            mask ^= chunk
+            part = Part(reservation, supply, work, chunk, 0, core.mac(supply.id, work.index, reservation.id, 0, chunk))
+            reservation.parts[supply.id, work.index, chunk] = part
             parts.append(part)
         work.parts += parts
         return parts
