@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -93,15 +92,8 @@ def vacuum(caller: Caller) -> None:
 
 def _check_stopped(caller: Caller, error: Unreachable) -> list[str]:
     """Check the file itself, if it is on this machine and nobody has it open."""
-    from opsq.daemon.lifecycle import is_locked
+    from opsq.cli.stopped import stopped_database
     from opsq.store.checking import problems
-    from opsq.store.database import Database
 
-    settings = caller.settings
-    if settings.address or not os.path.exists(settings.database_path) or is_locked(settings.lock_path):
-        raise error
-    database = Database.open_read_only(Path(settings.database_path))
-    try:
+    with stopped_database(caller, error) as database:
         return problems(database)
-    finally:
-        database.close()
