@@ -147,13 +147,13 @@ class Engine:
         verb(peer, request, now)
         self._serve(now)
 
-    def _serve(self, now: Now) -> None:
+    def _serve(self, now: Now, *, is_turn: bool = False) -> None:
         """Serve who waits, then make sure that we still own the file, if chunks were handed out: what lies in `outbox` may leave.
 
         One look for all that a call hands out: it costs as much as a reserve.
         """
         core = self._core
-        self._parked.serve(now)
+        self._parked.serve(now, is_turn=is_turn)
         if core.has_granted:
             core.has_granted = False
             try:
@@ -348,7 +348,7 @@ class Engine:
     def turn(self, now: Now) -> None:
         """Go on with a bounded run."""
         self._following.serve(now)
-        self._serve(now)
+        self._serve(now, is_turn=True)
 
     # --- the end ------------------------------------------------------------------------------------------------------------------
 

@@ -199,10 +199,14 @@ class Parked:
         """Whether a run stopped at its bound and wants to go on."""
         return self._has_turn and not (self._core.is_full or self._core.is_draining)
 
-    def serve(self, now: Now) -> None:
-        """Serve parked calls after something has changed; the strategy whose first call waits longest comes first."""
+    def serve(self, now: Now, *, is_turn: bool = False) -> None:
+        """Serve parked calls after something has changed; the strategy whose first call waits longest comes first.
+
+        Args:
+            is_turn: a new turn of the event loop: a run that stopped at its bound goes on.
+        """
         core = self._core
-        if not (core.has_news or self._has_turn) or core.is_full or core.is_draining:
+        if not (core.has_news or (is_turn and self._has_turn)) or core.is_full or core.is_draining:
             return
         core.has_news = self._has_turn = False
         core.rows_left = TURN_ROWS
