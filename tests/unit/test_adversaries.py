@@ -1,0 +1,107 @@
+"""The worst backlogs: once what is in front has been passed, each call visits a few rows, however much of it there is.
+
+No test looks at a clock: rows, submissions passed over and entries of heaps are counted.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from opsq.queue import parked
+from opsq.wire import messages as m
+from unit.adversaries import ADVERSARIES, Adversary, counting, hold, submit
+from unit.model.rig import Rig, Ticket
+
+SIZE = 1_000
+CALLS = 200
+
+
+def steady_costs(rig: Rig, strategy: str, calls: int = CALLS) -> list[int]:
+    """The rows visited by each call for one chunk: half of what is held is completed as it goes, and one of a hundred comes back."""
+    core = counting(rig)
+    peer = rig.connect()
+    held: list[Ticket] = []
+    costs = []
+    for number in range(calls):
+        before = core.visited_count
+        found = rig.reserve(peer, 1, strategy)
+        costs.append(core.visited_count - before)
+        held += found
+        if number % 100 == 50 and held:
+            rig.release(peer, held.pop(0).held())
+        if number % 2 and held:
+            rig.complete(peer, held.pop().held())
+    assert held or strategy.startswith("Max")
+    return costs
+
+
+def set_aside_count(rig: Rig) -> int:
+    """How often anything was set aside so far."""
+    fronts = rig.engine._core._fronts.values()
+    return sum(leaf.set_aside_count for front in fronts for leaf in front.leaves())
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES, ids=[adversary.name for adversary in ADVERSARIES])
+def test_calls_visit_few_rows_whatever_lies_in_front(rig: Rig, adversary: Adversary) -> None:
+    adversary.build(rig, SIZE)
+    before = set_aside_count(rig)
+    first, *costs = steady_costs(rig, adversary.strategy)
+    arms = rig.only(rig.connect(), m.Explain(next(rig.ids), adversary.strategy), m.Explained).arms
+    assert first <= 4 * len(arms) * SIZE + 64
+    assert sum(costs) <= len(arms) * (4 * len(costs) + 64) + 4 * (set_aside_count(rig) - before)
+    assert sorted(costs)[len(costs) // 2] <= 8 * len(arms)
+
+
+def test_run_over_many_closed_submissions_is_cut_into_turns(rig: Rig) -> None:
+    """At most 2000 rows and a read-ahead a turn; other requests come between."""
+    submit(rig, [{"tenant": "closed"}] * 5_000, 2)
+    submit(rig, [{"tenant": "open"}])
+    hold(rig, 1)
+    core = counting(rig)
+    peer = rig.connect()
+    request = m.Reserve(next(rig.ids), 1, "MaxSimultaneous(tenant, 1, OldestFirst)")
+    rig.engine.handle(peer, request, rig.now)
+    turns = [core.visited_count]
+    while rig.engine.has_turn():
+        rig.engine.turn(rig.now)
+        turns.append(core.visited_count - sum(turns))
+    assert max(turns) <= parked.TURN_ROWS + 64
+    assert len(turns) >= 5
+    rig.run_turns()
+    [reply] = rig.replies(peer, request.id)
+    assert isinstance(reply, m.Reserved)
+    assert len(reply.grants) == 1
+
+
+def test_parked_consumers_cost_no_row_while_nothing_changes_and_each_gets_its_chunk(rig: Rig) -> None:
+    """Many consumers with fifty strategies; what arrives is given out with a few rows for each."""
+    strategies = [f"PreferDistinct(tenant, {n}, SelectOnly(kind=k{n % 3}, OldestFirst))" for n in range(1, 26)]
+    strategies += [f"OrElse(SelectOnly(kind=k{n % 3}, Fair(tenant)), MaxSimultaneous(site, {n}))" for n in range(1, 26)]
+    submit(rig, [{"kind": f"k{n}", "tenant": "t", "site": "s"} for n in range(3)])
+    hold(rig, 3)
+    peers = [rig.connect() for _ in range(1_000)]
+    calls = [(peer, rig.park(peer, 1, strategies[n % 50])) for n, peer in enumerate(peers)]
+    core = counting(rig)
+    for _ in range(10):
+        rig.advance(1.0)
+        rig.status()
+    assert core.visited_count == 0
+    submit(rig, [{"kind": f"k{n}", "tenant": "u", "site": f"s{n}"} for n in range(3)], 1_000)
+    answers = [reply for peer, request_id in calls for reply in rig.replies(peer, request_id)]
+    assert all(isinstance(answer, m.Reserved) and len(answer.grants) == 1 for answer in answers)
+    assert len(answers) == 1_000
+    assert core.visited_count <= 20 * 1_000
+
+
+def test_chunks_that_come_back_one_by_one_cost_a_few_rows_each(rig: Rig) -> None:
+    """Many reserved and unfinished at the front, then one in a hundred of them released, in any order."""
+    submit(rig, [{}] * 50, 100)
+    held = hold(rig, 5_000)
+    peer = rig.connect()
+    assert rig.reserve(peer, 1) == []
+    core = counting(rig)
+    for one in held[7::100]:
+        rig.release(peer, one)
+        [ticket] = rig.reserve(peer, 1)
+        assert ticket.held() == m.Held(one.submission_id, one.block, one.mask, ticket.reservation_id, 0, one.mask, ticket.mac)
+    assert core.visited_count <= 4 * 50
