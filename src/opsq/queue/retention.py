@@ -9,6 +9,8 @@ from opsq.store import history, submissions
 from opsq.store.database import Database
 
 PERIOD_NS = 60_000_000_000
+MORE_NS = 1_000_000_000
+"""How soon the next look comes when one has found as much as it may take."""
 HIDE_LIMIT = 100
 DAY_MS = 86_400_000
 
@@ -32,8 +34,9 @@ class Retention:
         """Once a minute, look for what is old enough; in between, add a slice to the batch if there is one."""
         core, policy = self._core, self._core.policy
         if now.mono >= self._next:
-            self._next = MonoNs(now.mono + PERIOD_NS)
-            for submission_id in submissions.finished_before(core.reader, now.wall - int(policy.finished_days * DAY_MS), HIDE_LIMIT):
+            old = submissions.finished_before(core.reader, now.wall - int(policy.finished_days * DAY_MS), HIDE_LIMIT)
+            self._next = MonoNs(now.mono + (PERIOD_NS if len(old) < HIDE_LIMIT else MORE_NS))
+            for submission_id in old:
                 supply = core.supply(submission_id)
                 if supply is not None and not supply.is_closing and supply.state in submissions.FINAL_STATES:
                     self._endings.hide(supply)
