@@ -184,6 +184,14 @@ class Rig:
         """Reserve what is free now."""
         return tickets_of(self.only(peer, m.Reserve(next(self.ids), count, strategy, 0.0, lease_s), m.Reserved))
 
+    def reserve_now(self, peer: Peer, count: int = 1, strategy: str = "OldestFirst") -> list[Ticket]:
+        """Reserve what is free now, committing nothing."""
+        request = m.Reserve(next(self.ids), count, strategy)
+        self.send(peer, request)
+        [reply] = self.replies(peer, request.id)
+        assert isinstance(reply, m.Reserved)
+        return tickets_of(reply)
+
     def park(self, peer: Peer, count: int = 1, strategy: str = "OldestFirst", **options: object) -> int:
         """Send a reserve that may wait; its request id."""
         request = msgspec.structs.replace(m.Reserve(next(self.ids), count, strategy, None), **options)
