@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import apsw
+import pytest
+
+from opsq.errors import StorageFull
+from opsq.queue.engine import Fatal
+from opsq.store import submissions
 from opsq.wire import messages as m
 from unit.model.rig import Rig, tickets_of
 
@@ -25,3 +31,222 @@ def test_submission_met_by_a_walk_before_its_commit_is_settled_is_handed_out_onc
     rig.end(None)
     handed = [index for ticket in (*tickets_of(reply), *rig.reserve(consumer, 5)) for index in ticket.indexes]
     assert sorted(handed) == [0, 1]
+
+
+def test_requests_handled_while_a_commit_is_under_way_form_the_next_batch(rig: Rig) -> None:
+    first, second = rig.connect(), rig.connect()
+    rig.send(first, submit(rig, 1))
+    assert rig.begin()
+    rig.send(second, submit(rig, 1, request_id=2))
+    assert not rig.engine.has_batch(rig.now)
+    rig.database.commit()
+    rig.end(None)
+    assert len(rig.replies(first, 1)) == 1
+    assert rig.replies(second, 2) == []
+    rig.settle()
+    assert len(rig.replies(second, 2)) == 1
+
+
+def test_chunk_whose_completion_is_being_committed_is_neither_offered_nor_lost(rig: Rig) -> None:
+    submission_id = rig.submit(1)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    rig.start(peer, ticket)
+    rig.send(peer, m.Complete(9, [m.Completion(ticket.held())]))
+    assert rig.begin()
+    rig.disconnect(peer)
+    assert rig.reserve_now(rig.connect()) == []
+    rig.database.commit()
+    rig.end(None)
+    rig.settle()
+    assert rig.show(submission_id).state == "completed"
+
+
+# --- crashes --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_crash_between_apply_and_commit_leaves_nothing_of_the_batch(rig: Rig) -> None:
+    submission_id = rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    rig.send(peer, m.Complete(9, [m.Completion(ticket.held())]))
+    rig.send(peer, submit(rig, 5))
+    assert rig.begin()
+    rig.crash()
+    assert rig.show(submission_id).completed_count == 0
+    assert rig.rows("SELECT count(*) FROM submission") == [(1,)]
+    assert rig.rows("SELECT count(*) FROM history") == [(0,)]
+
+
+def test_crash_between_commit_and_reply_keeps_the_batch_and_repeated_requests_find_it(rig: Rig) -> None:
+    submission_id = rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    request = submit(rig, 5)
+    rig.send(peer, m.Complete(9, [m.Completion(ticket.held())]))
+    rig.send(peer, request)
+    assert rig.begin()
+    rig.database.commit()
+    rig.crash()
+    peer = rig.connect()
+    assert rig.complete(peer, ticket.held()) == []
+    assert rig.show(submission_id).completed_count == 1
+    assert not rig.only(peer, request, m.Submitted).created[0].is_new
+
+
+def test_case_29_first_submit_after_a_crash_of_an_empty_queue_works(rig: Rig) -> None:
+    rig.crash()
+    submission_id = rig.submit(1)
+    rig.crash()
+    assert rig.show(submission_id).state == "open"
+
+
+def test_crash_that_cuts_the_log_in_the_middle_leaves_whole_transactions(rig: Rig) -> None:
+    """Whatever the length to which the log was written when the power went."""
+    for _ in range(5):
+        rig.submit(100)
+    peer = rig.connect()
+    for ticket in rig.reserve(peer, 150):
+        rig.complete(peer, ticket.held())
+    log = rig.path.with_name(f"{rig.path.name}-wal")
+    whole = log.read_bytes()
+    for length in range(0, len(whole), len(whole) // 7):
+        place = rig.folder / f"cut-{length}"
+        place.mkdir()
+        (place / rig.path.name).write_bytes(rig.path.read_bytes())
+        (place / log.name).write_bytes(whole[:length])
+        other = Rig.__new__(Rig)
+        other.__dict__.update(rig.__dict__)
+        other.told = []
+        other._open(place)
+        assert other.broken_rules() == []
+        other.close()
+
+
+# --- failed writes --------------------------------------------------------------------------------------------------------------------
+
+
+def test_full_disk_refuses_every_request_of_the_batch_and_all_that_came_since(rig: Rig) -> None:
+    first, second = rig.connect(), rig.connect()
+    rig.send(first, submit(rig, 1))
+    assert rig.begin()
+    rig.send(second, submit(rig, 1, request_id=2))
+    rig.end(apsw.FullError("database or disk is full"))
+    for peer, request_id in ((first, 1), (second, 2)):
+        with pytest.raises(StorageFull):
+            rig.replies(peer, request_id)
+    assert rig.engine.is_full
+    assert rig.rows("SELECT count(*) FROM submission") == [(0,)]
+
+
+def test_full_disk_while_rows_are_applied_is_as_harmless_as_at_commit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that spills meets the full disk before the COMMIT does."""
+
+    def spill(*_: object) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    peer = rig.connect()
+    rig.send(peer, submit(rig, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(submissions, "insert", spill)
+        with pytest.raises(apsw.FullError) as raised:
+            rig.engine.begin_batch(rig.now)
+    rig.end(raised.value)
+    with pytest.raises(StorageFull):
+        rig.replies(peer, 1)
+    rig.advance(2)
+    assert rig.submit(1)
+
+
+def test_full_storage_is_tried_again_by_itself_after_a_second(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.send(peer, submit(rig, 1))
+    rig.fail_commit()
+    assert not rig.engine.has_batch(rig.now)
+    rig.pass_time(0.5)
+    rig.tick()
+    assert not rig.engine.has_batch(rig.now)
+    rig.pass_time(0.5)
+    rig.tick()
+    assert rig.engine.has_batch(rig.now)
+    rig.settle()
+    assert not rig.engine.is_full
+
+
+def test_batch_without_rows_does_not_tell_that_there_is_room_again(rig: Rig) -> None:
+    rig.submit(1)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    rig.send(peer, submit(rig, 1))
+    rig.fail_commit()
+    rig.told.clear()
+    rig.pass_time(1)
+    rig.send(peer, m.Release(9, [ticket.held()]))
+    rig.commit()
+    assert rig.replies(peer, 9) == [m.Completed(9, [])]
+    assert rig.engine.is_full
+
+
+def test_completion_refused_for_room_is_accepted_when_it_is_sent_again(rig: Rig) -> None:
+    submission_id = rig.submit(1)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    rig.send(peer, m.Complete(9, [m.Completion(ticket.held())]))
+    rig.fail_commit()
+    with pytest.raises(StorageFull):
+        rig.replies(peer, 9)
+    rig.advance(2)
+    assert rig.complete(peer, ticket.held()) == []
+    assert rig.show(submission_id).state == "completed"
+
+
+def test_any_other_error_of_a_commit_ends_the_process_and_answers_nothing(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.send(peer, submit(rig, 1))
+    assert rig.begin()
+    with pytest.raises(Fatal):
+        rig.end(apsw.IOError("disk I/O error"))
+    assert rig.replies(peer, 1) == []
+    rig.crash()
+
+
+# --- one owner ------------------------------------------------------------------------------------------------------------------------
+
+
+def depose(rig: Rig) -> None:
+    """Another process takes the file over."""
+    other = apsw.Connection(str(rig.path))
+    other.set_busy_timeout(1000)
+    other.execute("UPDATE owner SET token = randomblob(16)")
+    other.close()
+
+
+def test_deposed_owner_commits_nothing_more(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.send(peer, submit(rig, 1))
+    depose(rig)
+    with pytest.raises(Fatal):
+        rig.begin()
+    assert rig.replies(peer, 1) == []
+    rig.crash()
+    assert rig.rows("SELECT count(*) FROM submission") == [(0,)]
+
+
+def test_deposed_owner_hands_nothing_out(rig: Rig) -> None:
+    rig.submit(1)
+    peer = rig.connect()
+    depose(rig)
+    with pytest.raises(Fatal):
+        rig.send(peer, m.Reserve(9, 1))
+    rig.crash()
+
+
+def test_replaced_file_ends_the_process_at_the_next_commit(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.send(peer, submit(rig, 1))
+    copy = rig.path.with_name("copy")
+    copy.write_bytes(rig.path.read_bytes())
+    copy.rename(rig.path)
+    with pytest.raises(Fatal):
+        rig.begin()
+    rig.crash()

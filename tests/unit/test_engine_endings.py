@@ -114,7 +114,7 @@ def test_dead_chunk_of_a_submission_that_keeps_on_leaves_the_rest_to_be_done(rig
     assert (state.state, state.completed_count, state.dead_count) == ("completed", 1, 1)
 
 
-# --- expired, scheduled --------------------------------------------------------------------------------------------------------------------
+# --- expired, scheduled ------------------------------------------------------------------------------------------------------------------
 
 
 def test_submission_with_a_time_to_live_expires_after_it(rig: Rig) -> None:

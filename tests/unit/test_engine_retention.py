@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,7 +122,7 @@ def test_pruning_goes_in_slices_and_ends_by_itself(rig: Rig, monkeypatch: pytest
         rig.settle()
         sizes.append(count(rig, "history"))
         assert len(sizes) < 20
-    assert all(before - after <= 2 for before, after in zip(sizes, sizes[1:], strict=False))
+    assert all(before - after <= 2 for before, after in itertools.pairwise(sizes))
     assert sizes[-1] == 5
 
 
