@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from opsq.clock import Now
 from opsq.errors import OpsqError
 from opsq.ids import FULL, mask_indexes
-from opsq.queue import core, folding, fronts, parked, supply
+from opsq.queue import core, folding, following, fronts, parked, supply
 from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
 from opsq.store import submissions
@@ -43,6 +43,7 @@ SMALL = {
     (fronts, "WALK_ROWS"): 2,
     (core, "SUPPLIES_KEPT"): 3,
     (parked, "TURN_ROWS"): 2000,
+    (following, "TURN_CALLS"): 2,
     (submissions, "REMOVE_ROWS"): 2,
 }
 """Bounds made so small that the few chunks of a test pass them."""
@@ -92,7 +93,6 @@ class Machine(RuleBasedStateMachine):
         self.is_committed = False  # the COMMIT has ended, and the engine has not been told
         self.refused_as_full: set[int] = set()
         self.is_draining = False
-        self.is_mixed = False  # completions and reserves have run in an order that the model does not follow
         self.has_short_turns = False
         self.has_unread_delays = False
         self.turns: dict[int, list[int]] = {}
@@ -158,7 +158,9 @@ class Machine(RuleBasedStateMachine):
         if ended is not None:
             gone = [request_id for request_id, reply in ended.items() if self._owner_is_gone(request_id)]
             assert len(gone) == len(ended), ("promised and not said", ended)
-        for peer, reply in sorted(granted, key=lambda item: item[1].reservation_id):
+        order = {request_id: place for place, request_id in enumerate(self.rig.answered)}
+        self.rig.answered.clear()
+        for peer, reply in sorted(granted, key=lambda item: order[item[1].id]):
             self._take(peer, reply, is_alone=len(granted) == 1)
         for peer, reply in empty:
             self._take_nothing(peer, reply)
@@ -180,16 +182,17 @@ class Machine(RuleBasedStateMachine):
 
         No order can be told while the engine does not know of a COMMIT, nor when runs of several calls were interrupted for each other.
         """
+        before = list(self.waiting.values())[: list(self.waiting).index(reply.id)]
         call = self.waiting.pop(reply.id)
         assert call.peer is peer
         strategy = call.request.strategy
-        assert not any(other.request.strategy == strategy and request_id < reply.id for request_id, other in self.waiting.items())
+        assert not any(other.request.strategy == strategy for other in before), "not the longest waiting"
         chunks: dict[Ticket, list[Chunk]] = {ticket: self.model.named(ticket, ticket.indexes) for ticket in tickets_of(reply)}
         flat = [chunk for hit in chunks.values() for chunk in hit]
         expected = self.model.expected(strategy, call.request.count)
-        assert not [chunk for chunk in flat if not (chunk.is_free or (self.is_mixed and chunk.state == "free"))], "not free"
+        assert not [chunk for chunk in flat if not chunk.is_free], "not free"
         assert len(set(map(id, flat))) == len(flat), "twice in one reply"
-        if not (self.is_committed or self.is_mixed) and (is_alone or not self.has_short_turns):
+        if not self.is_committed and (is_alone or not self.has_short_turns):
             if strategy == "Random":
                 self._check_laps(flat, call.request.count)
             else:
@@ -476,7 +479,7 @@ class Machine(RuleBasedStateMachine):
         self.promises.pop(request.id, None)
         self.predicted[request.id] = lambda reply: refused(reply) == refusals
         if isinstance(request, m.CompleteAndReserve):
-            self.model.forming.after.append(lambda now: self._reserve_after(peer, request))
+            self.model.forming.following.append(lambda now: self._reserve_after(peer, request))
 
     def _reserve_after(self, peer: Peer, request: m.CompleteAndReserve) -> None:
         if peer not in self.model.heard:
@@ -631,15 +634,12 @@ class Machine(RuleBasedStateMachine):
 
     def _end(self, *, had_rows: bool) -> None:
         self.is_committed = False
-        actions = self.model.succeed(self.now, had_rows=had_rows)
-        self.is_mixed = len(actions) > 1
-        for action in actions:
+        for action in self.model.succeed(self.now, had_rows=had_rows):
             action(self.now)
         ended, self.flying_promises = self.flying_promises, {}
         ended = {request_id: reply for request_id, reply in ended.items() if reply is not None}
         self.rig.end(None)
         self.compare(ended)
-        self.is_mixed = False
 
     @rule()
     def commit(self) -> None:

@@ -106,6 +106,7 @@ class Intents:
 
     changes: list[tuple[Callable[[Now], None], Callable[[Now], None]]] = field(default_factory=list)
     after: list[Callable[[Now], None]] = field(default_factory=list)
+    following: list[Callable[[Now], None]] = field(default_factory=list)
     submitted: list[int] = field(default_factory=list)
     leases: dict[tuple[int, Ticket], frozenset[int]] = field(default_factory=dict)
 
@@ -521,7 +522,7 @@ class Model:
             self.is_full = False
         for settle, _ in flying.changes:
             settle(now)
-        return flying.after
+        return flying.after + flying.following
 
     def fail_batch(self, now: Now) -> None:
         """The batch is gone, and with it all that came later."""

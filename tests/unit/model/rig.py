@@ -10,7 +10,7 @@ import random
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import msgspec
@@ -91,6 +91,15 @@ class Rig:
         self.database = Database.open(self.path, is_durable=False)
         self.engine = Engine(self.database, self.policy, self.now, rng=SteadyRandom(self._lives))
         self.told.clear()
+        self.answered: list[int] = []
+        parked = self.engine._parked
+        answer = parked.reserved
+
+        def note(peer: Peer, request_id: int, *rest: Any) -> m.Reserved:
+            self.answered.append(request_id)
+            return answer(peer, request_id, *rest)
+
+        parked.reserved = note  # type: ignore[method-assign]  # only so is the order known in which leases and others are granted
 
     # --- time ---------------------------------------------------------------------------------------------------------------------
 
