@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
 from opsq.strategy.tree import Percent, Strategy
 from opsq.wire import messages as m
-from unit.model.rig import Rig, Ticket, tickets_of
+from unit.model.rig import NO_RESULTS, Rig, Ticket, tickets_of
 from unit.naive import Naive
 from unit.strategy_trees import ORDERS, SORTED, trees
 
@@ -108,6 +109,22 @@ class Story:
         given, expected = self._hold(reply), self.naive.reserve(strategy, count)
         assert [one for one, _ in given] == [one for one, _ in expected]
         assert sorted(given) == sorted(expected)
+
+    def on_follow(self, a: int, b: int, c: int) -> None:
+        """Several completions in one batch, each with a reserve of one chunk that follows."""
+        strategy, peer, requests = self.strategies[a % len(self.strategies)], self._peer(c), []
+        for submission_id, held, index in self._some_held(a, b):
+            request = m.CompleteAndReserve(next(self.rig.ids), [m.Completion(held, NO_RESULTS)], 1, str(strategy))
+            self.rig.send(peer, request)
+            self.naive.complete(submission_id, index)
+            requests.append(request)
+        self.rig.settle()
+        for request in requests:
+            given: list[tuple[int, int]] = []
+            for reply in self.rig.replies(peer, request.id):
+                given += self._hold(reply) if isinstance(reply, m.Reserved) else []
+            self.naive.consumers.add(peer)
+            assert given == self.naive.reserve(strategy, 1)
 
     def on_park(self, a: int, b: int, c: int) -> None:
         """The same, but what is given is only judged: see `look`."""
@@ -222,22 +239,29 @@ def _of(part: Any) -> list[int]:
 def steps(*more: str) -> st.SearchStrategy[list[Step]]:
     """What happens, mostly submits and reserves."""
     often = ["submit"] * 4 + list(more) * 5
-    seldom = ["complete", "release", "fail", "pass_time"] * 2
+    seldom = ["complete", "release", "fail", "pass_time"] * 2 + ["follow"] * ("reserve" in more)
     rarely = ["disconnect", "cancel", "pause", "resume", "resume", "limit", "unlimit", "weight", "fold", "restart"]
     names = st.sampled_from(often + seldom + rarely)
     number = st.integers(0, 63)
     return st.lists(st.tuples(names, number, number, number), min_size=5, max_size=60)
 
 
-def play(strategies: list[Strategy], story: list[Step]) -> None:
-    """Play a story in a folder of its own."""
+@contextmanager
+def in_folder() -> Iterator[Path]:
+    """A folder for one example of a property."""
     folder = Path(tempfile.mkdtemp(prefix="opsq-", dir="/tmp"))
     try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def play(strategies: list[Strategy], story: list[Step]) -> None:
+    """Play a story in a folder of its own."""
+    with in_folder() as folder:
         told = Story(folder, strategies)
         told.play(story)
         told.rig.close()
-    finally:
-        shutil.rmtree(folder)
 
 
 def sorted_trees() -> st.SearchStrategy[Strategy]:

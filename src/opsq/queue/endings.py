@@ -215,6 +215,7 @@ class Endings:
             core.states[supply.state] -= 1
             core.states["open"] += 1
             supply.state, supply.is_closing, supply.cursor = "open", False, 0
+            supply.has_all_delays = False
             supply.row = supply.row._replace(state="open", finished_at=None, reason="", chunks_skipped=0, expires_at=None, expires_ms=None)
             core.keep(supply)
         supply.loaded.clear()  # what was read ahead may lack a block that has work again
