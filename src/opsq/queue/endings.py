@@ -70,6 +70,7 @@ class Endings:
             if work.parts:
                 self._reservations.take_from_holders(supply, work, work.reserved, code=code)
             work.delayed = 0
+            work.is_returned = False
             supply.forget_if_plain(work)
         supply.delayed_count = 0
         core.gates.slot_freed(supply)  # a front that keeps it aside for its delayed chunks must not do so when it is requeued

@@ -36,7 +36,7 @@ class BlockWork:
     has not succeeded yet; `done` finished since the last fold; `delayed` waiting for a retry.
     """
 
-    __slots__ = ("attempts", "delayed", "done", "index", "parts", "pending", "reserved", "settling")
+    __slots__ = ("attempts", "delayed", "done", "index", "is_returned", "parts", "pending", "reserved", "settling")
 
     def __init__(self, index: int, pending: int) -> None:
         self.index = index
@@ -45,6 +45,8 @@ class BlockWork:
         self.settling = 0
         self.done = 0
         self.delayed = 0
+        self.is_returned = False
+        """It lies in the heap of its supply."""
         self.attempts: tuple[AttemptRow, ...] | None = ()
         self.parts: list[Part] = []
 
@@ -175,8 +177,13 @@ class Supply:
         if not work.free:
             return False
         if work.index < self.cursor:
-            heapq.heappush(self.returned, work.index)
+            self._return(work)
         return True
+
+    def _return(self, work: BlockWork) -> None:
+        if not work.is_returned:
+            work.is_returned = True
+            heapq.heappush(self.returned, work.index)
 
     def next_block(self, reader: apsw.Connection, now: Now) -> tuple[BlockWork, list[tuple[MonoNs, AttemptRow]]] | None:
         """The lowest block with free chunks; None when nothing is free.
@@ -191,6 +198,8 @@ class Supply:
             if work is not None and work.free:
                 return work, []
             heapq.heappop(returned)
+            if work is not None:
+                work.is_returned = False
         while self.cursor < self.blocks_count:
             if self.cursor < self.frontier:
                 if not self.loaded and not self._read(reader):
@@ -209,7 +218,7 @@ class Supply:
                     work = self.blocks[index] = BlockWork(index, block_mask(self.total, index))
                 late = self._restore_delays(reader, work, now) if work.attempts is None else []
             if work.free:
-                heapq.heappush(returned, index)
+                self._return(work)
             if work.free or late:
                 return work, late
         return None
