@@ -10,6 +10,7 @@ from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
+from opsq.queue.rules import check_weight
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
 from opsq.store import lanes, submissions
@@ -187,7 +188,8 @@ def _validate(new: NewSubmission) -> None:
     for key in new.metadata:
         if key in BUILT_IN_KEYS:
             raise UsageError(f"The metadata key {key!r} is built in.", hint="Choose another name for the key.")
-    for key in new.weights:
+    for key, weight in new.weights.items():
+        check_weight(weight)
         if key not in new.metadata:
             raise UsageError(f"A weight for {key!r} needs that key in the metadata.")
     if len(new.metadata) > METADATA_LIMIT:

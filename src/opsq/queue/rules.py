@@ -161,8 +161,7 @@ class Rules:
 
     def put_weight(self, key: str, value: Value, weight: float) -> None:
         """Set a weight with the batch."""
-        if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-            raise UsageError(f"A weight of {weight:g} is not possible: it lies between {WEIGHT_MIN:g} and {WEIGHT_MAX:g}.")
+        check_weight(weight)
         self._weights[key, value] = weight
         self._core.batch.statements.append(lambda database, _: rules.put_weight(database.writer, key, value, weight))
         self._core.batch.on_failed.append(lambda _: self._reload())
@@ -205,6 +204,12 @@ class Rules:
 def _has_rates(limits: list[LimitRow]) -> bool:
     """Whether any limit has a rate."""
     return any(limit.rate_per_s is not None for limit in limits)
+
+
+def check_weight(weight: float) -> None:
+    """`UsageError` unless a weight is possible."""
+    if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise UsageError(f"A weight of {weight:g} is not possible: it lies between {WEIGHT_MIN:g} and {WEIGHT_MAX:g}.")
 
 
 def _lane_under(limit: LimitRow, supply: Supply) -> int | None:
