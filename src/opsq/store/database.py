@@ -80,7 +80,7 @@ class Database:
         Args:
             path: its folder must exist; the lock is a file beside it, never deleted.
             is_durable: False commits without an fsync: a power cut may lose the last transactions, but never tears one.
-            allow_network_fs: use a rollback journal and exclusive locking on a network file system instead of refusing it.
+            allow_network_fs: use a rollback journal on a network file system instead of refusing it: who reads waits for who commits.
 
         Raises:
             AlreadyRunning: another process holds the lock.
@@ -89,12 +89,13 @@ class Database:
             StorageFull: no room for the first pages.
         """
         lock_fd = _lock(path.with_suffix(".lock"))
+        database: Database | None = None
         try:
             remote = network_filesystem(path.parent)
             if remote and not allow_network_fs:
                 raise InputUnreadable(
                     f"{path.parent} lies on a network file system ({remote}), where SQLite's write-ahead log is not safe.",
-                    hint="Use a local --state-dir, or --allow-network-fs for slower but safe exclusive locking.",
+                    hint="Use a local --state-dir, or --allow-network-fs for a rollback journal: slower, and as safe as that system's locks.",
                 )
             is_new = not path.exists() or path.stat().st_size == 0
             try:
@@ -110,7 +111,10 @@ class Database:
             except (apsw.FullError, apsw.IOError, OSError) as error:
                 raise _no_room(path, error) from error
         except BaseException:
-            os.close(lock_fd)
+            if database is not None:
+                database.close()
+            else:
+                os.close(lock_fd)
             raise
         return database
 
@@ -138,9 +142,9 @@ class Database:
         connection.set_busy_timeout(BUSY_MS)
         pragmas = ["temp_store = MEMORY", "cache_size = -16384", "mmap_size = 268435456"]
         if self._network:
-            pragmas += ["locking_mode = EXCLUSIVE", "journal_mode = DELETE"]
+            pragmas += ["journal_mode = DELETE"]  # a write-ahead log needs memory that is shared by all who have the file open
         elif not self.is_read_only:
-            pragmas += [f"journal_size_limit = {WAL_LIMIT_BYTES}", "wal_autocheckpoint = 0"]
+            pragmas += ["journal_mode = WAL", f"journal_size_limit = {WAL_LIMIT_BYTES}", "wal_autocheckpoint = 0"]
         if writable:
             pragmas += [f"synchronous = {'FULL' if self.is_durable else 'NORMAL'}", "fullfsync = 1", "checkpoint_fullfsync = 1"]
         else:
@@ -153,7 +157,6 @@ class Database:
         scripts = migrations()
         version = int(_scalar(self.writer, "PRAGMA user_version"))
         if version > len(scripts):
-            self.close()
             raise _wrong_version(self.path, version)
         if 0 < version < len(scripts):
             self.backup(self.path.with_name(f"{self.path.name}.v{version}-{int(time.time())}.bak"))
@@ -304,6 +307,7 @@ class Database:
         connection = self._connect(writable=False)
         try:
             connection.execute("BEGIN DEFERRED")
+            _scalar(connection, "PRAGMA schema_version")  # the first read fixes the state
             yield connection
         finally:
             connection.close()
