@@ -252,7 +252,7 @@ class Naive:
         given: list[tuple[int, int]] = []
         while len(given) < count and (picked := self.pick(strategy, count)) is not None:
             submission = picked.submission
-            turn = sorted(submission.free)[: int(min(picked.turn, picked.room, count - len(given)))]
+            turn = _turn(submission.free, picked.turn, int(min(picked.room, count - len(given))))
             for index in turn:
                 self.take(submission.id, index)
                 given.append((submission.id, index))
@@ -268,6 +268,18 @@ class Naive:
             all(submission.value(key) == value for key, value in filters) and self.room(submission, gates) > 0
             for filters, gates in _scopes(strategy)
         )
+
+
+def _turn(free: set[int], turn: int, most: int) -> list[int]:
+    """The chunks that one turn gives, lowest first. A turn that leaves the call unfilled rather ends early than within a second block."""
+    given: list[int] = []
+    for block in sorted({index // 64 for index in free}):
+        left = min(turn, most) - len(given)
+        of_block = sorted(index for index in free if index // 64 == block)
+        if left == 0 or (given and turn < most and len(of_block) > left):
+            break
+        given += of_block[:left]
+    return given
 
 
 def _scopes(

@@ -33,6 +33,7 @@ KEEP_ROWS = 2
 RESTING_KEPT = 10_000
 """Of the values that have nothing left so many keep their fronts."""
 SWEEP_MIN = 1_000
+"""So many values without work are remembered in any case."""
 
 
 class Share:
@@ -144,12 +145,17 @@ class FairFront:
         return share
 
     def _sweep(self) -> None:
-        """Forget the values that would begin at the pass last served if they got work again: that is where a new one begins."""
-        for lane_id, share in list(self._shares.items()):
-            if not share.is_waiting and share.fronts is None and share.pass_ <= self._served_pass:
-                del self._shares[lane_id]
-                self.changed[lane_id] = None
-        self._sweep_at = SWEEP_MIN + 2 * len(self._shares)
+        """Forget values without work: those that would begin where a new one begins, and of the rest those that are least ahead of it.
+
+        Nobody is wronged by that who has work; a value that is forgotten may have a turn too early.
+        """
+        idle = [share for share in self._shares.values() if not share.is_waiting and share.fronts is None]
+        for share in sorted(idle, key=lambda share: share.pass_):
+            if share.pass_ > self._served_pass and len(self._shares) <= SWEEP_MIN:
+                break
+            del self._shares[share.lane_id]
+            self.changed[share.lane_id] = None
+        self._sweep_at = 2 * max(len(self._shares), SWEEP_MIN)
 
     def _wake(self, share: Share) -> None:
         if not share.is_waiting:
