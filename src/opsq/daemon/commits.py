@@ -25,6 +25,9 @@ _FULL_LOG_S = 60.0
 _RESTART_STEP_BYTES = 8 << 20
 """After a copy of the whole log that a foreign reader prevented: by how much the log grows until the next try."""
 
+_LAST_BYTES = 2 << 20
+"""The log begins anew when no more than this is left to be copied, because nothing can be committed meanwhile."""
+
 _URGENT_BYTES = 96 << 20
 _WAIT_MS, _URGENT_WAIT_MS = 100, 2000
 """How long commits wait for foreign readers to leave the log: longer when it nears its limit, and short again when that did not help."""
@@ -152,10 +155,12 @@ class Committer:
             self._copied_bytes = 0  # the log began anew
         if self._is_copying:
             return
-        if wal_bytes >= max(RESTART_BYTES, self._restart_from_bytes):
+        left_bytes = wal_bytes - self._copied_bytes
+        is_long = wal_bytes >= max(RESTART_BYTES, self._restart_from_bytes)
+        if is_long and (left_bytes <= _LAST_BYTES or wal_bytes >= _URGENT_BYTES):
             self._is_busy = True
             self._work.put((self._restart_log, self._restarted))
-        elif wal_bytes - self._copied_bytes >= PASSIVE_BYTES:
+        elif is_long or left_bytes >= PASSIVE_BYTES:
             self._is_copying = True
             self._copied_bytes = wal_bytes
             copying = self._loop.run_in_executor(None, self._database.checkpoint_passive)
