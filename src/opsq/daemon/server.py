@@ -312,8 +312,11 @@ class Daemon:
         outbox = self.engine.outbox
         if outbox:
             sessions = self._sessions
+            latest: Peer | None = None
+            session: Session | None = None
             for peer, reply in outbox:
-                session = sessions.get(peer)
+                if peer is not latest:  # many replies in a row go to one connection
+                    latest, session = peer, sessions.get(peer)
                 if session is not None:
                     session.answer(self._completed(reply) if type(reply) is DaemonState else reply)
             outbox.clear()

@@ -160,7 +160,7 @@ class Engine:
                 core.database.check_owner()
             except Deposed as error:
                 raise Fatal(str(error)) from error
-        if not self._following.has_turn:
+        if core.singles and not self._following.has_turn:
             core.singles.clear()
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
@@ -286,6 +286,8 @@ class Engine:
         self._following.add(batch.following)
         self._following.serve(now)
         self._folding.run_waiting(now)
+        if batch.has_rows:
+            core.has_granted = False  # the transaction that was committed just now has made sure of the owner
         self._serve(now)
 
     def _failed(self, batch: Batch, error: Exception, now: Now) -> None:
@@ -327,19 +329,13 @@ class Engine:
         """Seconds until `tick` has something to do, at most 1."""
         if self._retention.is_active:
             return 0.0
-        dues = (
-            self._core.retries.next_due(),
-            self._core.expiries.next_due(),
-            self._reservations.next_due(),
-            self._intake.next_due(),
-            self._parked.next_due(),
-            self._watched.next_due(),
-            self._core.gates.next_due(),
-        )
-        soonest = min((due for due in dues if due is not None), default=None)
-        if soonest is None:
-            return TICK_LIMIT_S
-        return min(max((soonest - now.mono) / 1e9, 0.0), TICK_LIMIT_S)
+        core = self._core
+        left_s = TICK_LIMIT_S
+        for timed in (core.retries, core.expiries, self._reservations, self._intake, self._parked, self._watched, core.gates):
+            due = timed.next_due()
+            if due is not None and due - now.mono < left_s * 1e9:
+                left_s = max((due - now.mono) / 1e9, 0.0)
+        return left_s
 
     def has_turn(self) -> bool:
         """Whether a bounded run stopped half-way; `turn` goes on."""

@@ -110,6 +110,8 @@ class Folding:
 
     def run_waiting(self, now: Now) -> None:
         """Run what waited for a fold that has happened."""
+        if not self._waiting:
+            return
         ready = [action for seq, action in self._waiting if seq <= self.folded_seq or not self._events]
         self._waiting = [(seq, action) for seq, action in self._waiting if seq > self.folded_seq and self._events]
         for action in ready:

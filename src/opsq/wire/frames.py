@@ -52,6 +52,9 @@ class FrameReader(Generic[T]):
                 be used any more.
         """
         buffer = self._buffer
+        if not buffer and type(data) is bytes and len(data) - 4 == int.from_bytes(data[:4], "big") <= self._limit_bytes:
+            yield from self._decode(memoryview(data)[4:])  # one whole frame, as most arrive: nothing needs to be copied
+            return
         buffer += data
         start = 0
         try:
@@ -64,13 +67,15 @@ class FrameReader(Generic[T]):
                     break
                 frame = bytes(memoryview(buffer)[start + 4 : end])
                 start = end
-                try:
-                    messages = self._decoder.decode(frame)
-                except msgspec.DecodeError as error:
-                    raise ProtocolError(f"A frame of {length} bytes cannot be understood: {error}.") from error
-                yield from messages
+                yield from self._decode(frame)
         finally:
             del buffer[:start]
+
+    def _decode(self, frame: bytes | memoryview) -> list[T]:
+        try:
+            return self._decoder.decode(frame)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"A frame of {len(frame)} bytes cannot be understood: {error}.") from error
 
 
 def request_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Request]:
