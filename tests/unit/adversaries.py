@@ -38,6 +38,10 @@ class CountingCore(Core):
         self.visited_count += max(self._left - value, 0)
         self._left = value
 
+    def charge(self, rows_count: int) -> None:
+        """What costs a turn time is no row."""
+        self._left -= rows_count
+
 
 def counting(rig: Rig) -> CountingCore:
     """Have the engine of a rig count."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.clock import MonoNs
-from opsq.queue.timers import BUCKET_NS, Timers
+from opsq.queue.timers import BUCKET_NS, TAKE_LIMIT, Timers
 
 
 def timers_of(*dues: int) -> Timers[int]:
@@ -16,7 +16,7 @@ def timers_of(*dues: int) -> Timers[int]:
     return timers
 
 
-@given(dues=st.lists(st.integers(0, 10**10), max_size=50), steps=st.lists(st.integers(0, 10**9), max_size=30))
+@given(dues=st.lists(st.integers(0, 10**10), max_size=50, unique=True), steps=st.lists(st.integers(0, 10**9), max_size=30))
 def test_each_item_comes_once_not_before_it_is_due_and_within_a_bucket_after(dues: list[int], steps: list[int]) -> None:
     timers = timers_of(*dues)
     waiting = sorted(dues)
@@ -59,3 +59,20 @@ def test_a_hundred_thousand_items_due_in_one_bucket_cost_one_place_in_the_order(
     """Setting one is a look-up and an append; only a new bucket enters the heap."""
     timers = timers_of(*range(1, BUCKET_NS, BUCKET_NS // 100_000))
     assert len(timers._order) == len(timers._buckets) == 1
+
+
+def test_discarded_item_is_not_given_out_and_leaves_nothing_behind() -> None:
+    timers = timers_of(*range(0, 10 * BUCKET_NS, BUCKET_NS // 4))
+    for due in range(0, 10 * BUCKET_NS, BUCKET_NS // 4):
+        timers.discard(MonoNs(due), due)
+        timers.discard(MonoNs(due), due)
+    assert timers.next_due() is None
+    assert timers._buckets == {}
+    assert list(timers.take(MonoNs(20 * BUCKET_NS))) == []
+
+
+def test_take_stops_at_its_limit_and_the_rest_is_due_still() -> None:
+    timers = timers_of(*range(1, TAKE_LIMIT + 11))
+    assert len(list(timers.take(MonoNs(BUCKET_NS)))) == TAKE_LIMIT
+    assert timers.next_due() == 0
+    assert list(timers.take(MonoNs(BUCKET_NS))) == list(range(TAKE_LIMIT + 1, TAKE_LIMIT + 11))

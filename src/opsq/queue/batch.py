@@ -97,12 +97,12 @@ class Batch:
             backlog.put_dead(writer, self.dead)
         for (submission_id, block), (supply, work) in self.tried.items():
             backlog.put_attempts(writer, submission_id, block, supply.attempts_of(database.reader, work))
-        if self.unleased:
-            backlog.delete_leases(writer, self.unleased)
         if self.leased:
             held = [(part, _leased_mask(part)) for part in self.leased.values()]
             backlog.delete_leases(writer, (part.row_key for part, mask in held if not mask))
             backlog.put_leases(writer, (_lease_row(part, mask, now) for part, mask in held if mask))
+        if self.unleased:
+            backlog.delete_leases(writer, self.unleased)
         if self.fold is not None:
             self.fold.apply(database, self.count)
         if self.lane_counts:
@@ -148,4 +148,5 @@ def _lease_row(part: Part, mask: int, now: Now) -> LeaseRow:
         reservation.consumer,
         reservation.deadline_at(now),
         int(reservation.length_s * 1000),
+        int(reservation.is_for_restart),
     )

@@ -28,6 +28,8 @@ TURN_CHUNKS = 8
 """Chunks a value is given in one turn, unless the call asks for many turns."""
 SERVED = -1
 """Stands for the pass last served among the saved passes; no lane has this number."""
+MAKE_ROWS = 20
+"""Making a front costs a turn as much as so many rows."""
 KEEP_ROWS = 2
 """The fronts of a value that has nothing left are kept if their walks went further than this; shorter ones begin anew."""
 RESTING_KEPT = 10_000
@@ -260,6 +262,7 @@ class FairFront:
                     if front is not None:
                         core.retire(front)
                     arm = inner.within((*self.arm.filters, Filter(self.arm.fair_key, share.value)), self.arm.gates)
+                    core.charge(MAKE_ROWS)
                     fronts[number] = core.make(arm, on_news=lambda: self._news(share))
         return fronts
 

@@ -303,6 +303,8 @@ class Gates:
             for (limit_id, lane_id), bucket in self._buckets.items()
             if limit_id == limit.id and bucket.is_of(limit)
         }
+        self._armed.clear()  # a token of another rate comes at another time; whoever still waits is armed anew
+        self._tokens.clear()
         for blocker in list(self._waiting):
             self._open(blocker)
 

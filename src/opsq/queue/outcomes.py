@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from opsq.queue.endings import Endings
 
 JITTER = 0.2
-INLINE_RESULT_LIMIT_BYTES = 1 << 20
 _NO_RESULTS = b"\xc0"
 
 
@@ -227,13 +226,14 @@ class Outcomes:
             self._endings.end(supply, "completed", "", now)
 
     def _record(self, part: Part, mask: int, event: str, failure: Failure, now: Now) -> None:
+        """A failed attempt is a row of its own; chunks that are lost together are one."""
         self._core.batch.history += [
             HistoryRow(
                 now.wall,
                 event,
                 part.supply.id,
                 part.work.index,
-                1 << index % 64,
+                hit,
                 part.attempt,
                 part.reservation.id,
                 part.reservation.consumer,
@@ -244,7 +244,7 @@ class Outcomes:
                 failure.signal,
                 failure.reason,
             )
-            for index in mask_indexes(part.work.index, mask)
+            for hit in ((mask,) if event == history.LOST else (1 << index % 64 for index in mask_indexes(part.work.index, mask)))
         ]
 
     def _delay_s(self, supply: Supply, row: AttemptRow, failure: Failure) -> float:

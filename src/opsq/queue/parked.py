@@ -28,19 +28,26 @@ TURN_ROWS = 2_000
 ANSWER_ROWS = 20
 """A parked call that is answered costs its turn as much as so many rows: with encoding and sending its reply 100 µs."""
 PLANS_KEPT = 4_096
+PARTS_LIMIT = 32_768
+"""Grants in one reply, so that it fits into a frame whatever count was asked for."""
+DESCRIPTION_BYTES = 4_096
+"""What a description may have besides content: metadata, at most 64 pairs, mostly far less."""
+DESCRIBED_BYTES = 4 << 20
+"""Descriptions of submissions in one reply; a client asks for those that are left out."""
 _ENDLESS_S = float("inf")
 
 
 class Call:
     """A reserve call that has not been answered."""
 
-    __slots__ = ("is_over", "parts", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
+    __slots__ = ("deadline", "is_over", "parts", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
 
     def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, text: str, now: Now) -> None:
         self.peer = peer
         self.request = request
         self.text = text
         self.since: MonoNs = now.mono
+        self.deadline: MonoNs | None = None
         self.is_over = False
         self.wanted = request.count
         self.reservation: Reservation | None = None
@@ -135,7 +142,8 @@ class Parked:
         self._lines.setdefault(plan.text, _Line()).join(call)
         peer.calls[request.id] = call
         if request.wait_s is not None:
-            self._deadlines.add(after(now.mono, request.wait_s), call)
+            call.deadline = after(now.mono, request.wait_s)
+            self._deadlines.add(call.deadline, call)
 
     def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
         """The front from which a call of one chunk may take it without ceremony; None: it must be asked for by `reserve`."""
@@ -188,6 +196,8 @@ class Parked:
 
     def _leave(self, call: Call) -> None:
         call.is_over = True
+        if call.deadline is not None:
+            self._deadlines.discard(call.deadline, call)
         call.peer.calls.pop(call.request.id, None)
         line = self._lines[call.text]
         line.leave(call)
@@ -216,7 +226,7 @@ class Parked:
             plan = self.plan(text)
             while line and core.rows_left > 0 and self._answer(line.first, plan, now):
                 self._leave(line.first)
-                core.rows_left -= ANSWER_ROWS
+                core.charge(ANSWER_ROWS)
             if core.rows_left <= 0:
                 self._has_turn = True
                 return
@@ -271,6 +281,8 @@ class Parked:
         for name, arm in () if core.rules.is_all_paused else plan.arms:
             front = core.front(name, arm)
             while call.wanted and front is not None:
+                if len(call.parts) >= PARTS_LIMIT:
+                    return True
                 found = front.next(core)
                 if found is None:
                     break
@@ -324,14 +336,16 @@ class Parked:
     def reserved(self, peer: Peer, request_id: int, reservation: Reservation, grants: list[Grant]) -> Reserved:
         """The reply to a reserve; it describes the submissions that this connection has not been told of yet."""
         core, told = self._core, peer.described
-        described = []
+        described: list[SubmissionContent] = []
+        room_bytes = DESCRIBED_BYTES
         for grant in grants:
             submission_id = grant.submission_id
-            if submission_id not in told:
+            if submission_id not in told and room_bytes > 0:
                 if len(told) >= DESCRIBED_KEPT:
                     told.clear()
                 told.add(submission_id)
                 described.append(self.describe(core.supplies[submission_id]))
+                room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
         return Reserved(request_id, reservation.id, reservation.length_s, grants, described)
 
     def describe(self, supply: Supply) -> SubmissionContent:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from opsq.clock import Now
 from opsq.errors import NotFound, UsageError
 from opsq.queue.core import Core, Peer
-from opsq.queue.parked import Parked
+from opsq.queue.parked import DESCRIBED_BYTES, DESCRIPTION_BYTES, Parked
 from opsq.queue.reservations import Reservations
 from opsq.queue.supply import Supply
 from opsq.store import backlog, lanes, submissions
@@ -34,6 +34,7 @@ from opsq.wire.messages import (
     Show,
     Shown,
     Status,
+    SubmissionContent,
     SubmissionState,
 )
 
@@ -77,9 +78,15 @@ class Reports:
         core.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
 
     def describe(self, peer: Peer, request: Describe) -> None:
-        """Answer with the content of submissions."""
-        found = [supply for submission_id in request.submission_ids if (supply := self._core.supply(submission_id)) is not None]
-        self._core.reply(peer, Described(request.id, [self._parked.describe(supply) for supply in found]))
+        """Answer with the content of submissions, as many of the first as fit into a reply."""
+        described: list[SubmissionContent] = []
+        room_bytes = DESCRIBED_BYTES
+        for submission_id in request.submission_ids:
+            supply = self._core.supply(submission_id) if room_bytes > 0 else None
+            if supply is not None:
+                described.append(self._parked.describe(supply))
+                room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
+        self._core.reply(peer, Described(request.id, described))
 
     def attachment(self, peer: Peer, request: GetAttachment) -> None:
         """Answer with the attachment of a submission."""

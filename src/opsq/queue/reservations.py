@@ -30,7 +30,7 @@ class Reservation:
     Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then.
     """
 
-    __slots__ = ("alarm", "consumer", "deadline", "granted_at", "id", "is_lease", "length_s", "parts", "peer")
+    __slots__ = ("alarm", "consumer", "deadline", "granted_at", "id", "is_for_restart", "is_lease", "length_s", "parts", "peer")
 
     def __init__(self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool) -> None:
         self.id = reservation_id
@@ -38,6 +38,8 @@ class Reservation:
         self.peer = peer
         self.length_s = length_s
         self.is_lease = is_lease
+        self.is_for_restart = False
+        """A lease only because the daemon was ending; who takes it up again holds it by connection."""
         self.granted_at = now
         self.deadline: MonoNs = now.mono
         self.alarm: MonoNs | None = None
@@ -85,7 +87,7 @@ class Reservations:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._by_id: dict[int, Reservation] = {}
-        self._deadlines: Timers[tuple[int, MonoNs]] = Timers()
+        self._deadlines: Timers[int] = Timers()
         self._next_id = core.starts << 32
         self.outcomes: Outcomes
         self._hold_until: MonoNs = core.now.mono
@@ -156,8 +158,14 @@ class Reservations:
     def _set_alarm(self, reservation: Reservation) -> None:
         """Have the deadline looked at in time; one that was only moved on is looked at when it was due before."""
         if reservation.alarm is None or reservation.deadline < reservation.alarm:
+            self._stop_alarm(reservation)
             reservation.alarm = reservation.deadline
-            self._deadlines.add(reservation.deadline, (reservation.id, reservation.deadline))
+            self._deadlines.add(reservation.deadline, reservation.id)
+
+    def _stop_alarm(self, reservation: Reservation) -> None:
+        if reservation.alarm is not None:
+            self._deadlines.discard(reservation.alarm, reservation.id)
+            reservation.alarm = None
 
     # --- finding ------------------------------------------------------------------------------------------------------------------
 
@@ -245,6 +253,7 @@ class Reservations:
         reservation = part.reservation
         reservation.parts.pop((part.supply.id, part.work.index, part.granted), None)
         if not reservation.parts:
+            self._stop_alarm(reservation)
             self._by_id.pop(reservation.id, None)
             if reservation.peer is not None:
                 reservation.peer.reservations.pop(reservation.id, None)
@@ -392,17 +401,27 @@ class Reservations:
         return kept | mask
 
     def _move(self, reservation: Reservation, peer: Peer, now: Now) -> None:
-        """A reservation gets a new connection; if it was a lease over a restart, it is a lease no more."""
+        """A reservation gets a new connection. A lease stays one, unless it was made for a restart: then it will be one no more."""
         if reservation.peer is not None:
             reservation.peer.reservations.pop(reservation.id, None)
-        if reservation.is_lease:
-            reservation.is_lease = False
-            self._core.batch.unleased += [part.row_key for part in reservation.parts.values()]
         reservation.peer = peer
         reservation.consumer = peer.consumer
-        peer.reservations[reservation.id] = reservation
+        if not reservation.is_lease:
+            self.hold_by_connection(reservation, now)
+        elif reservation.is_for_restart:
+            self._core.batch.unleased += [part.row_key for part in reservation.parts.values()]
+            self._core.batch.entries.append(_TakenUp(self, reservation))
+
+    def hold_by_connection(self, reservation: Reservation, now: Now) -> None:
+        """A reservation is its connection's from now on; if that is gone already, nobody's."""
+        reservation.is_lease = reservation.is_for_restart = False
         longest = max((part.supply.row.reservation_s for part in reservation.parts.values()), default=self._core.policy.reservation_s)
         self.seal(reservation, longest, now)
+        peer = reservation.peer
+        if peer is not None and peer.is_connected:
+            peer.reservations[reservation.id] = reservation
+        else:
+            self._lose(reservation, now, reason="the connection of the consumer was lost")
 
     # --- time ---------------------------------------------------------------------------------------------------------------------
 
@@ -414,9 +433,9 @@ class Reservations:
         """Let reservations expire whose deadline has come and that no heartbeat has extended."""
         if now.mono < self._hold_until:
             return
-        for reservation_id, alarm in self._deadlines.take(now.mono):
+        for reservation_id in self._deadlines.take(now.mono):
             reservation = self._by_id.get(reservation_id)
-            if reservation is None or reservation.alarm != alarm:
+            if reservation is None:
                 continue
             reservation.alarm = None
             if reservation.peer is not None and not reservation.is_lease:
@@ -446,7 +465,7 @@ class Reservations:
         """Turn what connections hold into leases, for the time of a restart."""
         for reservation in list(self._by_id.values()):
             if not reservation.is_lease and reservation.parts:
-                reservation.is_lease = True
+                reservation.is_lease = reservation.is_for_restart = True
                 self.seal(reservation, self._core.policy.restart_lease_s, now)
                 self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
 
@@ -464,6 +483,7 @@ class Reservations:
                 length_s = row.length_ms / 1000
                 reservation = Reservation(row.reservation_id, row.consumer, None, length_s, now, is_lease=True)
                 remaining_s = min(max(row.deadline_at - now.wall, 0), row.length_ms) / 1000
+                reservation.is_for_restart = bool(row.for_restart)
                 reservation.deadline = after(now.mono, remaining_s)
                 self._by_id[reservation.id] = reservation
                 self._set_alarm(reservation)
@@ -495,3 +515,20 @@ class _GivenBack:
         self._part.work.settling &= ~self._mask
         self._reservations.still_held(self._part, self._mask)
         self._reservations.free(self._part.supply, self._part.work, self._mask & ~self._part.mask)
+
+
+class _TakenUp:
+    """A lease made for a restart that its consumer has taken up again."""
+
+    __slots__ = ("_reservation", "_reservations")
+
+    def __init__(self, reservations: Reservations, reservation: Reservation) -> None:
+        self._reservations = reservations
+        self._reservation = reservation
+
+    def settle(self, now: Now) -> None:
+        if self._reservation.parts:
+            self._reservations.hold_by_connection(self._reservation, now)
+
+    def cancel(self, now: Now) -> None:
+        """It is the lease that it was."""

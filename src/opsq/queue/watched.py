@@ -21,15 +21,18 @@ from opsq.wire.messages import ResultRow, ResultRows, Results, Shown, Wait
 if TYPE_CHECKING:
     from opsq.queue.reports import Reports
 
+PAGE_BYTES = 4 << 20
+"""A page of results ends with the block in which it becomes longer; a block has at most 64 results of 4 KiB."""
+
 
 class Watched:
     """Waiting calls by submission."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._ends: dict[int, list[tuple[Peer, int]]] = {}
-        self._readers: dict[int, list[tuple[Peer, Results]]] = {}
-        self._deadlines: Timers[tuple[int, Peer, Results]] = Timers()
+        self._ends: dict[int, dict[tuple[Peer, int], None]] = {}
+        self._readers: dict[int, dict[tuple[Peer, int], tuple[Results, MonoNs | None]]] = {}
+        self._deadlines: Timers[tuple[int, Peer, int]] = Timers()
         self.reports: Reports
 
     def wait(self, peer: Peer, request: Wait) -> None:
@@ -38,7 +41,7 @@ class Watched:
         if state.state in submissions.FINAL_STATES:
             self._core.reply(peer, Shown(request.id, state))
         else:
-            self._ends.setdefault(request.submission_id, []).append((peer, request.id))
+            self._ends.setdefault(request.submission_id, {})[peer, request.id] = None
             peer.watches[request.id] = request.submission_id
 
     def results(self, peer: Peer, request: Results, now: Now) -> None:
@@ -47,14 +50,15 @@ class Watched:
         if rows.is_final or request.wait_s == 0 or self._is_completed(request, rows):
             self._core.reply(peer, rows)
             return
-        self._readers.setdefault(request.submission_id, []).append((peer, request))
+        due = after(now.mono, request.wait_s) if request.wait_s is not None else None
+        self._readers.setdefault(request.submission_id, {})[peer, request.id] = (request, due)
         peer.watches[request.id] = request.submission_id
-        if request.wait_s is not None:
-            self._deadlines.add(after(now.mono, request.wait_s), (request.submission_id, peer, request))
+        if due is not None:
+            self._deadlines.add(due, (request.submission_id, peer, request.id))
 
     def abandon(self, peer: Peer, request_id: int) -> None:
         """Stop waiting; the call gets what there is now."""
-        submission_id = peer.watches.pop(request_id, None)
+        submission_id = peer.watches.get(request_id)
         if submission_id is None:
             return
         request = self._remove(submission_id, peer, request_id)
@@ -65,57 +69,58 @@ class Watched:
 
     def disconnect(self, peer: Peer) -> None:
         """Forget all that a connection waited for."""
-        for request_id, submission_id in peer.watches.items():
+        for request_id, submission_id in list(peer.watches.items()):
             self._remove(submission_id, peer, request_id)
-        peer.watches.clear()
 
     def completed(self, supply: Supply, work: BlockWork, mask: int) -> None:
         """Chunks were completed: answer those who wait for one of them."""
-        readers = self._readers.get(supply.id)
-        if readers:
-            for peer, request in list(readers):
-                block, bit = divmod(request.from_index, 64)
-                if block == work.index and mask >> bit & 1:
-                    self._answer(supply.id, peer, request)
+        for (peer, _), (request, _) in list(self._readers.get(supply.id, {}).items()):
+            block, bit = divmod(request.from_index, 64)
+            if block == work.index and mask >> bit & 1:
+                self._answer(peer, request)
 
     def ended(self, supply: Supply) -> None:
         """A submission has become final: answer everyone."""
-        for peer, request_id in self._ends.pop(supply.id, ()):
-            peer.watches.pop(request_id, None)
-            self._core.reply(peer, Shown(request_id, self.reports.state(supply.id)))
-        for peer, request in list(self._readers.get(supply.id, ())):
-            self._answer(supply.id, peer, request)
+        waiting = self._ends.pop(supply.id, None)
+        if waiting:
+            state = self.reports.state(supply.id)
+            for peer, request_id in waiting:
+                peer.watches.pop(request_id, None)
+                self._core.reply(peer, Shown(request_id, state))
+        for (peer, _), (request, _) in list(self._readers.get(supply.id, {}).items()):
+            self._answer(peer, request)
 
     def tick(self, now: Now) -> None:
         """Answer those whose time is over."""
-        for submission_id, peer, request in self._deadlines.take(now.mono):
-            if peer.watches.get(request.id) == submission_id and (peer, request) in self._readers.get(submission_id, ()):
-                self._answer(submission_id, peer, request)
+        for submission_id, peer, request_id in self._deadlines.take(now.mono):
+            waiting = self._readers.get(submission_id, {}).get((peer, request_id))
+            if waiting is not None:
+                self._answer(peer, waiting[0])
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to do."""
         return self._deadlines.next_due()
 
-    def _answer(self, submission_id: int, peer: Peer, request: Results) -> None:
-        self._remove(submission_id, peer, request.id)
-        peer.watches.pop(request.id, None)
+    def _answer(self, peer: Peer, request: Results) -> None:
+        self._remove(request.submission_id, peer, request.id)
         self._core.reply(peer, self._rows(request))
 
     def _remove(self, submission_id: int, peer: Peer, request_id: int) -> Results | None:
         """Take a waiting call out; the request, if it waited for results."""
-        ends = self._ends.get(submission_id)
-        if ends is not None and (peer, request_id) in ends:
-            ends.remove((peer, request_id))
+        peer.watches.pop(request_id, None)
+        ends = self._ends.get(submission_id, {})
+        if (peer, request_id) in ends:
+            del ends[peer, request_id]
             if not ends:
                 del self._ends[submission_id]
             return None
-        readers = self._readers.get(submission_id, [])
-        found = next((request for other, request in readers if other is peer and request.id == request_id), None)
-        if found is not None:
-            readers.remove((peer, found))
-            if not readers:
-                del self._readers[submission_id]
-        return found
+        readers = self._readers[submission_id]
+        request, due = readers.pop((peer, request_id))
+        if due is not None:
+            self._deadlines.discard(due, (submission_id, peer, request_id))
+        if not readers:
+            del self._readers[submission_id]
+        return request
 
     def _is_completed(self, request: Results, rows: ResultRows) -> bool:
         first = rows.completed[0] if rows.completed else 0
@@ -128,6 +133,7 @@ class Watched:
             raise NotFound(f"Submission {request.submission_id} is not known.")
         start = request.from_index // 64
         end = min(start + request.limit_blocks, supply.blocks_count)
+        rows, end = self._results(supply, start, end)
         pending = dict(backlog.supply(core.reader, supply.id, start, min(end, supply.frontier), end - start + 1)) if start < end else {}
         completed = []
         for index in range(start, end):
@@ -137,10 +143,19 @@ class Watched:
                 completed.append(whole & ~work.unfinished)
             else:
                 completed.append(whole & ~(pending.get(index, 0) if index < supply.frontier else whole))
-        for chunk in backlog.dead_chunks(core.reader, supply.id) if supply.dead else ():
-            if start <= chunk // 64 < end:
-                completed[chunk // 64 - start] &= ~(1 << chunk % 64)
-        rows = [ResultRow(block, mask, msgspec.Raw(blob)) for block, mask, blob in backlog.results(core.reader, supply.id, start, end)]
+        for chunk in backlog.dead_chunks(core.reader, supply.id, start * 64, end * 64) if supply.dead else ():
+            completed[chunk // 64 - start] &= ~(1 << chunk % 64)
         content = submissions.content(core.reader, supply.id) if request.from_index == 0 else b""
         is_final = supply.state in submissions.FINAL_STATES
         return ResultRows(request.id, end, rows, completed, supply.total, is_final, supply.state, content)
+
+    def _results(self, supply: Supply, start: int, end: int) -> tuple[list[ResultRow], int]:
+        """The result rows of blocks from `start` on, before `end` and before there are too many bytes of them; and the block after them."""
+        rows: list[ResultRow] = []
+        size_bytes = 0
+        for block, mask, results in backlog.results(self._core.reader, supply.id, start, end):
+            if size_bytes > PAGE_BYTES and block != rows[-1].block:
+                return rows, block
+            rows.append(ResultRow(block, mask, msgspec.Raw(results)))
+            size_bytes += len(results)
+        return rows, end

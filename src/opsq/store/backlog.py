@@ -51,6 +51,7 @@ class LeaseRow(NamedTuple):
     consumer: str
     deadline_at: int
     length_ms: int
+    for_restart: int
 
 
 def supply(connection: apsw.Connection, submission_id: int, start: int, frontier: int, limit: int) -> list[tuple[int, int]]:
@@ -127,9 +128,12 @@ def dead(connection: apsw.Connection, submission_id: int | None, after: tuple[in
     return [DeadRow(*row) for row in connection.execute(f"{sql} ORDER BY submission_id, chunk LIMIT ?", (*bindings, limit))]
 
 
-def dead_chunks(connection: apsw.Connection, submission_id: int) -> list[int]:
-    """The indexes of all dead chunks of a submission, ascending."""
-    return [row[0] for row in connection.execute("SELECT chunk FROM dead WHERE submission_id = ? ORDER BY chunk", (submission_id,))]
+def dead_chunks(connection: apsw.Connection, submission_id: int, start: int = 0, end: int = (1 << 63) - 1) -> list[int]:
+    """The indexes in `[start, end)` of dead chunks of a submission, ascending."""
+    rows = connection.execute(
+        "SELECT chunk FROM dead WHERE submission_id = ? AND chunk >= ? AND chunk < ? ORDER BY chunk", (submission_id, start, end)
+    )
+    return [row[0] for row in rows]
 
 
 def delete_dead(writer: apsw.Connection, submission_id: int, chunks: Iterable[int]) -> None:
@@ -154,15 +158,10 @@ def results(connection: apsw.Connection, submission_id: int, start: int, end: in
         yield block, from_sql(mask), blob
 
 
-def delete_results(writer: apsw.Connection, submission_id: int, block: int, mask: int) -> None:
-    """Forget one row of results."""
-    writer.execute("DELETE FROM result WHERE submission_id = ? AND block = ? AND mask = ?", (submission_id, block, to_sql(mask)))
-
-
 def put_leases(writer: apsw.Connection, rows: Iterable[LeaseRow]) -> None:
     """Store leases, replacing the row of the same grant."""
     writer.executemany(
-        "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         ((*row[:3], to_sql(row.granted), to_sql(row.mask), *row[5:]) for row in rows),
     )
 

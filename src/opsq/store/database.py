@@ -96,7 +96,7 @@ class Database:
             if remote and not allow_network_fs:
                 raise InputUnreadable(
                     f"{path.parent} lies on a network file system ({remote}), where SQLite's write-ahead log is not safe.",
-                    hint="Use a local --state-dir, or --allow-network-fs for a rollback journal: slower, and as safe as that system's locks.",
+                    hint="Use a local --state-dir, or --allow-network-fs for a rollback journal, as safe as that system's locks.",
                 )
             is_new = not path.exists() or path.stat().st_size == 0
             try:
@@ -286,6 +286,9 @@ class Database:
         source = self._connect(writable=False)
         target = apsw.Connection(str(path))
         try:
+            # One read transaction from the first page to the last: else each commit meanwhile begins the copy anew, and it never ends.
+            source.execute("BEGIN")
+            _scalar(source, "SELECT count(*) FROM meta")
             with target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(1024)

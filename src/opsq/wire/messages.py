@@ -406,7 +406,7 @@ class Abandon(Message):
 
 
 class Describe(Message):
-    """Ask for the content of submissions. → Described; unknown ids are left out."""
+    """Ask for the content of submissions. → Described; unknown ids are left out, and the last ones if a reply cannot hold them."""
 
     id: Id
     submission_ids: Annotated[list[Id], Meta(max_length=10_000)]

@@ -160,6 +160,7 @@ CREATE TABLE lease (
     consumer       TEXT NOT NULL,
     deadline_at    INTEGER NOT NULL,
     length_ms      INTEGER NOT NULL,
+    for_restart    INTEGER NOT NULL, -- 1: a connection held it when the daemon ended; whoever takes it up again needs no lease
     PRIMARY KEY (reservation_id, submission_id, block, granted)
 ) STRICT, WITHOUT ROWID;
 
