@@ -111,7 +111,8 @@ def complete_singly(client: Client, chunks_count: int) -> None:
     while done < chunks_count:
         reserved = client.call(Reserve(client.next_id(), min(1000, chunks_count - done), "OldestFirst"), Reserved)
         completions = [
-            Completion(msgspec.structs.replace(held(reserved.reservation_id, grant), mask=1 << bit))
+            # Completions of one block that agree in their exit status would be one row.
+            Completion(msgspec.structs.replace(held(reserved.reservation_id, grant), mask=1 << bit), exit_status=bit)
             for grant in reserved.grants
             for bit in range(grant.mask.bit_length())
             if grant.mask >> bit & 1
