@@ -274,12 +274,14 @@ def any_trees() -> st.SearchStrategy[Strategy]:
 
 @given(st.lists(sorted_trees(), min_size=1, max_size=3), steps("reserve"))
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@pytest.mark.timeout(600)
 def test_order_delivered_equals_the_naive_definition(strategies: list[Strategy], story: list[Step]) -> None:
     play(strategies, story)
 
 
 @given(st.lists(sorted_trees().filter(lambda tree: "Fair" not in str(tree)), min_size=1, max_size=3), steps("reserve"), st.integers(1, 9))
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much], max_examples=40)
+@pytest.mark.timeout(600)
 def test_order_is_the_same_when_each_run_is_cut_into_many_turns(strategies: list[Strategy], story: list[Step], turn_rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parked, "TURN_ROWS", turn_rows)
@@ -288,5 +290,6 @@ def test_order_is_the_same_when_each_run_is_cut_into_many_turns(strategies: list
 
 @given(st.lists(any_trees(), min_size=1, max_size=4), steps("park", "park", "reserve_any"))
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@pytest.mark.timeout(600)
 def test_nobody_stays_parked_while_something_is_allowed_and_no_gate_is_exceeded(strategies: list[Strategy], story: list[Step]) -> None:
     play(strategies, [(name.replace("reserve_any", "park"), a, b, c) for name, a, b, c in story])

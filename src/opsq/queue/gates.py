@@ -60,9 +60,9 @@ class Bucket:
         return self.tokens
 
     def next_token_at(self) -> MonoNs:
-        """When there is a whole token again. Rounded up, so that whoever wakes then finds it."""
+        """When there is a whole token again, rounded up; if it is not whole then after all, at least a nanosecond later."""
         missing = max(1.0 - self.tokens, 0.0)
-        return MonoNs(self.at + math.ceil(missing / self.rate_per_s * 1e9) + 1)
+        return MonoNs(self.at + math.ceil(missing / self.rate_per_s * 1e9))
 
 
 class Gates:
