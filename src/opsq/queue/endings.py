@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from opsq.clock import Now, after
+from opsq.clock import MonoNs, Now, after
 from opsq.errors import Conflict, NotFinished, NotFound, OpsqError
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
@@ -33,6 +33,8 @@ class Endings:
         self._core = core
         self._reservations = reservations
         self._requeuing: set[int] = set()
+        self._ending_count = 0
+        self._is_behind = False
         self.removing: dict[int, bytes] = {}
         self.removed_content: list[str] = []
 
@@ -51,6 +53,7 @@ class Endings:
         batch = self._core.batch
         skipped = supply.unfinished
         supply.is_closing = True
+        self._ending_count += 1
         batch.unleased += [part.row_key for work in supply.blocks.values() for part in work.parts if part.reservation.is_lease]
         batch.statements.append(
             lambda database, _: submissions.set_final(database.writer, supply.id, supply.lanes, state, now.wall, skipped, reason)
@@ -61,6 +64,7 @@ class Endings:
     def settle_ended(self, supply: Supply, state: str, reason: str, skipped: int, finished_at: int) -> None:
         """The end of a submission was committed."""
         core = self._core
+        self._ending_count -= 1
         core.states[supply.state] -= 1
         core.states[state] += 1
         supply.state, supply.is_closing, supply.unfinished = state, False, 0
@@ -81,6 +85,7 @@ class Endings:
 
     def not_ended(self, supply: Supply, state: str, now: Now) -> None:
         """The batch of an end is gone."""
+        self._ending_count -= 1
         if state == "expired" and supply.row.expires_ms is not None:
             self._core.expiries.add(after(now.mono, 1.0), supply.id)
         self._still_open(supply)
@@ -103,7 +108,9 @@ class Endings:
         core = self._core
         due = list(core.expiries.take(now.mono))
         if core.states["open"] or core.states["scheduled"]:
-            due += submissions.expired(core.reader, now.wall, DUE_LIMIT)
+            expired = submissions.expired(core.reader, now.wall, DUE_LIMIT)
+            self._is_behind = len(expired) == DUE_LIMIT
+            due += expired
         for submission_id in due:
             supply = core.supply(submission_id)
             if supply is None or supply.state not in {"open", "scheduled"} or supply.row.expires_at is None:
@@ -114,6 +121,10 @@ class Endings:
                 continue
             self._record(supply, history.EXPIRED, 0, 0, "", now)
             self.end(supply, "expired", "Its time to live was over before all of it was done.", now)
+
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has something to end; wall-clock expiry is looked at each second, and at once while more is due."""
+        return MonoNs(0) if self._is_behind and not self._ending_count else self._core.expiries.next_due()
 
     def _record(self, supply: Supply, event: str, block: int, mask: int, reason: str, now: Now) -> None:
         self._core.batch.history.append(HistoryRow(now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason))

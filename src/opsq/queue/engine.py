@@ -331,7 +331,7 @@ class Engine:
             return 0.0
         core = self._core
         left_s = TICK_LIMIT_S
-        for timed in (core.retries, core.expiries, self._reservations, self._intake, self._parked, self._watched, core.gates):
+        for timed in (core.retries, self._endings, self._reservations, self._intake, self._parked, self._watched, core.gates):
             due = timed.next_due()
             if due is not None and due - now.mono < left_s * 1e9:
                 left_s = max((due - now.mono) / 1e9, 0.0)

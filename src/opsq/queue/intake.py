@@ -5,7 +5,7 @@ Must not know how a submission ends.
 
 from __future__ import annotations
 
-from opsq.clock import Now, after
+from opsq.clock import MonoNs, Now, after
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
 from opsq.queue.batch import Batch
@@ -36,6 +36,7 @@ class Intake:
         self._by_request_key: dict[bytes, SubmissionId] = {}
         self._delays: Timers[SubmissionId] = Timers()
         self._opening: set[int] = set()
+        self._is_behind = False
 
     def restore(self, now: Now) -> None:
         """Set the timers of delays that are still running: what remains lies between nothing and the whole."""
@@ -144,12 +145,14 @@ class Intake:
         for submission_id in self._delays.take(now.mono):
             self._open(submission_id, now)
         if self._core.states["scheduled"]:
-            for submission_id in submissions.due(self._core.reader, now.wall, DUE_LIMIT):
+            due = submissions.due(self._core.reader, now.wall, DUE_LIMIT)
+            self._is_behind = len(due) == DUE_LIMIT
+            for submission_id in due:
                 self._open(submission_id, now)
 
-    def next_due(self) -> int | None:
-        """When `tick` has a delay to end; `--at` is looked at each second in any case."""
-        return self._delays.next_due()
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has something to open; `--at` is looked at each second in any case, and at once while more of them are due."""
+        return MonoNs(0) if self._is_behind and not self._opening else self._delays.next_due()
 
     def _open(self, submission_id: SubmissionId, now: Now) -> None:
         supply = self._core.supply(submission_id)
