@@ -25,6 +25,7 @@ from opsq.content.store import open_store
 from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.policy import Policy
+from opsq.store.checking import problems
 from opsq.store.database import PASSIVE_BYTES, Database
 from opsq.version import __version__
 from opsq.wire.frames import FRAME_LIMIT_BYTES
@@ -223,7 +224,7 @@ class Host:
         if isinstance(request, Vacuum):
             return Changed(request.id, self._database.vacuum())
         if isinstance(request, Check):
-            return Checked(request.id, self._database.integrity_problems())
+            return Checked(request.id, problems(self._database))
         return None
 
     def _delete_content(self, folder: str) -> None:

@@ -30,6 +30,7 @@ from opsq.daemon.upkeep import Upkeep
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, TooManyConnections, UsageError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
+from opsq.store.checking import problems
 from opsq.store.database import Database
 from opsq.version import __version__
 from opsq.wire.messages import Backup, Changed, Check, Checked, DaemonState, Draining, Reply, Stop, Vacuum
@@ -246,7 +247,7 @@ class Daemon:
             elif isinstance(request, Vacuum):
                 reply = Changed(request.id, await self.loop.run_in_executor(None, self._database.vacuum))
             else:
-                reply = Checked(request.id, await self.loop.run_in_executor(None, self._database.integrity_problems))
+                reply = Checked(request.id, await self.loop.run_in_executor(None, problems, self._database))
         except OpsqError as error:
             reply = error_reply(request.id, error)
         except OSError as error:

@@ -283,13 +283,10 @@ class Database:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
             raise InputUnreadable(f"Cannot write the backup {path}: {os.strerror(error.errno or 0)}.") from error
-        source = self._connect(writable=False)
         target = apsw.Connection(str(path))
         try:
             # One read transaction from the first page to the last: else each commit meanwhile begins the copy anew, and it never ends.
-            source.execute("BEGIN")
-            _scalar(source, "SELECT count(*) FROM meta")
-            with target.backup("main", source, "main") as copy:
+            with self.snapshot() as source, target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(1024)
         except BaseException:
@@ -297,7 +294,6 @@ class Database:
             raise
         finally:
             target.close()
-            source.close()
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -313,14 +309,6 @@ class Database:
             connection.execute("BEGIN DEFERRED")
             _scalar(connection, "PRAGMA schema_version")  # the first read fixes the state
             yield connection
-        finally:
-            connection.close()
-
-    def integrity_problems(self) -> list[str]:
-        """What SQLite's own full check finds, on a connection of its own; empty when the file is sound."""
-        connection = self._connect(writable=False)
-        try:
-            return [str(text) for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]
         finally:
             connection.close()
 
