@@ -595,9 +595,10 @@ class Machine(RuleBasedStateMachine):
             peer = self._peer(0)
             request = m.Reserve(next(self.rig.ids), EVERYTHING, "OldestFirst")
             self._wait(peer, request)
+            known = set(self.tickets)
             self.send(peer, request)
             for ticket in list(self.tickets):
-                if self.model.held(ticket, ticket.indexes) and ticket.reservation_id == self.tickets[-1].reservation_id:
+                if ticket not in known:
                     self.model.release(ticket, ticket.indexes, is_genuine=True)
                     self._ask(peer, m.Release(next(self.rig.ids), [ticket.held()]), lambda reply: refused(reply) == {})
             self.has_unread_delays = any(c.state == "delayed" and not c.submission.is_open for c in self.model.chunks())
@@ -712,7 +713,7 @@ class Machine(RuleBasedStateMachine):
         self.rig.engine.save_reservations(self.now)
         for reservation in self.model.reservations().values():
             if not reservation.is_lease:
-                reservation.is_lease = True
+                reservation.is_lease = reservation.is_for_restart = True
                 reservation.length_s = 30.0
                 reservation.deadline = self.now.mono + 30 * SECOND
         self.is_draining = True
@@ -736,16 +737,17 @@ class Machine(RuleBasedStateMachine):
         self.free_since.clear()
         leases = list(
             self.rig.database.reader.execute(
-                "SELECT reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms FROM lease ORDER BY 1, 2, 3, 4"
+                "SELECT reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, for_restart "
+                "FROM lease ORDER BY reservation_id, submission_id, block, granted"
             )
         )
         found = {}
-        for reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms in leases:
+        for reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, for_restart in leases:
             mac = self.rig.engine._core.mac(submission_id, block, reservation_id, attempt, granted & FULL)
             ticket = Ticket(submission_id, block, granted & FULL, reservation_id, attempt, mac)
             indexes = frozenset(mask_indexes(block, mask & FULL))
             found[reservation_id, ticket] = indexes
-            self.model.take_up_lease(reservation_id, ticket, indexes, deadline_at, length_ms, self.now)
+            self.model.restore_lease(reservation_id, ticket, indexes, deadline_at, length_ms, self.now, for_restart=bool(for_restart))
         assert found == self.model.leases
         self.has_unread_delays = any(chunk.state == "delayed" for chunk in self.model.chunks())
         for _ in range(2):

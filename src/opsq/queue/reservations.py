@@ -396,7 +396,9 @@ class Reservations:
                 reservation.parts[part.key] = part
                 work.parts.append(part)
             part.mask |= mask
-            if reservation.is_lease:
+            if reservation.is_for_restart:
+                core.batch.unleased.append(part.row_key)
+            elif reservation.is_lease:
                 core.batch.leased[id(part)] = part
         return kept | mask
 
@@ -421,6 +423,7 @@ class Reservations:
         if peer is not None and peer.is_connected:
             peer.reservations[reservation.id] = reservation
         else:
+            reservation.peer = None
             self._lose(reservation, now, reason="the connection of the consumer was lost")
 
     # --- time ---------------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ class Reservation:
     length_s: float
     deadline: int
     order: int
+    is_for_restart: bool = False
+    is_taken_up: bool = False  # a lease for a restart that will be its connection's once that is committed
     tickets: list[Ticket] = field(default_factory=list)  # in the order in which it got them
 
     def add(self, ticket: Ticket, chunks: list[Chunk], *, is_new: bool) -> None:
@@ -285,11 +287,11 @@ class Model:
             return self._lost(ticket, indexes)
         reservation = self.reservations().get(ticket.reservation_id)
         if reservation is not None and reservation.peer is not peer:
-            self._orders += 1
-            lengths = [chunk.submission.new.reservation_s or 0 for chunk in self.chunks() if chunk.reservation is reservation]
-            reservation.peer, reservation.is_lease, reservation.order = peer, False, self._orders
-            reservation.length_s = max(lengths)
-            reservation.deadline = now.mono + int(reservation.length_s * SECOND)
+            reservation.peer = peer
+            if reservation.is_for_restart:
+                self._take_up(reservation)
+            elif not reservation.is_lease:
+                self._hold_by_connection(reservation, now)
         taken = [chunk for chunk in chunks if chunk.state in {"free", "delayed"}]
         if taken and reservation is None:
             self._orders += 1
@@ -299,16 +301,43 @@ class Model:
             reservation.add(ticket, taken, is_new=not any(chunk.ticket == ticket for chunk in self.chunks()))
         return self._lost(ticket, [chunk.index for chunk in chunks if chunk.ticket != ticket])
 
+    def _take_up(self, reservation: Reservation) -> None:
+        """What was saved over a restart goes on under its consumer's new connection, once that is committed."""
+        reservation.is_taken_up = True
+
+        def settle(now: Now) -> None:
+            if any(chunk.reservation is reservation for chunk in self.chunks()):
+                self._hold_by_connection(reservation, now)
+
+        def undo(now: Now) -> None:
+            reservation.is_taken_up = False
+
+        self.forming.changes.append((settle, undo))
+
+    def _hold_by_connection(self, reservation: Reservation, now: Now) -> None:
+        self._orders += 1
+        lengths = [chunk.submission.new.reservation_s or 0 for chunk in self.chunks() if chunk.reservation is reservation]
+        reservation.is_lease = reservation.is_for_restart = reservation.is_taken_up = False
+        reservation.order = self._orders
+        reservation.length_s = max(lengths)
+        reservation.deadline = now.mono + int(reservation.length_s * SECOND)
+        if reservation.peer not in self.heard:
+            self._lose_all(reservation, now)
+
     def disconnect(self, peer: object, now: Now) -> None:
         del self.heard[peer]
         mine = [reservation for reservation in self.reservations().values() if reservation.peer is peer and not reservation.is_lease]
         for reservation in sorted(mine, key=lambda reservation: reservation.order):
             reservation.peer = None
-            for chunks in self._by_ticket(reservation):
-                self.lose([chunk for chunk in chunks if chunk.is_started], now)
-                for chunk in chunks:
-                    if not chunk.intent:
-                        chunk.let_go()
+            self._lose_all(reservation, now)
+
+    def _lose_all(self, reservation: Reservation, now: Now) -> None:
+        """The connection that held a reservation is gone: what was started is lost, the rest is free."""
+        for chunks in self._by_ticket(reservation):
+            self.lose([chunk for chunk in chunks if chunk.is_started], now)
+            for chunk in chunks:
+                if not chunk.intent:
+                    chunk.let_go()
 
     def _by_ticket(self, reservation: Reservation) -> list[list[Chunk]]:
         """The chunks of a reservation about which nothing is being committed, by ticket."""
@@ -502,7 +531,8 @@ class Model:
     def begin(self) -> None:
         self.flying, self.forming = self.forming, Intents()
         for chunk in self.chunks():
-            if chunk.reservation is not None and chunk.reservation.is_lease and not chunk.intent and chunk.submission.is_open:
+            is_leased = chunk.reservation is not None and chunk.reservation.is_lease and not chunk.reservation.is_taken_up
+            if chunk.reservation is not None and is_leased and not chunk.intent and chunk.submission.is_open:
                 assert chunk.ticket is not None
                 place = (chunk.reservation.id, chunk.ticket)
                 self.flying.leases[place] = self.flying.leases.get(place, frozenset()) | {chunk.index}
@@ -552,15 +582,15 @@ class Model:
                 if chunk.state in {"free", "delayed"}:
                     self._wake(chunk, now)
 
-    def take_up_lease(
-        self, reservation_id: int, ticket: Ticket, indexes: frozenset[int], deadline_at: int, length_ms: int, now: Now
+    def restore_lease(
+        self, reservation_id: int, ticket: Ticket, indexes: frozenset[int], deadline_at: int, length_ms: int, now: Now, *, for_restart: bool
     ) -> None:
         """A lease that the file has goes on after a restart."""
         reservation = self.reservations().get(reservation_id)
         if reservation is None:
             self._orders += 1
             deadline = now.mono + min(max(deadline_at - now.wall, 0), length_ms) * 1_000_000
-            reservation = Reservation(reservation_id, None, True, length_ms / 1000, deadline, self._orders)
+            reservation = Reservation(reservation_id, None, True, length_ms / 1000, deadline, self._orders, is_for_restart=for_restart)
         reservation.add(ticket, self.named(ticket, sorted(indexes)), is_new=True)
 
     def _wake(self, chunk: Chunk, now: Now) -> None:
