@@ -87,9 +87,20 @@ def test_readme_loop_in_full(queue: Opsq):
     assert queue.ok("results", submission).out == b"A\nB C\n\xff\0\nLAST"
 
 
+def test_readme_strategies_and_rules(queue: Opsq):
+    """Consume by a composed strategy, explain, limit, pause, resume; `$id` is a submission that waits."""
+    previews = queue.ok("submit", "-m", "kind=preview", "-", stdin=b"a\n").text
+    waiting = queue.ok("submit", "-m", "tenant=acme", "--delay", "1h", "-", stdin=b"b\n").text
+    done = run(queue, "sh", "-eu", "-c", blocks("sh")[2], id=waiting)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert queue.ok("results", previews).out == b"A\n"
+    assert f"Submission {waiting}" in done.stdout
+    assert "tenant=acme" in done.stdout
+
+
 def test_readme_has_no_block_that_no_test_runs():
     """Whoever adds one adds its test."""
-    assert (len(blocks("sh")), len(blocks("python")), len(re.findall("(?m)^```", README)) // 2) == (2, 1, 3)
+    assert (len(blocks("sh")), len(blocks("python")), len(re.findall("(?m)^```", README)) // 2) == (3, 1, 4)
 
 
 # --- shell ------------------------------------------------------------------------------------------------------------------------
