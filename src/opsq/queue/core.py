@@ -30,7 +30,7 @@ from opsq.queue.timers import Timers
 from opsq.store import lanes, meta, rules, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
-from opsq.strategy.arms import FAIR, SUBMISSION_KEY, Arm
+from opsq.strategy.arms import FAIR, SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import Reply
 
 if TYPE_CHECKING:
@@ -187,9 +187,11 @@ class Core:
         """The front of an arm if there is one."""
         return self._fronts.get(name)
 
-    def make(self, arm: Arm, on_news: Callable[[], None] | None = None) -> Front | FairFront | None:
-        """A new front for an arm, told from now on of what becomes free."""
-        walk = self.walk(arm)
+    def make(
+        self, arm: Arm, on_news: Callable[[], None] | None = None, known: tuple[Filter, int] | None = None
+    ) -> Front | FairFront | None:
+        """A new front for an arm, told from now on of what becomes free; `known` spares looking for the lane of one filter."""
+        walk = self.walk(arm, known)
         if walk is None:
             return None
         self.gates.watch(frozenset(gate.key for gate in arm.gates))
@@ -242,7 +244,7 @@ class Core:
         self.batch.statements.append(partial(_save_passes, front.scope, rows))
         self.batch.on_failed.append(partial(_restore_passes, front, rows))
 
-    def walk(self, arm: Arm) -> Walk | None:
+    def walk(self, arm: Arm, known: tuple[Filter, int] | None = None) -> Walk | None:
         """How to walk the submissions that pass the filters of an arm: the rarest lane, and look-ups in the others.
 
         Returns:
@@ -255,7 +257,12 @@ class Core:
         for entry in arm.filters:
             if entry.key == SUBMISSION_KEY:
                 return Walk(~entry.value, is_single=True) if isinstance(entry.value, int) and entry.value >= 0 else None
-        found = [lanes.find(self.reader, entry.key, entry.value) for entry in arm.filters if entry.value is not None]
+        own, own_lane = known or (None, 0)
+        found = [
+            own_lane if entry == own else lanes.find(self.reader, entry.key, entry.value)
+            for entry in arm.filters
+            if entry.value is not None
+        ]
         lane_ids = [lane_id for lane_id in found if lane_id is not None]
         if len(lane_ids) < len(found):
             return None

@@ -256,14 +256,15 @@ class FairFront:
             share.lanes_version = core.lanes_version
             if fronts is None:
                 fronts = share.fronts = [None] * len(self.arm.inner)
+            own = Filter(self.arm.fair_key, share.value)
             for number, inner in enumerate(self.arm.inner):
                 front = fronts[number]
                 if front is None or front.is_stale:
                     if front is not None:
                         core.retire(front)
-                    arm = inner.within((*self.arm.filters, Filter(self.arm.fair_key, share.value)), self.arm.gates)
+                    arm = inner.within((*self.arm.filters, own), self.arm.gates)
                     core.charge(MAKE_ROWS)
-                    fronts[number] = core.make(arm, on_news=lambda: self._news(share))
+                    fronts[number] = core.make(arm, lambda: self._news(share), (own, share.lane_id))
         return fronts
 
     def _news(self, share: Share) -> None:
