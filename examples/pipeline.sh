@@ -12,8 +12,8 @@ id=$(opsq submit --bytes 64K -m job=words "$@")
 trap 'opsq cancel "$id"; exit 130' INT TERM # whoever interrupts this wants no more of it
 
 # Each chunk is the standard input of the pipe, and its output is the result. A program that fails is run again, at most
-# five times; consume then ends with 1, and wait says the same below.
-opsq consume --until-empty -- sh -c 'tr -cs "[:alpha:]" "\n" | tr "[:upper:]" "[:lower:]"' || true
+# five times; consume then ends with 1, and wait says the same below. Whatever else is in the queue is left alone.
+opsq consume -s "SelectOnly(submission=$id)" --until-empty -- sh -c 'tr -cs "[:alpha:]" "\n" | tr "[:upper:]" "[:lower:]"' || true
 
 if ! opsq wait "$id"; then
     opsq dead list "$id" >&2 # which chunks, and the tail of what their program said
