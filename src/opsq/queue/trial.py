@@ -235,6 +235,9 @@ class _Watch:
         self.remember = core.gates.remember
         self.forget = core.gates.forget
 
+    def charge(self, rows_count: int) -> None:
+        """A trial is bounded by what it visits alone, so that it tells as much as it can."""
+
     def execute(self, sql: str, bindings: tuple[Any, ...]) -> _Rows:
         start = perf_counter_ns()
         rows = self._core.reader.execute(sql, bindings).fetchall()
