@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +19,15 @@ from hypothesis import strategies as st
 
 from opsq.client import consumer as client_consumer
 from opsq.client import reporter
-from opsq.content.manifest import Content, encode
-from opsq.errors import InvalidStrategy, Refused
+from opsq.content.manifest import Content, Part, encode, pack_numbers
+from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, Refused
 from opsq.runner import driven, pool, stopping
 from opsq.runner.ahead import AHEAD_LIMIT_COUNT, Ahead
+from opsq.runner.failures import Failures
 from opsq.runner.pool import Outcome
 from opsq.runner.process import Child, Children
 from opsq.runner.stopping import StopSignals
+from opsq.runner.tally import Tally
 from opsq.wire.messages import (
     ChunkMask,
     Complete,
@@ -36,6 +40,7 @@ from opsq.wire.messages import (
     ErrorReply,
     Fail,
     Grant,
+    Refusal,
     Release,
     Reply,
     Request,
@@ -205,6 +210,7 @@ class Daemon:
         self.dead: list[DeadChunk] = []
         self.refusals: list[ErrorReply] = []
         self.names: set[str] = set()
+        self.content = Content("f", len(chunks), 0, inline=chunks)
 
     def connect(self, *, name: str) -> Any:
         self.names.add(name)
@@ -227,9 +233,7 @@ class Daemon:
     def grant(self, request_id: int, count: int) -> Reserved:
         first, self.next = self.next, min(self.next + count, len(self.chunks))
         mask = (1 << self.next) - (1 << first)
-        described = SubmissionContent(
-            SUBMISSION, len(self.chunks), encode(Content("f", len(self.chunks), 0, inline=self.chunks)), {}, False
-        )
+        described = SubmissionContent(SUBMISSION, len(self.chunks), encode(self.content), {}, False)
         grants = [Grant(SUBMISSION, 0, mask, 0, 99)] if mask else []
         return Reserved(request_id, request_id, 600.0, grants, [described] if grants else [], not grants)
 
@@ -456,3 +460,146 @@ def test_slow_programs_are_told_of_before_they_start(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Children, "start", start)
     daemon.consume("cat", jobs=2)
     assert told == [0b01, 0b11]
+
+
+# --- a stop signal that reaches the program too -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_program_killed_by_the_signal_that_stops_us_is_given_back(name: str) -> None:
+    """A terminal signals its whole process group, and a program that was just made may still belong to it."""
+    daemon = Daemon([b"a", b"b"])
+    assert daemon.consume("sh", "-c", f"kill -{name} $PPID; kill -{name} $$") == Outcome(0, 0, 0, 1)
+    assert mask_of([held for request in daemon.of(Release) for held in request.held]) == 0b1
+    assert not daemon.of(Fail)
+
+
+def test_end_by_a_stop_signal_that_is_seen_before_the_signal_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = StopSignals.wait
+
+    def wait(self: StopSignals, timeout_s: float) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        real(self, 10.0)
+
+    monkeypatch.setattr(StopSignals, "wait", wait)
+    daemon = Daemon([b"a", b"b"])
+    assert daemon.consume("sh", "-c", "kill -INT $$") == Outcome(0, 0, 0, 1)
+    assert not daemon.of(Fail)
+
+
+@pytest.mark.parametrize("script", ["kill -TERM $$", "kill -INT $PPID; kill -TERM $$", "kill -INT $PPID; kill -KILL $$"])
+def test_program_killed_by_another_signal_than_the_one_that_stops_us_has_failed(script: str) -> None:
+    daemon = Daemon([b"a"])
+    assert daemon.consume("sh", "-c", script) == Outcome(0, 1, 0, 0)
+
+
+def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Children.start
+    starts_count = 0
+
+    def start(self: Children, *words: Any) -> Child:
+        nonlocal starts_count
+        starts_count += 1
+        child = real(self, *words)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return child
+
+    monkeypatch.setattr(Children, "start", start)
+    daemon = Daemon([b"a", b"b", b"c"])
+    assert daemon.consume("cat", jobs=3) == Outcome(1, 0, 0, 2)
+    assert starts_count == 1
+
+
+# --- failures that are final, or none -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a person is told."""
+    lines: list[str] = []
+    monkeypatch.setattr(pool.Pool, "_say", lambda self, text: lines.append(text))
+    return lines
+
+
+def failures_of(daemon: Daemon) -> list[Any]:
+    return [failure for request in daemon.of(Fail) for failure in request.failures]
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_chunks_of_a_changed_or_missing_file_in_place_die_at_once_and_are_told_of_once(
+    is_gone: bool, tmp_path: Any, said: list[str]
+) -> None:
+    path = tmp_path / "in-place"
+    if not is_gone:
+        path.write_bytes(b"abcdef")
+    daemon = Daemon([b""] * 3)
+    part = Part(os.fsencode(path), 6, 0, (6, 1, 1))
+    daemon.content = Content("f", 3, 6, [part], 1, ends=pack_numbers(array("Q", [2, 4, 6])))
+    assert daemon.consume("cat") == Outcome(0, 3, 0, 0)
+    assert [failure.is_final for failure in failures_of(daemon)] == [True] * 3
+    (line,) = said
+    assert ("is gone" if is_gone else "has changed since") in line
+
+
+@pytest.mark.parametrize(("error", "is_final"), [(ContentMissing("short"), False), (ContentChanged("cut"), True)])
+def test_chunk_found_unreadable_while_it_is_fed(
+    error: ContentMissing | ContentChanged, is_final: bool, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing content of ours may come back (a mount): it is tried again."""
+    real = Children.poll
+    monkeypatch.setattr(Children, "poll", lambda self, *words: [one._replace(error=error) for one in real(self, *words)])
+    daemon = Daemon([b"a", b"b"])
+    assert daemon.consume("cat") == Outcome(0, 2, 0, 0)
+    assert [failure.is_final for failure in failures_of(daemon)] == [is_final] * 2
+    assert len(said) == (1 if is_final else 2)
+
+
+class EndedDaemon(Daemon):
+    """Refuses all failures but those of chunk 0, which ended the submission."""
+
+    def answer(self, request: Request) -> list[Reply]:
+        if not isinstance(request, Fail):
+            return super().answer(request)
+        self.sent.append(request)
+        mask = sum(failure.held.mask for failure in request.failures) & ~1
+        return [Completed(request.id, [Refusal(SUBMISSION, 0, mask, "reservation_lost", "It has failed.")] if mask else [])]
+
+
+def test_failure_that_the_daemon_refuses_is_neither_told_nor_counted(said: list[str]) -> None:
+    daemon = EndedDaemon([b"exit 1"] * 4)
+    assert daemon.consume("sh", jobs=4) == Outcome(0, 1, 0, 0)
+    assert said == [f"Chunk {SUBMISSION}/0 failed: exit status 1"]
+
+
+def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_failed(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon([b"exit 1"])
+    real = pool.Pool._judge
+
+    def judge(self: pool.Pool, *words: Any) -> None:
+        assert daemon.wire is not None
+        daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 1)], "cancelled"))
+        self._consumer.poll()
+        real(self, *words)
+
+    monkeypatch.setattr(pool.Pool, "_judge", judge)
+    assert daemon.consume("sh") == Outcome(0, 0, 0, 0)
+    assert not daemon.of(Fail)
+    assert len(said) == 1
+    assert "is not ours any more" in said[0]
+
+
+def test_failure_refused_after_it_was_sent_again_counts(said: list[str]) -> None:
+    """It may have been taken the first time, by a daemon that died before it could say so."""
+    chunk = SimpleNamespace(submission_id=SUBMISSION, index=3, is_revoked=False)
+    consumer = SimpleNamespace(reconnects_count=0, refused=set())
+    tally = Tally()
+    failures = Failures(consumer, tally, said.append)  # type: ignore[arg-type]  # of the consumer only these two are asked
+    failures.enter(chunk, "failed")  # type: ignore[arg-type]  # likewise
+    failures.settle()
+    assert not said
+    consumer.reconnects_count, chunk.is_revoked = 1, True
+    consumer.refused.add((SUBMISSION, 3))
+    failures.settle()
+    assert (said, tally.failed_count) == (["failed"], 1)

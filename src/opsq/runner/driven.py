@@ -13,6 +13,9 @@ from opsq.client.chunk import Chunk
 from opsq.client.consumer import Consumer
 from opsq.client.lot import Result
 from opsq.client.reporting import AGAIN_S, OnLost
+from opsq.errors import OpsqError
+from opsq.ids import mask_indexes
+from opsq.wire.messages import ChunkMask, Completed, Held, Reply
 
 if TYPE_CHECKING:
     from opsq.client.connection import Dial
@@ -35,6 +38,11 @@ class DrivenConsumer(Consumer):
     """
 
     def __init__(self, open_wire: Dial, strategy: str, until: Until, on_lost: OnLost) -> None:
+        self.refused: set[tuple[int, int]] = set()
+        """Submission and index of the chunks whose verdict was refused; who looks at it empties it."""
+        self.reconnects_count = 0
+        """How often what is held was taken up again, and what had no answer sent again."""
+        self._in_place: dict[int, bool] = {}
         super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_driven=True)
         self._until = until
 
@@ -72,6 +80,21 @@ class DrivenConsumer(Consumer):
             if 0 < again_s <= AGAIN_S:
                 return min(due_s, again_s)
         return due_s
+
+    def is_in_place(self, submission_id: int) -> bool:
+        """Whether the content of a submission is files that were submitted in place, as far as that can be read."""
+        from opsq.content.manifest import PartTable
+
+        found = self._in_place.get(submission_id)
+        if found is None:
+            try:
+                content = self.reader(submission_id).content
+                # A submission is submitted in place as a whole or not at all.
+                found = bool(content.parts_count) and PartTable(self._contents.unchecked, content)[0].identity is not None
+            except OpsqError:
+                return False
+            self._in_place[submission_id] = found
+        return found
 
     def complete_by_file(self, chunk: Chunk, descriptor: int, *, run_s: float, exit_status: int | None) -> None:
         """Complete a chunk whose result is all of an open file; it is copied to the store in constant memory.
@@ -117,3 +140,15 @@ class DrivenConsumer(Consumer):
             self._link.wait_until(lambda: self._is_settled() or not self._link.is_connected, _AT_ONCE_S)
         self._link.close()
         self._contents.close()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _answered(self, reply: Reply) -> None:
+        if isinstance(reply, Completed):
+            for refusal in reply.refusals:
+                self.refused.update((refusal.submission_id, index) for index in mask_indexes(refusal.block, refusal.mask))
+        super()._answered(reply)
+
+    def _holdings(self) -> tuple[list[Held], list[ChunkMask]]:
+        self.reconnects_count += 1
+        return super()._holdings()

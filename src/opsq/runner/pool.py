@@ -22,9 +22,10 @@ from opsq.client.lot import Lost
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NotFound, OpsqError, Refused
 from opsq.runner.ahead import Ahead
 from opsq.runner.driven import DrivenConsumer, Until
+from opsq.runner.failures import Failures
 from opsq.runner.pipes import MEMORY_BYTES
 from opsq.runner.process import Child, Children, Finished, Range
-from opsq.runner.stopping import StopSignals
+from opsq.runner.stopping import ECHO_S, STOP_SIGNALS, StopSignals
 from opsq.runner.tally import Outcome, Tally
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Pool:
         self._watched_fd = -1
         self._has_arrived = False
         self._consumer = DrivenConsumer(dial, strategy, until, self._lost)
+        self._failures = Failures(self._consumer, self.tally, self._say)
         spool_dir = self._consumer.store_folder or tempfile.gettempdir()
         self._children = Children(spool_dir, memory_bytes=min(MEMORY_BYTES, MEMORY_LIMIT_BYTES // jobs))
         self._children.watch(signals.fileno, signals.drain)
@@ -149,10 +151,13 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         """End what still runs, then give back what has no verdict."""
         self._children.close()
-        if self.signal:
-            self._consumer.leave_at_once()
-        else:
-            self._consumer.close()
+        try:
+            if self.signal:
+                self._consumer.leave_at_once()
+            else:
+                self._consumer.close()
+        finally:
+            self._failures.settle(is_last=True)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -164,6 +169,7 @@ class Pool:
             # Here descriptors of the connection may have been closed, and no new ones be watched yet.
             self._watch_connection()
             ended = [(finished, *self._free(finished.child)) for finished in self._children.poll(self._due_s())]
+            self._look_for_signal_of(ended)
             self._heed_signals()
             # First the next program, then the last one's verdict: so the processor is not idle while a result is stored.
             self._fill()
@@ -174,6 +180,7 @@ class Pool:
                 self._fill()
             if not self._running:
                 self._consumer.send()
+            self._failures.settle()
             self._kill_what_is_due()
             self._draw()
 
@@ -225,7 +232,7 @@ class Pool:
         """Start a program in each free slot, and order the chunks for the next ones."""
         if self._signals.count:
             return
-        while len(self._running) < self._jobs:
+        while len(self._running) < self._jobs and not self._signals.count:
             chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
             if chunk is None:
                 break
@@ -233,6 +240,8 @@ class Pool:
                 self._consumer.send()  # that it is begun: a chunk that kills its consumer is to be found
             if not self._start(chunk):
                 return
+        if self._signals.count:
+            return
         free_count = self._jobs - len(self._running)
         count = self._ahead.next_count(free_count, self._consumer.ready_count)
         if count:
@@ -251,7 +260,7 @@ class Pool:
         except NotFound:  # the submission was removed
             chunk.release()
         except (ContentMissing, ContentChanged) as error:
-            self._fail(chunk, str(error))
+            self._fail_unreadable(chunk, error)
         except (CommandNotFound, CommandNotExecutable):
             self._release(chunk)
             raise
@@ -303,6 +312,11 @@ class Pool:
             self._ahead.note(finished.run_s)
             if finished.is_success:
                 self._complete(finished, chunk)
+            elif finished.error is None and finished.signal in self._signals.numbers:
+                # The signal was sent to our process group while this child, just made, still belonged to it.
+                self._release(chunk)
+            elif isinstance(finished.error, ContentMissing | ContentChanged):
+                self._fail_unreadable(chunk, finished.error, run_s=finished.run_s)
             elif isinstance(finished.error, Refused):
                 self._release(chunk)
                 raise finished.error
@@ -334,9 +348,21 @@ class Pool:
     def _fail(
         self, chunk: Chunk, reason: str, *, run_s: float | None = None, exit_status: int | None = None, signal: int | None = None
     ) -> None:
-        self.tally.failed(chunk)
-        self._say(f"Chunk {_name_of(chunk)} failed: {reason}")
+        if chunk.is_revoked:
+            chunk.release()
+            return
+        self._failures.enter(chunk, f"Chunk {_name_of(chunk)} failed: {reason}")
         chunk.fail(reason, run_s=run_s, exit_status=exit_status, signal=signal)
+
+    def _fail_unreadable(self, chunk: Chunk, error: OpsqError, *, run_s: float | None = None) -> None:
+        """Fail a chunk that cannot be read: for good if its file, submitted in place, is gone or is not what it was."""
+        if not (isinstance(error, ContentChanged) or self._consumer.is_in_place(chunk.submission_id)):
+            self._fail(chunk, str(error), run_s=run_s)
+        elif chunk.is_revoked:
+            chunk.release()
+        else:
+            self._failures.enter_final(chunk, f"Chunk {_name_of(chunk)} failed for good (told once a submission): {error}")
+            chunk.fail(str(error), retry=False, run_s=run_s)
 
     def _release(self, chunk: Chunk) -> None:
         self.tally.released_count += 1
@@ -367,6 +393,11 @@ class Pool:
             _log.warning("opsq: %s", text)
 
     # --- stopping -----------------------------------------------------------------------------------------------------
+
+    def _look_for_signal_of(self, ended: list[tuple[Finished, Chunk, bool]]) -> None:
+        """Before an end by a stop signal is judged, let the same signal reach us: who signals a group signals one by one."""
+        if any(finished.signal in STOP_SIGNALS and finished.signal not in self._signals.numbers for finished, _, _ in ended):
+            self._signals.wait(ECHO_S)
 
     def _heed_signals(self) -> None:
         if self._signals.count > 1:

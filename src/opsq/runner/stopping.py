@@ -6,6 +6,7 @@ This file must not decide what stopping means, and must be used from the main th
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from contextlib import suppress
@@ -29,6 +30,8 @@ class StopSignals:
         """How many have come; an echo counts as nothing."""
         self.last = 0
         """The number of the last one; 0 if none has come."""
+        self.numbers: set[int] = set()
+        """The numbers of all that have come, echoes included."""
         self.fileno = -1
         """Becomes readable when one has come; `drain` empties it."""
         self._heard_at = 0.0
@@ -61,7 +64,14 @@ class StopSignals:
         with suppress(BlockingIOError):
             os.read(self.fileno, 4096)
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until one has come, at most so long; what is in the descriptor stays there."""
+        poll = select.poll()
+        poll.register(self.fileno, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+
     def _heard(self, number: int, frame: FrameType | None) -> None:
+        self.numbers.add(number)
         now = time.monotonic()
         if self.count and (number == signal.SIGHUP or now - self._heard_at < ECHO_S):
             return
