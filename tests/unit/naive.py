@@ -27,6 +27,8 @@ from opsq.strategy.tree import (
 )
 
 Pair = tuple[str, Value | None]
+Pairs = tuple[Pair, ...]
+Maxima = tuple[tuple[str, Max], ...]
 TURN_CHUNKS = 8
 
 
@@ -171,7 +173,7 @@ class Naive:
             return sum(len(one.reserved) + len(one.delayed) for one in self.submissions.values() if one.id == value)
         return sum(len(one.reserved) for one in self.submissions.values() if one.metadata.get(key) == value)
 
-    def room(self, submission: Submission, gates: tuple[tuple[str, Max], ...]) -> float:
+    def room(self, submission: Submission, gates: Maxima) -> float:
         """How many chunks of a submission gates, limits and pauses let through."""
         if any(pairs <= {*submission.metadata.items(), ("submission", submission.id)} for pairs in self.pauses):
             return 0
@@ -199,19 +201,20 @@ class Naive:
 
     # --- what comes next ----------------------------------------------------------------------------------------------------------
 
-    def pick(self, node: Strategy, count: int, filters: tuple[Pair, ...] = (), gates: tuple[tuple[str, Max], ...] = ()) -> Pick | None:
-        """What a strategy would give next in a call for `count`; None when it has nothing."""
+    def pick(self, node: Strategy, count: int, filters: Pairs = (), gates: Maxima = (), owner: object = None) -> Pick | None:
+        """What a strategy would give next in a call for `count`; None when it has nothing. `owner`: the share of a `Fair` served."""
         match node:
             case SelectOnly(key, value, inner):
-                return self.pick(inner, count, (*filters, (key, value)), gates)
+                return self.pick(inner, count, (*filters, (key, value)), gates, owner)
             case MaxSimultaneous(key, maximum, inner):
-                return self.pick(inner, count, filters, (*gates, (key, maximum)))
+                return self.pick(inner, count, filters, (*gates, (key, maximum)), owner)
             case PreferDistinct(key, maximum, inner):
-                return self.pick(inner, count, filters, (*gates, (key, maximum))) or self.pick(inner, count, filters, gates)
+                gated = self.pick(inner, count, filters, (*gates, (key, maximum)), owner)
+                return gated or self.pick(inner, count, filters, gates, owner)
             case OrElse(first, second):
-                return self.pick(first, count, filters, gates) or self.pick(second, count, filters, gates)
+                return self.pick(first, count, filters, gates, owner) or self.pick(second, count, filters, gates, owner)
             case Fair(key, inner):
-                return self._pick_fairly(key, inner, count, filters, gates)
+                return self._pick_fairly(key, inner, count, filters, gates, owner)
             case _:
                 allowed = [one for one in self._matching(filters) if one.free and self.room(one, gates) > 0]
                 if not allowed:
@@ -219,17 +222,15 @@ class Naive:
                 first_of_all = min(allowed, key=_ORDERS[type(node)])
                 return Pick(first_of_all, self.room(first_of_all, gates), count)
 
-    def _matching(self, filters: tuple[Pair, ...]) -> list[Submission]:
+    def _matching(self, filters: Pairs) -> list[Submission]:
         return [one for one in self.submissions.values() if all(one.value(key) == value for key, value in filters)]
 
-    def _pick_fairly(
-        self, key: str, inner: Strategy, count: int, filters: tuple[Pair, ...], gates: tuple[tuple[str, Max], ...]
-    ) -> Pick | None:
-        name = (key, tuple(compile_arms(inner)), tuple(dict.fromkeys(filters)), tuple(dict.fromkeys(gates)))
+    def _pick_fairly(self, key: str, inner: Strategy, count: int, filters: Pairs, gates: Maxima, owner: object) -> Pick | None:
+        name = (owner, key, tuple(compile_arms(inner)), tuple(dict.fromkeys(filters)), tuple(dict.fromkeys(gates)))
         shares = self._shares.setdefault(name, Shares())
         picks: dict[Value | None, Pick] = {}
         for value in {one.value(key) for one in self._matching(filters)}:
-            found = self.pick(inner, count, (*filters, (key, value)), gates)
+            found = self.pick(inner, count, (*filters, (key, value)), gates, (name, value))
             if found is not None:
                 picks[value] = found
         for value in picks.keys() - shares.working:
@@ -282,9 +283,7 @@ def _turn(free: set[int], turn: int, most: int) -> list[int]:
     return given
 
 
-def _scopes(
-    node: Strategy, filters: tuple[Pair, ...] = (), gates: tuple[tuple[str, Max], ...] = ()
-) -> list[tuple[tuple[Pair, ...], tuple[tuple[str, Max], ...]]]:
+def _scopes(node: Strategy, filters: Pairs = (), gates: Maxima = ()) -> list[tuple[Pairs, Maxima]]:
     """The filters and gates under which a strategy may give something."""
     match node:
         case SelectOnly(key, value, inner):

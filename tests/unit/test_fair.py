@@ -226,3 +226,12 @@ def test_submission_that_becomes_free_is_offered_to_its_own_value_alone(rig: Rig
     peer = rig.connect()
     rig.reserve(peer, 50, "Fair(submission)")
     assert len(rig.engine._core._by_lane[0]) == 1
+
+
+def test_fair_inside_fair_keeps_passes_of_its_own_over_a_restart(rig: Rig) -> None:
+    """The same scope by itself, and inside another Fair, are not the same."""
+    ids = [rig.submit(9999, metadata={"tenant": "a", "user": user}) for user in "xy"]
+    assert serve(rig, 8, "Fair(tenant, Fair(user))") == [ids[0]] * 8
+    rig.restart()
+    assert serve(rig, 8, "SelectOnly(tenant=a, Fair(user))") == [ids[0]] * 8
+    assert serve(rig, 8, "Fair(tenant, Fair(user))") == [ids[1]] * 8

@@ -200,8 +200,8 @@ def test_strategy_of_16_levels_is_taken_and_one_of_17_refused() -> None:
 @pytest.mark.parametrize("innermost", ["Random", "Fair(f, Random)"])
 def test_strategy_of_64_arms_is_taken_and_one_of_128_refused(innermost: str) -> None:
     text = innermost
-    for _ in range(6):
-        text = f"PreferDistinct(k, 1, {text})"
+    for number in range(6):
+        text = f"PreferDistinct(k{number}, 1, {text})"
     assert len(compile_arms(parse(text))) == 64
     with pytest.raises(InvalidStrategy, match="128 arms; the limit is 64") as caught:
         parse(f"PreferDistinct(k, 1, {text})")
@@ -217,3 +217,8 @@ def test_arms_inside_fair_count() -> None:
     assert parse(f"OrElse(Fair(a, {inner}), Fair(b, {inner}))").arms_count() == 32
     with pytest.raises(InvalidStrategy, match="the limit is 64"):
         parse(f"PreferDistinct(x, 1, PreferDistinct(y, 1, PreferDistinct(z, 1, Fair(a, {inner}))))")
+
+
+def test_arms_that_would_be_as_dry_as_one_before_are_left_out() -> None:
+    once = compile_arms(parse("PreferDistinct(k, 1, OldestFirst)"))
+    assert compile_arms(parse("PreferDistinct(k, 1, PreferDistinct(k, 1, OrElse(OldestFirst, OldestFirst)))")) == once

@@ -188,14 +188,20 @@ class Core:
         return self._fronts.get(name)
 
     def make(
-        self, arm: Arm, on_news: Callable[[], None] | None = None, known: tuple[Filter, int] | None = None
+        self, arm: Arm, on_news: Callable[[], None] | None = None, known: tuple[Filter, int] | None = None, scope: str = ""
     ) -> Front | FairFront | None:
-        """A new front for an arm, told from now on of what becomes free; `known` spares looking for the lane of one filter."""
+        """A new front for an arm, told from now on of what becomes free.
+
+        Args:
+            known: the lane of one of the filters, if it need not be looked for.
+            scope: the fair front that it is part of.
+        """
         walk = self.walk(arm, known)
         if walk is None:
             return None
-        self.gates.watch(frozenset(gate.key for gate in arm.gates))
-        front = FairFront(self, arm, walk, on_news) if arm.order is FAIR else make_front(arm, walk, self.rng, on_news)
+        if arm.gates:
+            self.gates.watch(frozenset(gate.key for gate in arm.gates))
+        front = FairFront(self, arm, walk, on_news, scope) if arm.order is FAIR else make_front(arm, walk, self.rng, on_news)
         self._by_lane.setdefault(walk.lane_id, {})[front] = None
         for lane_id in walk.probes:
             self._by_probe.setdefault(lane_id, {})[front] = None
@@ -251,13 +257,15 @@ class Core:
             None when nothing can pass: filters contradict each other, or no submission has ever had one of the pairs.
             A filter that names one submission leaves nothing to walk; the lane is then `~id`.
         """
+        own, own_lane = known or (None, 0)
+        if arm.filters == (own,) and own_lane > lanes.ALL:
+            return Walk(own_lane)
         if arm.is_impossible:
             return None
         absent = tuple(entry.key for entry in arm.filters if entry.value is None)
         for entry in arm.filters:
             if entry.key == SUBMISSION_KEY:
                 return Walk(~entry.value, is_single=True) if isinstance(entry.value, int) and entry.value >= 0 else None
-        own, own_lane = known or (None, 0)
         found = [
             own_lane if entry == own else lanes.find(self.reader, entry.key, entry.value)
             for entry in arm.filters

@@ -90,12 +90,14 @@ class FairFront:
 
     Args:
         walk: the lane in which values are looked for; lane 0: all values of the key.
+        scope: of the fair front that it is part of.
     """
 
     has_turns = True
 
-    def __init__(self, core: Core, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None) -> None:
+    def __init__(self, core: Core, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None, scope: str = "") -> None:
         self.arm = arm
+        self._inner = [inner.within(arm.filters, arm.gates) for inner in arm.inner]
         self.walk = walk
         self._has_scope = walk.lane_id != lanes.ALL or bool(walk.absent_keys) or arm.fair_key == SUBMISSION_KEY
         self._on_news = on_news
@@ -106,7 +108,8 @@ class FairFront:
         self.is_stale = False
         """The lane of its scope is no more: it is to be made anew."""
         self.rows_visited = 0
-        self.scope = arm.name
+        self.scope = f"{scope} > {arm.name}" if scope else arm.name
+        """Names its passes in the file."""
         saved = rules.passes(core.reader, self.scope)
         self._served_pass = saved.pop(SERVED, 0.0)
         self._saved = {lane_id: pass_ for lane_id, pass_ in saved.items() if pass_ > self._served_pass}
@@ -255,16 +258,16 @@ class FairFront:
         if fronts is None or share.lanes_version != core.lanes_version:
             share.lanes_version = core.lanes_version
             if fronts is None:
-                fronts = share.fronts = [None] * len(self.arm.inner)
+                fronts = share.fronts = [None] * len(self._inner)
             own = Filter(self.arm.fair_key, share.value)
-            for number, inner in enumerate(self.arm.inner):
+            for number, inner in enumerate(self._inner):
                 front = fronts[number]
                 if front is None or front.is_stale:
                     if front is not None:
                         core.retire(front)
-                    arm = inner.within((*self.arm.filters, own), self.arm.gates)
+                    arm = inner if own in inner.filters else inner._replace(filters=(*inner.filters, own))
                     core.charge(MAKE_ROWS)
-                    fronts[number] = core.make(arm, lambda: self._news(share), (own, share.lane_id))
+                    fronts[number] = core.make(arm, lambda: self._news(share), (own, share.lane_id), self.scope)
         return fronts
 
     def _news(self, share: Share) -> None:

@@ -168,7 +168,7 @@ _ORDERS: dict[type[Strategy], Order] = {
 
 
 def compile_arms(strategy: Strategy) -> list[Arm]:
-    """The arms of a strategy, in the order in which a call tries them; at least one."""
+    """The arms of a strategy, in the order in which a call tries them; at least one, and none twice: the second would be as dry."""
     match strategy:
         case SelectOnly(key, value, inner):
             return [arm.within((Filter(key, value),), ()) for arm in compile_arms(inner)]
@@ -176,9 +176,9 @@ def compile_arms(strategy: Strategy) -> list[Arm]:
             return [arm.within((), (Gate(key, maximum),)) for arm in compile_arms(inner)]
         case PreferDistinct(key, maximum, inner):
             arms = compile_arms(inner)
-            return [arm.within((), (Gate(key, maximum),)) for arm in arms] + arms
+            return list(dict.fromkeys([arm.within((), (Gate(key, maximum),)) for arm in arms] + arms))
         case OrElse(first, second):
-            return compile_arms(first) + compile_arms(second)
+            return list(dict.fromkeys(compile_arms(first) + compile_arms(second)))
         case Fair(key, inner):
             return [Arm(FAIR, fair_key=key, inner=tuple(compile_arms(inner)))]
         case _:
