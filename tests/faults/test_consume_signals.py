@@ -329,3 +329,40 @@ def test_case_62_consumers_restarted_one_by_one_leave_nothing_over(queue: Queue,
         assert [consumer.end() for consumer in consumers[4:]] == [(0, "")] * 4
     assert b"".join(submission.results()) == b"".join(b"%d\n" % number for number in range(3000))
     assert earlier_attempts(settings, submission) == 0
+
+
+IN_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+"""Runs a command in a terminal of its own; what comes on stdin is typed there."""
+
+
+@pytest.mark.parametrize("run", range(3))
+@pytest.mark.parametrize("way", ["terminal", "group"])
+def test_signal_to_the_whole_group_amid_quick_programs_fails_nothing(queue: Queue, settings: Settings, way: str, run: int) -> None:
+    """Ctrl-C, or what `timeout` does: it also reaches programs that are being started, by chance; none counts an attempt."""
+    count = 5000
+    submission = queue.submit([b"%d\n" % number for number in range(count)])
+    launcher = [sys.executable, "-c", IN_TERMINAL] if way == "terminal" else []
+    consumer = subprocess.Popen(
+        [*launcher, sys.executable, "-m", "opsq", "consume", "-q", "-j", "4", "--", "cat"],
+        env=os.environ | {"OPSQ_STATE_DIR": settings.state_dir},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: submission.state().completed_count >= 200, DEADLINE_S, "it is amid its work")
+        if way == "group":
+            os.killpg(consumer.pid, signal.SIGTERM)
+        else:
+            assert consumer.stdin is not None
+            consumer.stdin.write(b"\x03")
+            consumer.stdin.flush()
+        said, _ = consumer.communicate(timeout=DEADLINE_S)
+    finally:
+        consumer.kill()
+        consumer.wait()
+    assert (consumer.returncode, said.strip()) in [(0, b""), (0, b"^C")]
+    completed_count, reserved_count = state_of(submission)
+    assert (completed_count < count, reserved_count) == (True, 0)
+    assert_untouched(queue, submission, count - completed_count)
