@@ -133,7 +133,8 @@ def request_id(message: Message) -> int:
 
 def _leased_mask(part: Part) -> int:
     """What of a part is under a lease once this batch is committed."""
-    return part.mask & ~part.work.settling if part.reservation.is_lease and part.supply.is_open else 0
+    is_leased = part.reservation.is_lease and not part.reservation.is_taken_up
+    return part.mask & ~part.work.settling if is_leased and part.supply.is_open else 0
 
 
 def _lease_row(part: Part, mask: int, now: Now) -> LeaseRow:

@@ -30,7 +30,19 @@ class Reservation:
     Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then.
     """
 
-    __slots__ = ("alarm", "consumer", "deadline", "granted_at", "id", "is_for_restart", "is_lease", "length_s", "parts", "peer")
+    __slots__ = (
+        "alarm",
+        "consumer",
+        "deadline",
+        "granted_at",
+        "id",
+        "is_for_restart",
+        "is_lease",
+        "is_taken_up",
+        "length_s",
+        "parts",
+        "peer",
+    )
 
     def __init__(self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool) -> None:
         self.id = reservation_id
@@ -40,6 +52,8 @@ class Reservation:
         self.is_lease = is_lease
         self.is_for_restart = False
         """A lease only because the daemon was ending; who takes it up again holds it by connection."""
+        self.is_taken_up = False
+        """That is being committed: its rows go."""
         self.granted_at = now
         self.deadline: MonoNs = now.mono
         self.alarm: MonoNs | None = None
@@ -396,9 +410,7 @@ class Reservations:
                 reservation.parts[part.key] = part
                 work.parts.append(part)
             part.mask |= mask
-            if reservation.is_for_restart:
-                core.batch.unleased.append(part.row_key)
-            elif reservation.is_lease:
+            if reservation.is_lease:
                 core.batch.leased[id(part)] = part
         return kept | mask
 
@@ -411,12 +423,13 @@ class Reservations:
         if not reservation.is_lease:
             self.hold_by_connection(reservation, now)
         elif reservation.is_for_restart:
-            self._core.batch.unleased += [part.row_key for part in reservation.parts.values()]
+            reservation.is_taken_up = True
+            self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
             self._core.batch.entries.append(_TakenUp(self, reservation))
 
     def hold_by_connection(self, reservation: Reservation, now: Now) -> None:
         """A reservation is its connection's from now on; if that is gone already, nobody's."""
-        reservation.is_lease = reservation.is_for_restart = False
+        reservation.is_lease = reservation.is_for_restart = reservation.is_taken_up = False
         longest = max((part.supply.row.reservation_s for part in reservation.parts.values()), default=self._core.policy.reservation_s)
         self.seal(reservation, longest, now)
         peer = reservation.peer
@@ -535,3 +548,4 @@ class _TakenUp:
 
     def cancel(self, now: Now) -> None:
         """It is the lease that it was."""
+        self._reservation.is_taken_up = False
