@@ -1,0 +1,225 @@
+"""The rules by which consumers act: they reserve, report, give back, hold on, and vanish; also late, twice and with forged tokens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from opsq.errors import OpsqError
+from opsq.ids import FULL
+from opsq.queue.engine import Peer
+from opsq.wire import messages as m
+from unit.model.driver import Driver, Waiting, refused, results_of
+from unit.model.rig import Ticket
+from unit.model.things import SECOND, Refusals
+
+STRATEGIES = ["OldestFirst", "NewestFirst", "CustomPriority", "Random"]
+EVERYTHING = 1_000_000
+
+numbers = st.integers(0, 1 << 16)
+times = st.sampled_from([0.5, 1.0, 2.0, 5.0, 11.0])
+bits = st.integers(1, FULL)
+
+
+class Consuming(Driver):
+    """The consumers' part of the state machine."""
+
+    # --- consumers ----------------------------------------------------------------------------------------------------------------
+
+    @rule()
+    def connect(self) -> None:
+        if len(self.peers) < 4:
+            peer = self.rig.connect()
+            self.peers.append(peer)
+            self.model.heard[peer] = self.now.mono
+
+    @precondition(lambda self: len(self.peers) > 1)
+    @rule(number=numbers)
+    def disconnect(self, number: int) -> None:
+        peer = self.peers.pop(number % len(self.peers))
+        for request_id in [request_id for request_id, call in self.waiting.items() if call.peer is peer]:
+            if request_id not in self.predicted and request_id not in self.promises and request_id not in self.flying_promises:
+                del self.waiting[request_id]
+        self.model.disconnect(peer, self.now)
+        self.rig.disconnect(peer)
+        self.compare()
+
+    @rule(
+        peer=numbers,
+        count=st.one_of(st.integers(1, 4), st.integers(1, 200), st.just(EVERYTHING)),
+        strategy=st.sampled_from(STRATEGIES),
+        wait_s=st.sampled_from([0.0, 0.0, None, 2.0, 5.0]),
+        lease_s=st.sampled_from([None, None, 2.0, 30.0]),
+        until_empty=st.booleans(),
+    )
+    def reserve(self, peer: int, count: int, strategy: str, wait_s: float | None, lease_s: float | None, until_empty: bool) -> None:
+        self._reserve(self._peer(peer), m.Reserve(next(self.rig.ids), count, strategy, wait_s, lease_s, until_empty))
+
+    def _reserve(self, peer: Peer, request: m.Reserve) -> None:
+        if self.model.is_full and request.wait_s == 0:
+            with pytest.raises(OpsqError):
+                self.send(peer, request)
+            return
+        self._wait(peer, request)
+        self.send(peer, request)
+
+    def _wait(self, peer: Peer, request: m.Reserve | m.CompleteAndReserve) -> None:
+        deadline = self.now.mono + int(request.wait_s * SECOND) if request.wait_s is not None else None
+        self.waiting[request.id] = Waiting(peer, request, deadline)
+
+    @precondition(lambda self: self.waiting)
+    @rule(number=numbers)
+    def abandon(self, number: int) -> None:
+        request_id, call = list(self.waiting.items())[number % len(self.waiting)]
+        if request_id not in self.predicted and call.peer in self.model.heard and self._is_parked(request_id):
+            call.deadline = self.now.mono
+            self.model.is_full, was_full = True, self.model.is_full  # it gets nothing, whatever there is
+            try:
+                self.send(call.peer, m.Abandon(request_id))
+            finally:
+                self.model.is_full = was_full
+            assert request_id not in self.waiting
+
+    def _is_parked(self, request_id: int) -> bool:
+        return request_id not in self.promises and request_id not in self.flying_promises
+
+    @precondition(lambda self: self.tickets)
+    @rule(
+        peer=numbers,
+        picks=st.lists(st.tuples(numbers, bits), min_size=1, max_size=3),
+        has_results=st.booleans(),
+        is_genuine=st.integers(0, 9),
+        count=st.none() | st.integers(1, 70),
+        strategy=st.sampled_from(STRATEGIES),
+        wait_s=st.sampled_from([0.0, None]),
+    )
+    def complete(
+        self,
+        peer: int,
+        picks: list[tuple[int, int]],
+        has_results: bool,
+        is_genuine: int,
+        count: int | None,
+        strategy: str,
+        wait_s: float | None,
+    ) -> None:
+        """Also late, twice, with a wrong token; and with the next reserve in the same request."""
+        sender = self._peer(peer)
+        request_id = next(self.rig.ids)
+        todo = [(self._ticket(number), mask, is_genuine > 0) for number, mask in picks]
+        completions = [
+            m.Completion(self._held(ticket, mask, good), results_of(self._indexes(ticket, mask)) if has_results else m.msgspec.Raw(b"\xc0"))
+            for ticket, mask, good in todo
+        ]
+        request: m.Complete | m.CompleteAndReserve
+        if count is None:
+            request = m.Complete(request_id, completions)
+        else:
+            request = m.CompleteAndReserve(request_id, completions, count, strategy, wait_s)
+        self._judge(sender, request, todo, {}, has_results)
+        self.send(sender, request)
+
+    def _judge(
+        self,
+        peer: Peer,
+        request: m.Complete | m.CompleteAndReserve,
+        todo: list[tuple[Ticket, int, bool]],
+        refusals: Refusals,
+        has_results: bool,
+    ) -> None:
+        undecided = []
+        for ticket, mask, good in todo:
+            judged = self.model.complete(ticket, self._indexes(ticket, mask), is_genuine=good, has_results=has_results, now=self.now)
+            if judged is None:
+                undecided.append((ticket, mask, good))
+            else:
+                refusals |= judged
+        if undecided:
+            self.promises[request.id] = None
+            self.model.forming.after.append(lambda now: self._judge(peer, request, undecided, refusals, has_results))
+            return
+        self.promises.pop(request.id, None)
+        self.predicted[request.id] = lambda reply: refused(reply) == refusals
+        if isinstance(request, m.CompleteAndReserve):
+            self.model.forming.following.append(lambda now: self._reserve_after(peer, request))
+
+    def _reserve_after(self, peer: Peer, request: m.CompleteAndReserve) -> None:
+        if peer not in self.model.heard:
+            return
+        if self.model.is_full and request.wait_s == 0:
+            self.refused_as_full.add(request.id)
+        else:
+            self._wait(peer, request)
+
+    @precondition(lambda self: self.tickets)
+    @rule(
+        peer=numbers,
+        number=numbers,
+        mask=bits,
+        delay_s=st.none() | times | st.just(0.0),
+        is_final=st.integers(0, 5),
+        is_genuine=st.integers(0, 9),
+    )
+    def fail(self, peer: int, number: int, mask: int, delay_s: float | None, is_final: int, is_genuine: int) -> None:
+        ticket = self._ticket(number)
+        refusals = self.model.fail(
+            ticket,
+            self._indexes(ticket, mask),
+            is_genuine=is_genuine > 0,
+            delay_s=delay_s,
+            is_final=is_final == 0,
+            now=self.now,
+        )
+        failure = m.Failure(self._held(ticket, mask, is_genuine > 0), "broken", delay_s=delay_s, is_final=is_final == 0)
+        self._ask(self._peer(peer), m.Fail(next(self.rig.ids), [failure]), lambda reply: refused(reply) == refusals)
+
+    @precondition(lambda self: self.tickets)
+    @rule(peer=numbers, number=numbers, mask=bits, is_genuine=st.integers(0, 9))
+    def release(self, peer: int, number: int, mask: int, is_genuine: int) -> None:
+        ticket = self._ticket(number)
+        refusals = self.model.release(ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
+        held = self._held(ticket, mask, is_genuine > 0)
+        self._ask(self._peer(peer), m.Release(next(self.rig.ids), [held]), lambda reply: refused(reply) == refusals)
+
+    @precondition(lambda self: self.tickets)
+    @rule(peer=numbers, number=numbers, mask=bits, lease_s=st.none() | times, is_genuine=st.integers(0, 9))
+    def extend(self, peer: int, number: int, mask: int, lease_s: float | None, is_genuine: int) -> None:
+        ticket = self._ticket(number)
+        refusals = self.model.extend(ticket, self._indexes(ticket, mask), lease_s, is_genuine=is_genuine > 0, now=self.now)
+        held = self._held(ticket, mask, is_genuine > 0)
+        self._ask(self._peer(peer), m.Extend(next(self.rig.ids), [held], lease_s), lambda reply: refused(reply) == refusals)
+
+    @precondition(lambda self: self.tickets)
+    @rule(peer=numbers, number=numbers, mask=bits, is_genuine=st.integers(0, 9))
+    def reassert(self, peer: int, number: int, mask: int, is_genuine: int) -> None:
+        ticket = self._ticket(number)
+        request = m.Reassert(next(self.rig.ids), [self._held(ticket, mask, is_genuine > 0)])
+        sender = self._peer(peer)
+        self._reassert(sender, request, ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
+        self.send(sender, request)
+
+    def _reassert(self, peer: Peer, request: m.Reassert, ticket: Ticket, indexes: list[int], *, is_genuine: bool) -> None:
+        if self.model.must_wait(ticket, indexes):
+            self.promises[request.id] = None
+            self.model.forming.after.append(lambda now: self._reassert(peer, request, ticket, indexes, is_genuine=is_genuine))
+            return
+        self.promises.pop(request.id, None)
+        refusals = self.model.reassert(peer, ticket, indexes, is_genuine=is_genuine, now=self.now)
+        self.predicted[request.id] = lambda reply: refused(reply) == refusals
+
+    @precondition(lambda self: self.tickets)
+    @rule(peer=numbers, number=numbers, mask=bits)
+    def start(self, peer: int, number: int, mask: int) -> None:
+        ticket, sender = self._ticket(number), self._peer(peer)
+        self.model.start(sender, ticket, self._indexes(ticket, mask))
+        chunks = m.ChunkMask(ticket.submission_id, ticket.block, self._held(ticket, mask, True).mask)
+        self.send(sender, m.Started([chunks]))
+
+    @rule(number=numbers)
+    def heartbeat(self, number: int) -> None:
+        peer = self._peer(number)
+        self.model.heard[peer] = self.now.mono
+        self.rig.send(peer, m.Heartbeat(0))
+        assert self.rig.replies(peer, 0) == [m.Alive(0)]
+        self.compare()

@@ -1,0 +1,324 @@
+"""The part of the state machine that looks: it sends requests to the engine and to the model, and compares all that the engine says.
+
+It holds no rules; those are in the test. What it finds wrong it asserts.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from opsq.clock import Now
+from opsq.ids import mask_indexes
+from opsq.queue import fronts
+from opsq.queue.engine import Peer
+from opsq.queue.policy import Policy
+from opsq.wire import messages as m
+from unit.model.naive import Model
+from unit.model.rig import Rig, Ticket, tickets_of
+from unit.model.things import Chunk, Refusals
+
+POLICY = Policy(finished_days=10_000.0, history_days=10_000.0)
+
+
+@dataclass
+class Waiting:
+    """A reserve call that has not been answered."""
+
+    peer: Peer
+    request: m.Reserve | m.CompleteAndReserve
+    deadline: int | None
+
+
+class Driver(RuleBasedStateMachine):
+    """Keeps an engine, a model, and what is known of every request under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="opsq-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.rig = Rig(self.folder, POLICY)
+        self.model = Model()
+        self.model.hold_until = self.model.last_tick = self.rig.now.mono
+        self.model.hold_until = 0
+        self.peers: list[Peer] = []
+        self.tickets: list[Ticket] = []
+        self.waiting: dict[int, Waiting] = {}
+        self.requeues: dict[int, m.Requeue] = {}
+        self.promises: dict[int, m.Reply | None] = {}  # what is to be answered by a batch, by request
+        self.flying_promises: dict[int, m.Reply | None] = {}
+        self.predicted: dict[int, Callable[[m.Reply], bool]] = {}
+        self.owners: dict[int, Peer] = {}  # who sent each request
+        self.seen: tuple[object, int] = (None, 0)
+        self.is_committed = False  # the COMMIT has ended, and the engine has not been told
+        self.refused_as_full: set[int] = set()
+        self.is_draining = False
+        self.has_short_turns = False
+        self.has_unread_delays = False
+        self.turns: dict[int, list[int]] = {}
+        self.free_since: dict[int, int] = {}
+        self.turn = 0
+        for _ in range(2):
+            self.connect()
+
+    @property
+    def now(self) -> Now:
+        return self.rig.now
+
+    def teardown(self) -> None:
+        self.rig.close()
+        shutil.rmtree(self.folder)
+
+    # --- comparing ----------------------------------------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, request: m.Request) -> None:
+        """Have the engine handle a request; the model has taken it already."""
+        self.model.heard[peer] = self.now.mono
+        self.owners[getattr(request, "id", 0)] = peer
+        self.rig.send(peer, request)
+        self.compare()
+
+    def compare(self, ended: dict[int, m.Reply | None] | None = None) -> None:
+        """Hold all that the engine has said, and promised, against the model."""
+        granted: list[tuple[Peer, m.Reserved]] = []
+        empty: list[tuple[Peer, m.Reserved]] = []
+        self._note_free()
+        for peer, reply in self._promised():
+            if isinstance(reply, m.Reserved):
+                granted.append((peer, reply))
+            elif reply.id in self.requeues:
+                request = self.requeues.pop(reply.id)
+                assert self.model.requeue(request.submission_id, request.indexes) == reply.count, reply
+            else:
+                assert self.predicted.pop(reply.id)(reply), reply
+            self.promises[reply.id] = reply
+        said, self.rig.told = self.rig.told, []
+        for peer, reply in said:
+            if isinstance(reply, m.Revoked):
+                continue
+            request_id = reply.id
+            if ended is not None and request_id in ended:
+                promised = ended.pop(request_id)
+                assert reply == promised, (reply, promised)
+                if isinstance(reply, m.Reserved):
+                    self._know(reply)
+                continue
+            assert request_id not in self.promises, ("before its commit", reply)
+            assert request_id not in self.flying_promises, ("before its commit", reply)
+            if isinstance(reply, m.Reserved):
+                (granted if reply.grants else empty).append((peer, reply))
+            elif request_id in self.requeues:
+                request = self.requeues.pop(request_id)
+                expected = self.model.requeue(request.submission_id, request.indexes)
+                assert expected == (reply.code if isinstance(reply, m.ErrorReply) else reply.count), (reply, expected)
+            else:
+                assert isinstance(reply, m.ErrorReply), ("nobody asked", reply)
+                assert reply.code == "storage_full"
+                self.refused_as_full.remove(request_id)
+        if ended is not None:
+            gone = [request_id for request_id, reply in ended.items() if self._owner_is_gone(request_id)]
+            assert len(gone) == len(ended), ("promised and not said", ended)
+        order = {request_id: place for place, request_id in enumerate(self.rig.answered)}
+        self.rig.answered.clear()
+        for peer, reply in sorted(granted, key=lambda item: order[item[1].id]):
+            self._take(peer, reply, is_alone=len(granted) == 1)
+        for peer, reply in empty:
+            self._take_nothing(peer, reply)
+        self._note_free()
+        self._look_at_parked()
+
+    def _promised(self) -> list[tuple[Peer, m.Reply]]:
+        """Replies that have been added to the batch that is being formed."""
+        batch = self.rig.engine._core.batch
+        known = self.seen[1] if self.seen[0] is batch else 0
+        self.seen = (batch, len(batch.replies))
+        return batch.replies[known:]
+
+    def _owner_is_gone(self, request_id: int) -> bool:
+        return self.owners[request_id] not in self.model.heard
+
+    def _take(self, peer: Peer, reply: m.Reserved, *, is_alone: bool) -> None:
+        """Chunks were handed out: the right ones, in the right order, as many as may be, to whoever waits longest.
+
+        No order can be told while the engine does not know of a COMMIT, nor when runs of several calls were interrupted for each other.
+        """
+        before = list(self.waiting.values())[: list(self.waiting).index(reply.id)]
+        call = self.waiting.pop(reply.id)
+        assert call.peer is peer
+        strategy = call.request.strategy
+        assert not any(other.request.strategy == strategy for other in before), "not the longest waiting"
+        chunks: dict[Ticket, list[Chunk]] = {ticket: self.model.named(ticket, ticket.indexes) for ticket in tickets_of(reply)}
+        flat = [chunk for hit in chunks.values() for chunk in hit]
+        expected = self.model.expected(strategy, call.request.count)
+        assert not [chunk for chunk in flat if not chunk.is_free], "not free"
+        assert len(set(map(id, flat))) == len(flat), "twice in one reply"
+        if not self.is_committed and (is_alone or not self.has_short_turns):
+            if strategy == "Random":
+                self._check_laps(flat, call.request.count)
+            else:
+                assert [(c.submission.id, c.index) for c in sorted(flat, key=expected_key(expected))] == [
+                    (c.submission.id, c.index) for c in expected
+                ]
+                runs = [ticket.submission_id for ticket in chunks]
+                order = [c.submission.id for c in expected]
+                assert list(dict.fromkeys(runs)) == list(dict.fromkeys(order))
+            assert len(flat) == len(expected), (len(flat), len(expected))
+        for ticket, hit in chunks.items():
+            assert all(ticket.attempt == chunk.attempts + chunk.lost for chunk in hit)
+        self.model.hand_out(chunks, reply.reservation_id, peer, call.request.lease_s, self.now)
+        if call.request.lease_s is None:
+            self._know(reply)
+        self._note_free()
+
+    def _know(self, reply: m.Reserved) -> None:
+        """A consumer has tickets now, and may use them ever after."""
+        self.tickets = [*self.tickets, *tickets_of(reply)][-40:]
+
+    def _take_nothing(self, peer: Peer, reply: m.Reserved) -> None:
+        call = self.waiting.pop(reply.id)
+        assert call.peer is peer
+        if reply.is_empty:
+            assert call.request.until_empty
+            assert self.is_committed or not self.model.has_open()
+        elif not self.is_committed and not self.is_draining:
+            is_late = call.deadline is not None and call.deadline <= self.now.mono
+            assert is_late, "answered with nothing before its time"
+            assert self.model.is_full or not self.model.free(), "answered with nothing while something is free"
+
+    def _look_at_parked(self) -> None:
+        """Nobody stays parked while something is free for them, or while nothing can come any more."""
+        if self.model.is_full or self.is_committed or self.is_draining:
+            return
+        assert not (self.waiting and self.model.free()), ("parked while something is free", self.waiting)
+        for call in self.waiting.values():
+            assert call.request.wait_s != 0, "parked without waiting"
+            assert not (call.request.until_empty and not self.model.has_open()), "parked until empty"
+
+    # --- laps of Random -----------------------------------------------------------------------------------------------------------
+
+    def _note_free(self) -> None:
+        """Since which turn each submission has had something free without a break."""
+        free = {chunk.submission.id for chunk in self.model.free()}
+        self.free_since = {submission_id: self.free_since.get(submission_id, self.turn) for submission_id in free}
+
+    def _check_laps(self, flat: list[Chunk], count: int) -> None:
+        """Between two turns of a submission each other that had work all the time has a turn; a turn takes the lowest chunks."""
+        size = max(1, count // fronts.DECK_TURNS)
+        size = -(-size // 64) * 64 if size >= 32 else size
+        at = 0
+        left = {submission_id: [c for c in self.model.free() if c.submission.id == submission_id] for submission_id in self.free_since}
+        while at < len(flat):
+            submission_id = flat[at].submission.id
+            taken = []
+            while at < len(flat) and len(taken) < size and flat[at].submission.id == submission_id:
+                taken.append(flat[at])
+                at += 1
+            free = left[submission_id]
+            assert {c.index for c in taken} == {c.index for c in free[: len(taken)]}, "not the lowest"
+            left[submission_id] = free[len(taken) :]
+            self.turn += 1
+            last = self.turns.get(submission_id, [-1])[-1]
+            for other, since in self.free_since.items():
+                if other != submission_id and since < last and left[other]:
+                    assert any(turn > last for turn in self.turns.get(other, [])), "a lap without a turn"
+            self.turns.setdefault(submission_id, []).append(self.turn)
+            self.free_since = {other: since for other, since in self.free_since.items() if left[other]}
+
+    # --- what always holds --------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def all_say_the_same(self) -> None:
+        """The file is sound, and file, engine and model agree; while the engine does not know of a COMMIT they cannot."""
+        assert self.rig.broken_rules() == []
+        if not self.is_committed:
+            self._check_file()
+            self._check_counts()
+            if self.turn % 4 == 0:
+                self._check_results()
+
+    def _check_file(self) -> None:
+        rows = self.rig.database.reader.execute(
+            "SELECT id, state, chunks_total, chunks_dead, chunks_skipped FROM submission WHERE state != 'removed'"
+        )
+        stored = {row[0]: row[1:] for row in rows}
+        expected = {s.id: (s.state, len(s.chunks), s.count("dead"), s.count("skipped")) for s in self.model.submissions.values()}
+        assert stored == expected
+
+    def _check_counts(self) -> None:
+        engine_core = self.rig.engine._core
+        for submission in self.model.submissions.values():
+            held = engine_core.supply(submission.id)
+            assert held is not None
+            counts = (held.completed, held.dead, held.reserved_count)
+            assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved")), submission
+            if not self.has_unread_delays:
+                assert held.delayed_count == submission.count("delayed")
+        states = {state: count for state, count in engine_core.states.items() if count}
+        expected: dict[str, int] = {}
+        for submission in self.model.submissions.values():
+            expected[submission.state] = expected.get(submission.state, 0) + 1
+        assert states == expected
+
+    def _check_results(self) -> None:
+        for submission in self.model.submissions.values():
+            peer = self._peer(0)
+            self.rig.send(peer, m.Results(0, submission.id, 0, 64))
+            [reply] = self.rig.replies(peer, 0)
+            self.model.heard[peer] = self.now.mono
+            assert isinstance(reply, m.ResultRows)
+            completed = {index for block, mask in enumerate(reply.completed) for index in mask_indexes(block, mask)}
+            assert completed == {chunk.index for chunk in submission.chunks if chunk.state == "done"}
+
+    # --- picking ------------------------------------------------------------------------------------------------------------------
+
+    def _ask(self, peer: Peer, request: m.Request, is_right: Callable[..., bool]) -> None:
+        self.predicted[request.id] = is_right  # type: ignore[union-attr]  # every request that is asked so has an id
+        self.send(peer, request)
+
+    def _peer(self, number: int) -> Peer:
+        if not self.peers:
+            self.connect()
+        return self.peers[number % len(self.peers)]
+
+    def _submission(self, number: int) -> int | None:
+        ids = sorted(self.model.submissions)
+        return ids[number % len(ids)] if ids else None
+
+    def _ticket(self, number: int) -> Ticket:
+        return self.tickets[number % len(self.tickets)]
+
+    def _indexes(self, ticket: Ticket, mask: int) -> list[int]:
+        """Some of the chunks of a ticket, all of them for most masks that Hypothesis likes."""
+        return list(mask_indexes(ticket.block, ticket.granted & mask)) or ticket.indexes
+
+    def _held(self, ticket: Ticket, mask: int, is_genuine: bool) -> m.Held:
+        held = ticket.held(self._indexes(ticket, mask))
+        return held if is_genuine else msgspec.structs.replace(held, mac=held.mac ^ 1)
+
+
+def expected_key(expected: list[Chunk]) -> Callable[[Chunk], int]:
+    """Sorts chunks as they stand in `expected`; what does not stand there comes last."""
+    places = {id(chunk): place for place, chunk in enumerate(expected)}
+    return lambda chunk: places.get(id(chunk), len(places))
+
+
+def refused(reply: m.Reply) -> Refusals:
+    """Chunk → code of all that a reply refuses."""
+    assert isinstance(reply, m.Completed), reply
+    return {(r.submission_id, index): r.code for r in reply.refusals for index in mask_indexes(r.block, r.mask)}
+
+
+@functools.cache
+def _encoded(indexes: tuple[int, ...]) -> bytes:
+    return msgspec.msgpack.encode([b"%d" % index for index in indexes])
+
+
+def results_of(indexes: list[int]) -> msgspec.Raw:
+    """A result for each chunk: its number."""
+    return msgspec.Raw(_encoded(tuple(indexes)))

@@ -1,0 +1,111 @@
+"""What the model is made of: one plain object for each chunk, submission and reservation, and the intents of a batch. No decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from opsq.clock import Now
+from opsq.wire import messages as m
+from unit.model.rig import Ticket
+
+SECOND = 1_000_000_000
+HEARTBEAT_S = 5.0
+FINAL = ("completed", "failed", "cancelled", "expired")
+
+
+@dataclass(eq=False)
+class Reservation:
+    """What one reserve call got, or calls of one chunk that were answered together."""
+
+    id: int
+    peer: object | None
+    is_lease: bool
+    length_s: float
+    deadline: int
+    order: int
+    is_for_restart: bool = False
+    is_taken_up: bool = False  # a lease for a restart that will be its connection's once that is committed
+    tickets: list[Ticket] = field(default_factory=list)  # in the order in which it got them
+
+    def add(self, ticket: Ticket, chunks: list[Chunk], *, is_new: bool) -> None:
+        """Hold chunks under a ticket."""
+        if is_new:
+            self.tickets = [*(other for other in self.tickets if other != ticket), ticket]
+        for chunk in chunks:
+            chunk.state, chunk.reservation, chunk.ticket = "reserved", self, ticket
+
+
+@dataclass(eq=False)
+class Chunk:
+    """One chunk, and all there is to know of it."""
+
+    submission: Submission
+    index: int
+    state: str = "free"  # free, reserved, delayed, done, dead, skipped
+    reservation: Reservation | None = None
+    ticket: Ticket | None = None
+    is_started: bool = False
+    attempts: int = 0
+    lost: int = 0
+    due: int = 0  # monotonic, while delayed
+    due_at: int = 0  # the same as the file has it
+    delay_ms: int = 0
+    done_by: int = 0
+    intent: str = ""  # done, dead, tried, released
+    is_requeued: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{self.submission.id}/{self.index} {self.state} {self.intent} {self.reservation and self.reservation.id}>"
+
+    @property
+    def is_free(self) -> bool:
+        return self.state == "free" and not self.intent and self.submission.is_open
+
+    def let_go(self) -> None:
+        """Nobody holds the chunk any more."""
+        self.reservation = self.ticket = None
+        self.is_started = False
+        if self.state == "reserved":
+            self.state = "free"
+
+
+@dataclass(eq=False)
+class Submission:
+    """One submission."""
+
+    id: int
+    new: m.NewSubmission
+    state: str
+    chunks: list[Chunk] = field(default_factory=list)
+    is_closing: bool = False
+    is_opening: bool = False
+    is_reviving: bool = False
+    not_before_at: int | None = None
+    opens: int | None = None  # monotonic
+    expires_at: int | None = None
+    expires: int | None = None  # monotonic
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "open" and not self.is_closing
+
+    def unfinished(self) -> list[Chunk]:
+        return [chunk for chunk in self.chunks if chunk.state not in {"done", "dead", "skipped"} and chunk.intent not in {"done", "dead"}]
+
+    def count(self, *states: str) -> int:
+        return sum(chunk.state in states for chunk in self.chunks)
+
+
+@dataclass
+class Intents:
+    """What travels in one batch: how each change is made, and undone; and what is to be done right after."""
+
+    changes: list[tuple[Callable[[Now], None], Callable[[Now], None]]] = field(default_factory=list)
+    after: list[Callable[[Now], None]] = field(default_factory=list)
+    following: list[Callable[[Now], None]] = field(default_factory=list)
+    submitted: list[int] = field(default_factory=list)
+    leases: dict[tuple[int, Ticket], frozenset[int]] = field(default_factory=dict)
+
+
+Refusals = dict[tuple[int, int], str]
