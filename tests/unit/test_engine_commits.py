@@ -250,3 +250,18 @@ def test_replaced_file_ends_the_process_at_the_next_commit(rig: Rig) -> None:
     with pytest.raises(Fatal):
         rig.begin()
     rig.crash()
+
+
+@pytest.mark.parametrize("end", ["stop", "crash"])
+def test_case_32_backlog_and_what_is_done_survive_every_end_of_the_process(rig: Rig, end: str) -> None:
+    submission_id = rig.submit(200)
+    rig.submit(3, delay_s=60.0)
+    peer = rig.connect()
+    [first, *_] = rig.reserve(peer, 64)
+    rig.complete(peer, first.held())
+    for _ in range(3):
+        rig.restart() if end == "stop" else rig.crash()
+    state = rig.show(submission_id)
+    assert (state.state, state.completed_count) == ("open", 64)
+    assert sum(ticket.granted.bit_count() for ticket in rig.reserve(rig.connect(), 1000)) == 136
+    assert rig.status().states["scheduled"] == 1

@@ -245,7 +245,7 @@ def test_parked_calls_cost_no_query_while_nothing_changes(rig: Rig) -> None:
     assert [sql for sql in statements if "lane_submission" in sql or "block" in sql] == []
 
 
-def test_draining_engine_answers_parked_and_new_calls_with_nothing(rig: Rig) -> None:
+def test_case_59_draining_engine_answers_parked_and_new_calls_with_nothing(rig: Rig) -> None:
     peer = rig.connect()
     call = rig.park(peer)
     rig.engine.stop_handing_out()
