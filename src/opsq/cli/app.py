@@ -21,6 +21,7 @@ from typer._click.exceptions import ClickException
 from typer.exceptions import Abort, Exit
 from typer.models import OptionInfo
 
+from opsq.cli.misread import worded
 from opsq.cli.options import GLOBAL, HOT, Option, Verb, split_verb
 from opsq.errors import UsageError
 from opsq.settings import SETTINGS
@@ -117,15 +118,15 @@ def run(words: Sequence[str]) -> int:
     name = words[0] if words and not words[0].startswith("-") else ""
     if (name or words == [""]) and name not in VERBS:
         raise _unknown(name)
-    if name in GROUPS and words[1:] != ["--help"]:
+    if name in GROUPS and words[1:] not in (["--help"], ["-h"]):
         words = _with_part(name, words[1:])
-    command = typer.main.get_command(build([name] if name else VERBS if "--help" in words else []))
+    command = typer.main.get_command(build([name] if name else VERBS if {"--help", "-h"} & set(words) else []))
     try:
         with command.make_context("opsq", words) as context:
             gc.enable()
             command.invoke(context)
     except ClickException as error:
-        raise UsageError(error.format_message(), hint=f"`opsq {name + ' ' if name else ''}--help` explains it.") from error
+        raise UsageError(worded(error), hint=f"`opsq {name + ' ' if name else ''}--help` explains it.") from error
     except Exit as error:
         return error.exit_code
     except Abort as error:
@@ -150,7 +151,7 @@ def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         pretty_exceptions_enable=False,
         invoke_without_command=True,
         rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,
-        context_settings={"help_option_names": ["--help"]},
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_global())
     for name in names:

@@ -87,9 +87,14 @@ class Caller:
         if not self.is_json and lines:
             sys.stdout.write("".join(f"{line}\n" for line in lines))
 
+    @property
+    def is_remarking(self) -> bool:
+        """Whether a remark would be heard."""
+        return sys.stderr.isatty() and not self.is_quiet and not self.is_json
+
     def remark(self, text: str) -> None:
         """Tell a person on a terminal something on stderr; scripts hear nothing."""
-        if sys.stderr.isatty() and not self.is_quiet and not self.is_json:
+        if self.is_remarking:
             sys.stderr.write(text + "\n")
 
     def told(self, failure: OpsqError) -> Silent:

@@ -6,14 +6,18 @@ import sys
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.failure import Silent
 from opsq.cli.json_shapes import StartDocument, StopDocument
+from opsq.cli.reach import connect
 from opsq.daemon import lifecycle
 from opsq.daemon.lifecycle import StartResult
 from opsq.errors import UsageError
+from opsq.settings import SETTINGS, Settings
+from opsq.wire.messages import DaemonState, Status
 
 _DRAIN_HELP = "How long to wait for what is reserved; by default the setting drain_s."
 
@@ -35,7 +39,11 @@ def start(
         if status:
             raise Silent(status)
         return
-    _say_started(caller, lifecycle.start(found))
+    result = lifecycle.start(found)
+    waiting = _unlike(found, settings) if result.status == "already_running" else []
+    _say_started(caller, result)
+    if waiting and not caller.is_quiet:
+        print(f"opsq: The daemon runs already, with another {', '.join(waiting)}; `opsq restart` takes these options.", file=sys.stderr)
 
 
 def stop(caller: Caller, drain: Annotated[str | None, typer.Option("--drain", metavar="D", help=_DRAIN_HELP)] = None) -> None:
@@ -50,6 +58,17 @@ def restart(
 ) -> None:
     """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold."""
     _say_started(caller, lifecycle.restart(caller.settings_with(settings), values.duration("--drain", drain)))
+
+
+def _unlike(found: Settings, options: dict[str, object]) -> list[str]:
+    """The options on the command line whose setting is another in the daemon that runs."""
+    given = [setting for setting in SETTINGS if setting.name in options and found.source(setting.name) == setting.flag]
+    if not given:
+        return []
+    with connect(replace(found, address="")) as daemon:
+        running = daemon.call(Status(daemon.next_id()), DaemonState).settings
+    texts = found.texts()
+    return [setting.flag for setting in given if running.get(setting.name) != texts[setting.name]]
 
 
 def _say_started(caller: Caller, result: StartResult) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.json_documents import dead_shape, instant, minute
 from opsq.cli.json_shapes import ChangedDocument, DeadDocument
@@ -59,7 +60,7 @@ def dead_requeue(
     with caller.connect() as daemon:
         count = sum(daemon.call(Requeue(daemon.next_id(), i, indexes), Changed).count for i, indexes in wanted.items())
     caller.document(ChangedDocument(count))
-    caller.remark(f"{count} chunks have new attempts.")
+    caller.remark(f"{values.counted(count, 'chunk')} {'has' if count == 1 else 'have'} new attempts.")
 
 
 def _row(chunk: DeadChunk, *, is_short: bool) -> list[object]:

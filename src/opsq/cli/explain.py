@@ -13,10 +13,11 @@ import typer
 
 from opsq.cli.caller import Caller
 from opsq.cli.json_shapes import NodeShape
+from opsq.cli.reach import with_restart
 from opsq.cli.stopped import ask_stopped
 from opsq.cli.strategy_documents import explain_document, work_document
 from opsq.cli.submissions import pairs_text
-from opsq.errors import Unreachable, UsageError
+from opsq.errors import InvalidStrategy, NotFound, Unreachable, UsageError
 from opsq.ids import parse_handle, parse_submission_id
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
@@ -45,7 +46,10 @@ def explain(
             raise UsageError("--analyze tries out a strategy; a submission or chunk is explained without it.")
         _explain_work(caller, what)
         return
-    reply, is_running = _ask(caller, Explain(1, what, analyze), Explained)
+    try:
+        reply, is_running = _ask(caller, Explain(1, what, analyze), Explained)
+    except InvalidStrategy as error:
+        raise with_restart(error, caller.settings, what) from None
     tree = [NodeShape(*node) for node in strategies.outline(parse(reply.strategy))]
     caller.document(explain_document(reply, tree, is_running=is_running))
     show_explained(caller, reply)
@@ -80,7 +84,11 @@ def _ask(caller: Caller, request: Request, kind: type[R]) -> tuple[R, bool]:
     try:
         daemon = caller.connect()
     except Unreachable as error:
-        return ask_stopped(caller, error, request, kind), False
+        try:
+            return ask_stopped(caller, error, request, kind), False
+        except NotFound as missing:
+            missing.hint = f"No daemon runs: this is what {caller.settings.database_path} says."
+            raise missing from None
     with daemon:
         return daemon.call(request, kind), True
 

@@ -21,7 +21,7 @@ from opsq.content.manifest import Content, encode
 from opsq.content.splitting import Splitting
 from opsq.content.store import Store, open_store
 from opsq.content.writing import ContentWriter
-from opsq.errors import InputUnreadable, OpsqError, Unreachable, UsageError
+from opsq.errors import ChunkTooLarge, InputUnreadable, OpsqError, Unreachable, UsageError
 from opsq.wire.messages import Created, NewSubmission, Submit, Submitted
 
 RESEND_S = 10.0
@@ -29,7 +29,7 @@ RESEND_S = 10.0
 
 
 def expand(words: list[str]) -> list[str]:
-    """The inputs, with those globs replaced that name no file themselves.
+    """The inputs, with those globs replaced that name no file themselves; `**` gives files at any depth, and no folders.
 
     Raises:
         InputUnreadable: nothing matches a glob.
@@ -43,6 +43,8 @@ def expand(words: list[str]) -> list[str]:
             paths.append(word)
             continue
         found = sorted(glob.glob(word, recursive=True))
+        if "**" in word:  # which matches folders as well as what is in them
+            found = [path for path in found if not os.path.isdir(path)]
         if not found:
             raise InputUnreadable(f"Nothing matches {word}.")
         paths += found
@@ -83,7 +85,10 @@ def hand_over(
         store.check_marker(welcome.store_marker)
         source = template.open_source(daemon, store) if not paths else None
         rules = template.with_attachment(daemon, rules)
-    with ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer:
+    with (
+        _naming_limit(),
+        ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer,
+    ):
         if source is not None:
             for index in range(source.content.chunks_count):
                 writer.add_chunk(source.read(index))
@@ -95,6 +100,16 @@ def hand_over(
         content = writer.finish()
     rules = replace(rules, chunks_count=content.chunks_count, content=encode(content))
     return content, _submit(caller, rules, store, folder)
+
+
+@contextlib.contextmanager
+def _naming_limit() -> Iterator[None]:
+    """Tell of a chunk that is too large which setting forbids it."""
+    try:
+        yield
+    except ChunkTooLarge as error:
+        error.hint = "Cut it smaller, or raise the setting chunk_limit_bytes of the daemon: see opsq.toml(5)."
+        raise
 
 
 def _submit(caller: Caller, rules: NewSubmission, store: Store, folder: str) -> Created:

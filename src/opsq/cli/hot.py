@@ -22,8 +22,8 @@ finally:
     if not _has_typing_extensions:
         del sys.modules["typing_extensions"]
 
-from opsq.cli.reach import call_alive, check_refusals, connect, held_chunks, held_of, settings_of  # noqa: E402  # after the above
-from opsq.errors import ContentMissing, InputUnreadable, InvalidHandle, NotFound, NothingFree, UsageError  # noqa: E402
+from opsq.cli.reach import call_alive, check_refusals, connect, held_chunks, held_of, settings_of, with_restart  # noqa: E402  # after the above
+from opsq.errors import ContentMissing, InputUnreadable, InvalidHandle, InvalidStrategy, NotFound, NothingFree, UsageError  # noqa: E402
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes, parse_handle  # noqa: E402
 from opsq.wire.messages import (  # noqa: E402
     Changed,
@@ -62,6 +62,10 @@ def run_hot(name: str, words: Sequence[str]) -> int:
     Returns:
         The exit status.
     """
+    if "-h" in (words[: words.index("--")] if "--" in words else words):
+        from opsq.cli.app import run
+
+        return run([name, "--help"])
     return call(name, parse(HOT[name], words))
 
 
@@ -75,8 +79,12 @@ def call(name: str, given: Given) -> int:
         "release": _release,
         "extend": _extend,
     }[name]
-    with connect(settings_of(given.options, given.by_flag)) as daemon:
-        verb(daemon, given)
+    settings = settings_of(given.options, given.by_flag)
+    with connect(settings) as daemon:
+        try:
+            verb(daemon, given)
+        except InvalidStrategy as error:
+            raise with_restart(error, settings, given.options["strategy"]) from None
     return 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from opsq.client.connection import Address, Connection, expect
-from opsq.errors import InputUnreadable, OpsqError, UsageError
+from opsq.errors import InputUnreadable, InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.settings import Settings, load, split_address
 from opsq.wire.messages import Completed, ErrorReply, Heartbeat, Held, Refusal, Request
@@ -28,12 +28,18 @@ def settings_of(options: Mapping[str, object], by_flag: Iterable[str], more: Map
         more: flags of the verb that are settings too.
 
     Raises:
-        UsageError: --socket and --address were both given.
+        UsageError: --socket and --address were both given, or a value or a file cannot be used.
     """
     flags = {name: options.get(name) for name in SETTING_OPTIONS if name in by_flag}
     if flags.get("socket") and flags.get("address"):
         raise UsageError("--socket and --address exclude each other.")
-    return load({**flags, **(more or {})})
+    try:
+        return load({**flags, **(more or {})})
+    except UsageError as error:
+        if "`opsq config`" in error.hint:  # which needs the settings too
+            error.hint = ""
+        error.hint = f"{error.hint} All settings stand in opsq.toml(5).".lstrip()
+        raise
 
 
 def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "") -> Connection:
@@ -42,6 +48,14 @@ def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "") -> 
     if is_remote(settings):
         address = split_address(settings.address)
     return Connection.open(address, name=name or f"cli-{os.getpid()}", token=_token(settings), reconnect_s=reconnect_s)
+
+
+def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> InvalidStrategy:
+    """Say that the daemon must be restarted, if the settings of this side name a strategy that it does not know."""
+    if strategy.strip() in settings.strategies:
+        where = settings.source(f"strategies.{strategy.strip()}")
+        error.hint = f"{where} names it, but the daemon was started before: `opsq restart` takes it."
+    return error
 
 
 def is_remote(settings: Settings) -> bool:

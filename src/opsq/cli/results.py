@@ -13,13 +13,14 @@ from opsq.cli.caller import Caller
 from opsq.cli.json_documents import text_or_base64
 from opsq.cli.json_shapes import ErrorShape, ResultsDocument, ResultShape
 from opsq.cli.reach import call_alive
+from opsq.cli.submissions import ending
 from opsq.client.results import ResultCursor
 from opsq.content.joining import Result, atomic_output, join_results
 from opsq.content.manifest import decode
 from opsq.content.store import open_store
 from opsq.errors import NotFinished, OpsqError, WorkFailed
 from opsq.ids import SubmissionId, parse_submission_id
-from opsq.wire.messages import ResultRows
+from opsq.wire.messages import ResultRows, Show, Shown
 
 if TYPE_CHECKING:
     from opsq.client.connection import Connection
@@ -117,11 +118,20 @@ class ResultStream:
             error.hint = f"`opsq wait {self._submission_id}` waits for its end; --follow writes the results as they come."
             raise
         except WorkFailed as error:
+            self._explain(error)
+            raise
+
+    def _explain(self, error: WorkFailed) -> None:
+        """Say of a chunk without a result how its submission has ended, and what can be done."""
+        state = self._daemon.call(Show(self._daemon.next_id(), self._submission_id), Shown).submission
+        error.hint = "--skip-dead leaves such chunks out."
+        if state.state != "completed":
+            error.message = f"{error.message.partition(':')[0]}: its submission {ending(state)}"
+        if state.dead_count:
             error.hint = (
                 f"`opsq dead list {self._submission_id}` tells why, and `opsq dead requeue {self._submission_id}` tries again; "
-                "--skip-dead leaves such chunks out."
+                + error.hint
             )
-            raise
 
 
 class _Given:

@@ -51,12 +51,14 @@ def pause(caller: Caller, pairs: Pairs = None, every: All = False, operator: Ope
 
 
 def resume(caller: Caller, pairs: Pairs = None, every: All = False, operator: Operator = False) -> None:
-    """End a pause, named by the same pairs; exits 7 when an operator set it and --operator is missing."""
+    """End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing."""
     metadata = _metadata("resume", pairs, every=every)
     with caller.connect() as daemon:
         count = daemon.call(Resume(daemon.next_id(), metadata, operator), Changed).count
+    if not count:
+        raise NotFound(f"No pause names just this: {_on(metadata)}.", hint="`opsq limits` lists pauses.")
     caller.document(ChangedDocument(count))
-    caller.remark(f"Resumed: {_on(metadata)}." if count else f"No pause names just this: {_on(metadata)}; `opsq limits` lists pauses.")
+    caller.remark(f"Resumed: {_on(metadata)}.")
 
 
 def limit(

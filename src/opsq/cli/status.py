@@ -14,7 +14,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.json_documents import print_json, status_document
 from opsq.cli.json_shapes import StatusDocument
 from opsq.cli.submissions import value_text
-from opsq.errors import Unreachable
+from opsq.errors import Unreachable, UsageError
 from opsq.wire.messages import Counts, DaemonState, Status
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def status(
 
     With --by, pipes get one line a value: value, submissions, waiting, delayed, reserved, completed, dead, skipped.
     """
-    if by is not None:
-        values.check_key(by)
+    if by is not None and values.check_key(by) == "submission":
+        raise UsageError("--by submission: each submission is a value of that key.", hint="`opsq list` counts the chunks of each.")
     pause_s = max(values.duration("--interval", interval) or 0.0, 0.1)
     try:
         daemon = caller.connect()
@@ -82,6 +82,8 @@ def _print(caller: Caller, state: DaemonState, by: str | None) -> None:
         caller.table((), [[_value(counts), *_numbers(counts)] for counts in state.by])
     else:
         caller.table((), _plain(document))
+    if by is not None and not state.by:
+        caller.remark(f"No submission has the key {by}.")
 
 
 def _plain(document: StatusDocument) -> list[tuple[str, object]]:
@@ -106,15 +108,18 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
 
     head = Text()
     head.append(f"{state.state}", style="bold green" if state.state == "running" else "bold yellow")
-    head.append(f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {state.connections_count} connections\n")
+    head.append(f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {values.counted(state.connections_count, 'connection')}\n")
     head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
-    sizes = f"file {_size(state.file_bytes)} ({_size(state.free_bytes)} free), log {_size(state.wal_bytes)}"
-    head.append(f"{sizes}, {state.unfolded_count} rows unfolded", style="dim")
+    # Free pages may lie in the write-ahead log, when it is larger than the file: they say nothing about the file then.
+    free = f" ({_size(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
+    sizes = f"database {_size(state.file_bytes)}{free}, write-ahead log {_size(state.wal_bytes)}"
+    head.append(f"{sizes}, {values.counted(state.unfolded_count, 'outcome')} not folded in yet", style="dim")
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]
     if state.unmatched_count:
-        text = f"{state.unmatched_count} waiting chunks are taken by no strategy of a connected consumer: see `opsq explain ID`."
+        chunks_text = values.counted(state.unmatched_count, "waiting chunk")
+        text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."
         parts.append(Text(text, style="yellow"))
     if by is not None:
         columns = (by, "submissions", *_CHUNKS)

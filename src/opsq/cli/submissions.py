@@ -85,6 +85,12 @@ def rm(caller: Caller, ids: Ids) -> None:
     caller.document(ChangedDocument(len(submission_ids)))
 
 
+def ending(state: SubmissionState) -> str:
+    """How a submission has ended, with the reason that was recorded: what one says behind its name."""
+    verb = "has" if state.state in {"failed", "expired"} else "is"
+    return f"{verb} {state.state}" + (f": {state.reason}" if state.reason else ".")
+
+
 def pairs_text(metadata: dict[str, int | str]) -> str:
     """Metadata as people write it: KEY=VALUE words."""
     return " ".join(f"{key}={value_text(value)}" for key, value in metadata.items())

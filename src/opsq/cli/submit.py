@@ -99,6 +99,8 @@ def submit(
     if output is not None and not wait:
         raise UsageError("--output is where the results go, so it needs --wait.")
     paths = expand(inputs or [])
+    if in_place and "-" in paths:
+        raise UsageError("Stdin (-) cannot be read in place: it is gone once it is read.", hint="Leave out --in-place, or name a file.")
     splitting = _splitting(size, lines, delimiter, is_null=null, is_per_file=per_file, has_csv_header=csv_header)
     template = Template() if from_json is None else read_template(from_json)
     if not paths and template.submission_id is None:
@@ -107,6 +109,8 @@ def submit(
         _print_plan(caller, plan_of(paths, splitting))
         return
     expires_s, expires_at = values.duration_or_instant("--expires", expires)
+    delay_s, not_before_at = values.duration("--delay", delay), None if at is None else values.instant("--at", at)
+    _check_expiry(expires, expires_s, expires_at, delay_s, not_before_at)
     rules = template.rules(
         os.urandom(16),
         metadata=values.metadata(metadata or []),
@@ -120,8 +124,8 @@ def submit(
     )
     rules = replace(
         rules,
-        delay_s=values.duration("--delay", delay),
-        not_before_at=None if at is None else values.instant("--at", at),
+        delay_s=delay_s,
+        not_before_at=not_before_at,
         expires_s=expires_s,
         expires_at=expires_at,
         unique_key=unique,
@@ -135,6 +139,22 @@ def submit(
         _finish(caller, document, output)
     else:
         caller.document(document)
+
+
+def _check_expiry(
+    text: str | None, expires_s: float | None, expires_at: int | None, delay_s: float | None, not_before_at: int | None
+) -> None:
+    """See to it that a submission does not expire before anything of it may be handed out."""
+    now = values.now_ms()
+    end = expires_at if expires_s is None else now + int(expires_s * 1000)
+    if end is None:
+        return
+    if end <= now:
+        raise UsageError(f"--expires {text}: that is over already.", hint="Give a time that lies ahead.")
+    start = not_before_at if delay_s is None else now + int(delay_s * 1000)
+    if start is not None and end <= start:
+        option = "--at" if delay_s is None else "--delay"
+        raise UsageError(f"--expires {text}: nothing is handed out before {option}, so it must be later than that.")
 
 
 def _splitting(

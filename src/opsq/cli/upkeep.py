@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.json_shapes import (
     BackupDocument,
@@ -20,7 +21,7 @@ from opsq.cli.json_shapes import (
     VacuumDocument,
 )
 from opsq.cli.reach import call_alive
-from opsq.errors import Conflict, DatabaseDamaged, Unreachable
+from opsq.errors import Conflict, DatabaseDamaged, OpsqError, Unreachable
 from opsq.settings import SETTINGS, STRATEGIES
 from opsq.wire.messages import Backup, Changed, Check, Checked, Vacuum
 
@@ -37,9 +38,15 @@ def config(caller: Caller) -> None:
 
 def doctor(caller: Caller) -> None:
     """Look for what is wrong on this machine, and say what to do; exits 5 if something is wrong."""
-    from opsq.daemon.doctor import examine
+    from opsq.daemon.doctor import examine, examine_without
 
-    found = [FindingShape(*fact) for fact in examine(caller.settings)]
+    try:
+        settings = caller.settings
+    except OpsqError as error:
+        facts = examine_without(error)
+    else:
+        facts = examine(settings)
+    found = [FindingShape(*fact) for fact in facts]
     document = DoctorDocument(found)
     rows = [("ok" if f.ok else "WRONG", f.check, f.detail, f.advice) for f in found]
     caller.table(("", "check", "found", "what to do"), rows)
@@ -47,7 +54,7 @@ def doctor(caller: Caller) -> None:
     if not bad:
         caller.document(document)
         return
-    failure = Conflict(f"{len(bad)} of {len(found)} checks found something: {', '.join(bad)}.")
+    failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.")
     caller.document(replace(document, error=ErrorShape.of(failure)))
     raise caller.told(failure)
 
@@ -65,7 +72,9 @@ def check(caller: Caller) -> None:
         caller.document(document)
         caller.remark("No problems were found.")
         return
-    failure = DatabaseDamaged(f"The check found {len(problems)} problems.", hint="Keep a copy of the file; restore a backup.")
+    failure = DatabaseDamaged(
+        f"The check found {values.counted(len(problems), 'problem')}.", hint="Keep a copy of the file; restore a backup."
+    )
     caller.document(replace(document, error=ErrorShape.of(failure)))
     raise caller.told(failure)
 
@@ -74,12 +83,16 @@ def backup(
     caller: Caller,
     path: Annotated[str, typer.Argument(metavar="FILE", help="Where to; it must not exist.")],
 ) -> None:
-    """Copy the database to a file, also while work goes on; a daemon can start on the copy as it is."""
+    """Copy the database to a file, also while work goes on; the content of chunks and large results is not in it.
+
+    A daemon can start on the copy as it is, but it needs the content store too: copy that folder after this, unless it is an object store.
+    """
     with caller.connect() as daemon:
         request = Backup(daemon.next_id(), os.path.abspath(path))
         size_bytes = call_alive(daemon, request, Changed).count
+        store = daemon.welcome.store
     caller.document(BackupDocument(os.path.abspath(path), size_bytes))
-    caller.remark(f"{size_bytes} bytes were written to {path}.")
+    caller.remark(f"{size_bytes} bytes were written to {path}. Chunks and large results are not in it: copy {_place(store)} too.")
 
 
 def vacuum(caller: Caller) -> None:
@@ -88,6 +101,11 @@ def vacuum(caller: Caller) -> None:
         size_bytes = call_alive(daemon, Vacuum(daemon.next_id()), Changed).count
     caller.document(VacuumDocument(size_bytes))
     caller.remark(f"{size_bytes} bytes were given back.")
+
+
+def _place(store: str) -> str:
+    """A store as people name it: the folder, or the URL."""
+    return store.removeprefix("file://").replace("%25", "%") if store.startswith("file://") else store
 
 
 def _check_stopped(caller: Caller, error: Unreachable) -> list[str]:

@@ -146,6 +146,11 @@ def backoff(text: str | None) -> Backoff | None:
     return Backoff(base_s, factor, max_s)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 chunk`, `2 chunks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def now_ms() -> int:
     """The wall clock."""
     return time.time_ns() // 1_000_000

@@ -11,6 +11,7 @@ from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.json_documents import submission_shape
 from opsq.cli.json_shapes import ErrorShape, WaitDocument
+from opsq.cli.submissions import ending
 from opsq.client.connection import Connection, expect
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId, parse_submission_id
@@ -34,7 +35,8 @@ def wait(
     shapes = [submission_shape(state) for state in states]
     caller.document(WaitDocument(shapes) if failure is None else WaitDocument(shapes, ErrorShape.of(failure)))
     for state in states:
-        caller.remark(f"Submission {state.submission_id} is {state.state}.")
+        if state.state == "completed":  # the others are told of as a failure
+            caller.remark(f"Submission {state.submission_id} {ending(state)}")
     if failure is not None:
         raise caller.told(failure)
 
@@ -69,9 +71,9 @@ def failure_of(states: list[SubmissionState]) -> WorkFailed | None:
     bad = [state for state in states if state.state != "completed"]
     if not bad:
         return None
-    texts = [f"Submission {state.submission_id} is {state.state}{f': {state.reason}' if state.reason else '.'}" for state in bad]
-    hint = "`opsq dead list ID` names the dead chunks." if any(state.dead_count for state in bad) else ""
-    return WorkFailed("\n".join(texts), hint=hint)
+    dead = [state.submission_id for state in bad if state.dead_count]
+    hint = f"`opsq dead list {dead[0]}` names the dead chunks." if dead else ""
+    return WorkFailed("\n".join(f"Submission {state.submission_id} {ending(state)}" for state in bad), hint=hint)
 
 
 class _Bars:
@@ -116,6 +118,6 @@ def _wait(
                 if submission_id is not None:
                     ended[submission_id] = reply.submission
         if asked and deadline is not None and time.monotonic() >= deadline:
-            raise TimedOut(f"{len(asked)} of the submissions had not ended when the time was over.")
+            raise TimedOut(f"{values.counted(len(asked), 'submission')} had not ended when the time was over.")
         if not replies:
             daemon.send([Heartbeat(daemon.next_id()), *(Show(daemon.next_id(), i) for i in bars.wanted(ended))])

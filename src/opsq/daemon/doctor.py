@@ -22,7 +22,6 @@ from opsq.errors import OpsqError, Unreachable
 from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
 from opsq.store.filesystem import network_filesystem
-from opsq.units import format_size
 from opsq.version import __version__
 from opsq.wire.messages import DaemonState, Status
 
@@ -56,6 +55,14 @@ def examine(settings: Settings) -> list[Fact]:
     return facts
 
 
+def examine_without(error: OpsqError) -> list[Fact]:
+    """Look at what can be looked at without settings, which `error` keeps from being read."""
+    facts = [Fact("versions", True, f"opsq {__version__}, SQLite {apsw.sqlite_lib_version()}")]
+    facts.append(Fact("settings", False, error.message, f"{error.hint} Then run opsq doctor again: the rest depends on it.".lstrip()))
+    facts += _lingering()
+    return facts
+
+
 def _files() -> Iterator[Fact]:
     found = [path for path in config_paths() if os.path.exists(path)]
     yield Fact("settings", True, f"read from {', '.join(found)}" if found else f"no file; looked for {', '.join(config_paths())}")
@@ -84,7 +91,15 @@ def _state_dir(settings: Settings) -> Iterator[Fact]:
         yield Fact("file system", settings.allow_network_fs, f"{path} is on {remote}", "Use a local folder, or --allow-network-fs.")
     free_bytes = shutil.disk_usage(path).free
     advice = "" if free_bytes >= _ROOM_BYTES else "Make room: a full disk stops handing out."
-    yield Fact("room", not advice, f"{format_size(free_bytes >> 20 << 20)} free", advice)
+    yield Fact("room", not advice, f"{_roughly(free_bytes)} free", advice)
+
+
+def _roughly(size_bytes: int) -> str:
+    """A size for people: one decimal, in powers of 1024."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):.1f} {unit}"
+    return f"{size_bytes} bytes"
 
 
 def _socket(settings: Settings) -> Iterator[Fact]:
@@ -121,7 +136,7 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
     if os.path.exists(settings.database_path):
         try:
             Database.open_read_only(Path(settings.database_path)).close()
-            yield Fact("database", True, f"{settings.database_path}, {format_size(os.path.getsize(settings.database_path))}")
+            yield Fact("database", True, f"{settings.database_path}, {_roughly(os.path.getsize(settings.database_path))}")
         except OpsqError as error:
             yield Fact("database", False, error.message, error.hint)
 
