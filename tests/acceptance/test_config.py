@@ -25,3 +25,11 @@ def test_unknown_key_in_the_file_is_exit_2_and_names_the_nearest(opsq):
     ran = opsq("config", environ={"XDG_CONFIG_HOME": str(opsq.folder)})
     assert ran.status == 2
     assert "max_attempts" in ran.err
+
+
+def test_unknown_key_like_none_points_to_the_manual_and_not_to_itself(opsq):
+    (opsq.folder / "opsq").mkdir()
+    (opsq.folder / "opsq" / "opsq.toml").write_text("foo = 1\n")
+    ran = opsq("config", environ={"XDG_CONFIG_HOME": str(opsq.folder)})
+    assert "opsq.toml(5)" in ran.err
+    assert "opsq config" not in ran.err

@@ -59,3 +59,9 @@ def test_contradicting_options_and_a_missing_command_are_exit_2(queue):
     assert queue("consume", "--until-empty", "--until-idle", "--", "cat").status == 2
     assert queue("consume").status == 2
     assert queue("consume", "wc", "-l").status == 2
+
+
+def test_until_empty_says_on_a_terminal_that_paused_work_is_left(queue):
+    queue.submit_lines(1, "-m", "tenant=a")
+    queue.ok("pause", "tenant=a")
+    assert b"What is paused was left: tenant=a" in queue.on_terminal("consume", "--until-empty", "--", "cat").out

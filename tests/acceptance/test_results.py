@@ -86,3 +86,12 @@ def test_full_device_is_exit_6_not_a_success(queue):
     ran = queue.shell(f"opsq results {submission} > /dev/full")
     assert ran.status == 6
     assert "No space left" in ran.err
+
+
+def test_cancelled_submission_gives_its_reason_and_no_advice_about_dead_chunks(queue):
+    submission = queue.submit_lines(1)
+    queue.ok("cancel", submission, "--reason", "wrong file")
+    ran = queue("results", submission)
+    assert ran.status == 1
+    assert "is cancelled: wrong file" in ran.err
+    assert "dead list" not in ran.err

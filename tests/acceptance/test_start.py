@@ -65,3 +65,11 @@ def test_case_26_damaged_database_is_refused_untouched_with_exit_6(opsq):
 
 def test_address_of_another_machine_is_exit_2(opsq):
     assert opsq("start", "--address", "localhost:1").status == 2
+
+
+def test_options_that_differ_from_those_of_the_running_daemon_are_told(queue):
+    ran = queue("start", "--max-attempts", "7")
+    assert ran.status == 0
+    assert "--max-attempts" in ran.err
+    assert "opsq restart" in ran.err
+    assert queue.ok("start").err == ""

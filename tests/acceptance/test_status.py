@@ -67,3 +67,13 @@ def test_table_on_a_terminal_fits_80_columns(queue):
 
 def test_bad_key_is_exit_2(queue):
     assert queue("status", "--by", "a b").status == 2
+
+
+def test_by_submission_is_exit_2_and_names_what_counts_them(queue):
+    ran = queue("status", "--by", "submission")
+    assert ran.status == 2
+    assert "opsq list" in ran.err
+
+
+def test_key_that_no_submission_has_is_told_on_a_terminal(queue):
+    assert b"No submission has the key nokey" in queue.on_terminal("status", "--by", "nokey").out

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opsq.cli.caller import Caller
-from opsq.cli.handing import hand_over
+from opsq.cli.handing import expand, hand_over
 from opsq.cli.template import Template
 from opsq.content.splitting import Splitting
 from opsq.content.store import open_store
@@ -105,3 +105,10 @@ def test_folder_of_an_earlier_submission_is_never_touched(runtime_dir: Path) -> 
     with pytest.raises(Conflict):
         hand_over(OfDaemon(daemon), Template().rules(bytes(16)), Template(), [str(runtime_dir / "in")], Splitting(), is_in_place=False)
     assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
+
+
+def test_double_star_gives_files_at_any_depth_and_no_folders(runtime_dir: Path) -> None:
+    (runtime_dir / "a" / "b").mkdir(parents=True)
+    for name in ("a/x", "a/b/y"):
+        (runtime_dir / name).touch()
+    assert expand([f"{runtime_dir}/a/**"]) == [f"{runtime_dir}/a/b/y", f"{runtime_dir}/a/x"]
