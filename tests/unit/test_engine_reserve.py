@@ -190,6 +190,19 @@ def test_call_that_waits_gets_nothing_when_its_time_is_over(rig: Rig) -> None:
     assert rig.status().parked_count == 0
 
 
+def test_call_whose_time_is_over_at_the_very_tick_at_which_a_retry_is_due_gets_it(rig: Rig) -> None:
+    rig.submit(1)
+    holder, peer = rig.connect(), rig.connect()
+    [ticket] = rig.reserve(holder)
+    rig.fail(holder, ticket.held(), delay_s=2.0)
+    call = rig.park(peer, wait_s=2.0)
+    rig.pass_time(2)
+    rig.tick()
+    reply = reserved(rig, peer, call)
+    assert reply is not None
+    assert reply.grants
+
+
 def test_call_without_waiting_is_answered_at_once_behind_parked_ones(rig: Rig) -> None:
     rig.park(rig.connect())
     peer = rig.connect()

@@ -321,9 +321,9 @@ class Engine:
             core.batch.statements.append(lambda database, _: database.probe())
         core.gates.tick(now)
         self._outcomes.tick(now)
+        self._serve(now)  # what has become free goes to those whose time is over now, too
         self._parked.tick(now)
         self._watched.tick(now)
-        self._serve(now)
 
     def next_tick_s(self, now: Now) -> float:
         """Seconds until `tick` has something to do, at most 1."""
