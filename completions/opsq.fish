@@ -185,7 +185,7 @@ complete -c opsq -n '__opsq_at submit' -s o -l output -r -F -d 'With --wait: wri
 complete -c opsq -n '__opsq_at submit' -l from-json -r -F -d 'Take options from a document of `opsq show --json`; without FILE arguments also its chunks.'
 
 # opsq wait
-complete -c opsq -n '__opsq_at wait' -k -a '(__opsq_ask ids)'
+complete -c opsq -n '__opsq_at wait' -k -a '(__opsq_ask open)'
 complete -c opsq -n '__opsq_at wait' -s t -l timeout -x -d 'Give up after this long, with exit 124.'
 
 # opsq results

@@ -196,7 +196,7 @@ _opsq() {
           _arguments -s -S $flags \
             '(-t --timeout)-t+[Give up after this long, with exit 124.]:D: ' \
             '(-t --timeout)--timeout=[Give up after this long, with exit 124.]:D: ' \
-            '*:ID:_opsq_ids' && ret=0
+            '*:ID:_opsq_open' && ret=0
           ;;
         results)
           _arguments -s -S $flags \

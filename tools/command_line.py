@@ -171,7 +171,8 @@ _BY_PLACE = {
     ("release", "--consumer"): "consumers",
     ("cancel", "ID"): "open",
     ("rm", "ID"): "ended",
-    **{(verb, "ID"): "ids" for verb in ("wait", "results", "show", "dead list", "dead requeue")},
+    ("wait", "ID"): "open",
+    **{(verb, "ID"): "ids" for verb in ("results", "show", "dead list", "dead requeue")},
 }
 _SETTINGS = {setting.flag: setting for setting in SETTINGS}
 

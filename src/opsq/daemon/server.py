@@ -333,7 +333,7 @@ class Daemon:
             pid=os.getpid(),
             state="draining" if self.is_stopping else state.state,
             connections_count=len(self._connections),
-            settings=self.settings.texts(),
+            settings=self.settings.texts() | {"listen": one.name for one in self._bound if not one.path and self.settings.listen},
         )
 
     # --- time ---------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ class _Reader:
 
     def _error(self, expected: str, index: int | None = None, hint: str = "") -> InvalidStrategy:
         column = (self._at if index is None else index) + 1
-        return InvalidStrategy(f"Strategy {self._text!r}, column {column}: {expected}.", hint=hint)
+        return InvalidStrategy(f"Strategy {self._text!r}, column {column}: {expected}{'' if expected.endswith('?') else '.'}", hint=hint)
 
 
 def _fair(reader: _Reader, depth: int) -> Strategy:
