@@ -327,13 +327,14 @@ class Daemon:
                 session.flush()
 
     def _completed(self, state: DaemonState) -> DaemonState:
+        bound = [one.name for one in self._bound if one.is_tcp]  # asked to choose a port, the system has chosen one
         return msgspec.structs.replace(
             state,
             server=__version__,
             pid=os.getpid(),
             state="draining" if self.is_stopping else state.state,
             connections_count=len(self._connections),
-            settings=self.settings.texts() | {"listen": one.name for one in self._bound if not one.path and self.settings.listen},
+            settings=self.settings.texts() | ({"listen": bound[0]} if bound else {}),
         )
 
     # --- time ---------------------------------------------------------------------------------------------

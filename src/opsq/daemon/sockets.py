@@ -31,10 +31,15 @@ class Bound:
         self._inode = _inode(path) if path else None
 
     @property
+    def is_tcp(self) -> bool:
+        """Whether other machines might reach it."""
+        return self.socket.family != socket.AF_UNIX
+
+    @property
     def name(self) -> str:
         """The address, for people."""
         name = self.socket.getsockname()
-        return str(name) if self.socket.family == socket.AF_UNIX else f"{name[0]}:{name[1]}"
+        return f"{name[0]}:{name[1]}" if self.is_tcp else str(name)
 
     def close(self) -> None:
         """Stop listening. Effects: the path is unlinked unless somebody else's socket lies there now, or it was inherited."""
