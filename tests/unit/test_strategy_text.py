@@ -137,7 +137,7 @@ def test_text_is_this_tree_and_prints_like_that(text: str, strategy: Strategy, c
 def test_error_names_its_column_and_what_was_expected(text: str, column: int, expected: str) -> None:
     with pytest.raises(InvalidStrategy) as caught:
         parse(text)
-    assert caught.value.message == f"Strategy {text!r}, column {column}: {expected}."
+    assert caught.value.message == f"Strategy {text!r}, column {column}: {expected}{'' if expected.endswith('?') else '.'}"
 
 
 def test_integer_of_more_than_64_bits_is_text() -> None:
