@@ -5,12 +5,20 @@ No test looks at a clock: rows, submissions passed over and entries of heaps are
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from opsq.queue import parked
+from opsq.strategy.arms import Arm, compile_arms
+from opsq.strategy.tree import Strategy
 from opsq.wire import messages as m
 from unit.adversaries import ADVERSARIES, Adversary, counting, hold, submit
 from unit.model.rig import Rig, Ticket
+from unit.strategy_trees import trees
+from unit.test_strategy_order import in_folder
 
 SIZE = 1_000
 CALLS = 200
@@ -105,3 +113,42 @@ def test_chunks_that_come_back_one_by_one_cost_a_few_rows_each(rig: Rig) -> None
         [ticket] = rig.reserve(peer, 1)
         assert ticket.held() == m.Held(one.submission_id, one.block, one.mask, ticket.reservation_id, 0, one.mask, ticket.mac)
     assert core.visited_count <= 4 * 50
+
+
+def arms_count(arms: list[Arm]) -> int:
+    """How many fronts look at one submission: those of arms inside Fair too."""
+    return sum(1 + arms_count(list(arm.inner)) for arm in arms)
+
+
+@given(
+    trees(3, keys=st.sampled_from(["a", "b", "submission"]), values=st.sampled_from([1, "1", "x"]), maxima=st.sampled_from([1, 3])),
+    st.lists(st.tuples(st.sampled_from([None, 1, "1", "x"]), st.sampled_from([None, 1, "y"])), min_size=20, max_size=60),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@pytest.mark.timeout(600)
+def test_rows_visited_stay_within_their_bound(
+    strategy: Strategy, pairs: list[tuple[int | str | None, int | str | None]], rng: Random
+) -> None:
+    """In all ≤ 4 × (offered + newly set aside) + 64 an arm, at every moment, whatever comes back."""
+    with in_folder() as folder:
+        rig = Rig(folder)
+        rows = ({key: value for key, value in zip("ab", pair, strict=True) if value is not None} for pair in pairs)
+        submit(rig, rows, 3, max_attempts=1000)
+        core, peer = counting(rig), rig.connect()
+        arms = arms_count(compile_arms(strategy))
+        held: list[Ticket] = []
+        offered = 0
+        for _ in range(120):
+            count = rng.choice([1, 1, 1, 4, 20])
+            found = rig.reserve(peer, count, str(strategy))
+            offered += sum(len(ticket.indexes) for ticket in found)
+            held += found
+            assert core.visited_count <= arms * (4 * (offered + set_aside_count(rig)) + 64)
+            for _ in range(rng.randrange(3) if held else 0):
+                if held:
+                    end = rng.choice([rig.complete, rig.release, rig.fail])
+                    end(peer, held.pop(rng.randrange(len(held))).held())
+            if rng.random() < 0.1:
+                rig.advance(1.0)
+        rig.close()

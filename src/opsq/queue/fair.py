@@ -30,7 +30,7 @@ SERVED = -1
 """Stands for the pass last served among the saved passes; no lane has this number."""
 MAKE_ROWS = 20
 """Making a front costs a turn as much as so many rows."""
-KEEP_ROWS = 2
+KEEP_ROWS = 1
 """The fronts of a value that has nothing left are kept if their walks went further than this; shorter ones begin anew."""
 RESTING_KEPT = 10_000
 """Of the values that have nothing left so many keep their fronts."""
