@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NO_LIMIT = 1 << 62
 REFRESH_NS = 1_000_000_000
 """A percentage follows the count of consumers at most this often."""
+TOKENS_A_TICK = 1_000
+"""Tokens that wake somebody in one tick; if more have come, the next tick follows at once."""
 BUCKETS_KEPT = 10_000
 """Token buckets in memory; beyond this number those that are full are forgotten, which changes nothing."""
 
@@ -297,12 +299,8 @@ class Gates:
 
     def rules_changed(self) -> None:
         """Rules were set or lifted: whatever they held may go on."""
-        self._buckets = {
-            (limit.id, lane_id): bucket
-            for limit in self._rules.limits
-            for (limit_id, lane_id), bucket in self._buckets.items()
-            if limit_id == limit.id and bucket.is_of(limit)
-        }
+        limits = {limit.id: limit for limit in self._rules.limits}
+        self._buckets = {key: bucket for key, bucket in self._buckets.items() if key[0] in limits and bucket.is_of(limits[key[0]])}
         self._armed.clear()  # a token of another rate comes at another time; whoever still waits is armed anew
         self._tokens.clear()
         for blocker in list(self._waiting):
@@ -311,7 +309,9 @@ class Gates:
     def tick(self, now: Now) -> None:
         """Wake what waits for a token, and follow the count of consumers."""
         self._clock = Now(max(self._clock.mono, now.mono), now.wall)
-        while self._tokens and self._tokens[0][0] <= now.mono:
+        for _ in range(TOKENS_A_TICK):
+            if not self._tokens or self._tokens[0][0] > now.mono:
+                break
             blocker = heapq.heappop(self._tokens)[1]
             self._armed.discard(blocker)
             self._open(blocker)
