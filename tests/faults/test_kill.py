@@ -15,6 +15,7 @@ from opsq.settings import Settings
 from opsq.store import checking
 from opsq.store.database import Database
 from opsq.wire.messages import (
+    VERSION,
     Complete,
     CompleteAndReserve,
     Completed,
@@ -23,6 +24,7 @@ from opsq.wire.messages import (
     Failure,
     Grant,
     Held,
+    Hello,
     NewSubmission,
     Reply,
     Request,
@@ -32,6 +34,7 @@ from opsq.wire.messages import (
     Submit,
     Submitted,
     Wait,
+    Welcome,
 )
 from waiting import wait_until
 
@@ -79,7 +82,9 @@ class Link:
         try:
             if self._client is None:
                 self._client = Client(self._settings.socket)
-                self._client.greet(self._name)
+                self._client.send(Hello(1, VERSION, self._name))
+                if not isinstance(self._client.receive(), Welcome):
+                    raise ConnectionError
             self._client.send(request)
             replies: list[Reply] = []
             while len(replies) < count:
