@@ -168,7 +168,7 @@ class Machine(Consuming):
     @rule(step_s=st.sampled_from([-86_400.0, -5.0, 5.0, 86_400.0]))
     def wall_clock_steps(self, step_s: float) -> None:
         self._read_all_delays()
-        if not self.has_unread_delays:
+        if not self.model.has_unread_delays:
             self.rig.pass_time(0, wall_s=step_s)
 
     def _tick(self) -> None:
@@ -176,9 +176,15 @@ class Machine(Consuming):
         self.rig.tick()
         self.compare()
 
+    def _read_stepped_delays(self) -> None:
+        """A back-off that seems longer than it is, since the wall clock stepped back, begins anew when it is read: have that be now."""
+        delayed = [chunk for chunk in self.model.chunks() if chunk.state == "delayed"]
+        if any(chunk.due_at - self.now.wall > chunk.delay_ms for chunk in delayed):
+            self._read_all_delays()
+
     def _read_all_delays(self) -> None:
         """What remains of a back-off over a restart is worked out when its block is read: have that done now."""
-        if self.has_unread_delays and not self.model.is_full:
+        if self.model.has_unread_delays and not self.model.is_full:
             peer = self._peer(0)
             request = m.Reserve(next(self.rig.ids), EVERYTHING, "OldestFirst")
             self._wait(peer, request)
@@ -188,7 +194,7 @@ class Machine(Consuming):
                 if ticket not in known:
                     self.model.release(ticket, ticket.indexes, is_genuine=True)
                     self._ask(peer, m.Release(next(self.rig.ids), [ticket.held()]), lambda reply: refused(reply) == {})
-            self.has_unread_delays = any(c.state == "delayed" and not c.submission.is_open for c in self.model.chunks())
+            self.model.has_unread_delays = any(c.state == "delayed" and not c.submission.is_open for c in self.model.chunks())
 
     # --- commits ------------------------------------------------------------------------------------------------------------------
 
@@ -228,6 +234,7 @@ class Machine(Consuming):
         ended = {request_id: reply for request_id, reply in ended.items() if reply is not None}
         self.rig.end(None)
         self.compare(ended)
+        self._read_stepped_delays()
 
     @rule()
     def commit(self) -> None:
@@ -336,11 +343,10 @@ class Machine(Consuming):
             found[reservation_id, ticket] = indexes
             self.model.restore_lease(reservation_id, ticket, indexes, deadline_at, length_ms, self.now, for_restart=bool(for_restart))
         assert found == self.model.leases
-        self.has_unread_delays = any(chunk.state == "delayed" for chunk in self.model.chunks())
+        self.model.has_unread_delays = any(chunk.state == "delayed" for chunk in self.model.chunks())
         for _ in range(2):
             self.connect()
-        if any(chunk.due_at - self.now.wall > chunk.delay_ms for chunk in self.model.chunks() if chunk.state == "delayed"):
-            self._read_all_delays()
+        self._read_stepped_delays()
         self.compare()
 
 

@@ -60,7 +60,6 @@ class Driver(RuleBasedStateMachine):
         self.refused_as_full: set[int] = set()
         self.is_draining = False
         self.has_short_turns = False
-        self.has_unread_delays = False
         self.turns: dict[int, list[int]] = {}
         self.free_since: dict[int, int] = {}
         self.turn = 0
@@ -257,7 +256,7 @@ class Driver(RuleBasedStateMachine):
             assert held is not None
             counts = (held.completed, held.dead, held.reserved_count)
             assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved")), submission
-            if not self.has_unread_delays:
+            if not self.model.has_unread_delays:
                 assert held.delayed_count == submission.count("delayed")
         states = {state: count for state, count in engine_core.states.items() if count}
         expected: dict[str, int] = {}

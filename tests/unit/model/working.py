@@ -24,6 +24,7 @@ class Working:
         self.leases: dict[tuple[int, Ticket], frozenset[int]] = {}  # as the file has them
         self.heard: dict[object, int] = {}  # by connection
         self.is_full = False
+        self.has_unread_delays = False  # the engine works them out, and counts them, when it reads the blocks
         self.hold_until = 0
         self.last_tick = 0
         self._orders = 0
