@@ -101,16 +101,18 @@ def test_parked_consumers_cost_no_row_while_nothing_changes_and_each_gets_its_ch
     assert core.visited_count <= 20 * 1_000
 
 
-def test_chunks_that_come_back_one_by_one_cost_a_few_rows_each(rig: Rig) -> None:
-    """Many reserved and unfinished at the front, then one in a hundred of them released, in any order."""
-    submit(rig, [{}] * 50, 100)
-    held = hold(rig, 5_000)
+@pytest.mark.parametrize("strategy", ["OldestFirst", "NewestFirst", "Random", "Fair(tenant)", "Fair(tenant, Random)"])
+@pytest.mark.parametrize("chunks_count", [1, 100])
+def test_chunks_that_come_back_one_by_one_cost_a_few_rows_each(rig: Rig, strategy: str, chunks_count: int) -> None:
+    """Many reserved and unfinished at the front, then some of them released, in any order."""
+    submit(rig, ({"tenant": n % 50} for n in range(1_000 // chunks_count)), chunks_count)
+    held = hold(rig, 1_000, strategy)
     peer = rig.connect()
-    assert rig.reserve(peer, 1) == []
+    assert rig.reserve(peer, 1, strategy) == []
     core = counting(rig)
-    for one in held[7::100]:
+    for one in held[7::20]:
         rig.release(peer, one)
-        [ticket] = rig.reserve(peer, 1)
+        [ticket] = rig.reserve(peer, 1, strategy)
         assert ticket.held() == m.Held(one.submission_id, one.block, one.mask, ticket.reservation_id, 0, one.mask, ticket.mac)
     assert core.visited_count <= 4 * 50
 

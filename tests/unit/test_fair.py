@@ -138,6 +138,19 @@ def test_submissions_without_the_key_are_one_value(rig: Rig) -> None:
     assert counted[a] == counted[c] == 50
 
 
+def test_share_of_those_without_the_key_is_not_told_of_those_with_it(rig: Rig) -> None:
+    """Else what comes back of a tenant would be served twice in a round: in its own turn, and in that of nobody."""
+    b, a, c = tenant(rig, None, 1), tenant(rig, "a"), tenant(rig, "c")
+    assert [ticket.submission_id for ticket in rig.reserve(rig.connect(), 1, "Fair(tenant)")] == [b]
+    peer = rig.connect()
+    counted: Counter[int] = Counter()
+    for _ in range(60):
+        [ticket] = rig.reserve(peer, 1, "Fair(tenant)")
+        counted[ticket.submission_id] += 1
+        rig.release(peer, ticket.held())
+    assert counted == {a: 30, c: 30}
+
+
 def test_text_and_integer_are_two_values(rig: Rig) -> None:
     a, b, c = (rig.submit(999, metadata={"tenant": value}) for value in (7, "7", "x"))
     assert serve_one_by_one(rig, 90) == {a: 30, b: 30, c: 30}
@@ -171,14 +184,13 @@ def test_retry_costs_its_value_nothing_twice_that_others_have_to_wait_for(rig: R
 @pytest.mark.parametrize("end", ["restart", "fold and crash"])
 def test_restart_keeps_the_passes(rig: Rig, end: str) -> None:
     """A tenant that had more than its share before, as what it has reserved, does not get it again."""
-    a = tenant(rig, "a")
-    peer = rig.connect()
-    rig.reserve(peer, 8, "Fair(tenant)")
-    b = tenant(rig, "b")
-    assert serve(rig, 1) == [b]  # b starts where a was served last; a is a turn ahead
-    if end == "restart":
+    a, b = tenant(rig, "a"), tenant(rig, "b")
+    assert [ticket.submission_id for ticket in rig.reserve(rig.connect(), 8, "Fair(tenant)")] == [a]
+    if end == "restart":  # although nothing was completed that would be folded
         rig.restart()
+        assert serve(rig, 1) == [b]
     else:
+        assert serve(rig, 1) == [b]
         rig.fold()
         rig.crash()
     assert serve_one_by_one(rig, 7) == {b: 7}

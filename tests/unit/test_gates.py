@@ -64,6 +64,65 @@ def test_prefer_distinct_spreads_first_and_lets_nobody_idle(rig: Rig) -> None:
     assert [one for one, _ in chunks(rig.reserve(rig.connect(), 4, "PreferDistinct(tenant, 1, OldestFirst)"))] == [a, b, a, a]
 
 
+def test_all_that_an_open_gate_held_come_back_one_after_the_other(rig: Rig) -> None:
+    """Only the best is called back when the gate opens; the next must follow as long as it is open."""
+    first, *ids = [submit(rig, "x", 1) for _ in range(6)]
+    peer = rig.connect()
+    held = rig.reserve(peer, 1)
+    strategy = "MaxSimultaneous(tenant, 1, OldestFirst)"
+    assert rig.reserve(peer, 9, strategy) == []
+    rig.complete(peer, held[0].held())
+    assert chunks(rig.reserve(peer, 9, "MaxSimultaneous(tenant, 3, OldestFirst)")) == [(one, 0) for one in ids[:3]]
+    tickets = rig.reserve(peer, 9, "SelectOnly(submission=1)")
+    limit = m.Limit(next(rig.ids), "tenant", None, 9)
+    rig.ask(peer, limit)
+    assert rig.reserve(peer, 9, strategy) == tickets == []
+    assert chunks(rig.reserve(peer, 9, "MaxSimultaneous(tenant, 5, OldestFirst)")) == [(one, 0) for one in ids[3:]]
+    assert first not in ids
+
+
+def test_all_that_a_gate_held_come_back_to_the_strategy_that_it_held(rig: Rig) -> None:
+    ids = [submit(rig, "x", 1) for _ in range(6)]
+    peer = rig.connect()
+    strategy = "MaxSimultaneous(tenant, 3, OldestFirst)"
+    given = rig.reserve(peer, 9, strategy)
+    assert chunks(given) == [(one, 0) for one in ids[:3]]
+    assert rig.reserve(peer, 9, strategy) == []
+    rig.complete(peer, *(ticket.held() for ticket in given))
+    assert chunks(rig.reserve(peer, 9, strategy)) == [(one, 0) for one in ids[3:]]
+
+
+@pytest.mark.parametrize("strategy", ["SelectOnly(tenant=x, OldestFirst)", "SelectOnly(tenant=x, Fair(tenant))"])
+def test_parked_call_of_the_only_strategy_is_woken_by_a_release(rig: Rig, strategy: str) -> None:
+    """No other front walks anything: the one lane in use must be told."""
+    a = submit(rig, "x", 1)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 1, strategy)
+    call = rig.park(peer, 1, strategy)
+    rig.release(peer, ticket.held())
+    [reply] = rig.replies(peer, call)
+    assert isinstance(reply, m.Reserved)
+    assert chunks(tickets_of(reply)) == [(a, 0)]
+
+
+def test_submission_that_missed_turns_of_a_deck_has_one_at_once_and_no_more(rig: Rig) -> None:
+    """While its gate was closed others had many laps; it does not catch up on them."""
+    held_back, *others = submit(rig, "x", 100), submit(rig, None, 100), submit(rig, None, 100)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 1, f"SelectOnly(submission={held_back})")
+    strategy = "MaxSimultaneous(tenant, 1, Random)"
+    for _ in range(20):
+        assert rig.reserve(peer, 1, strategy)[0].submission_id in others
+    rig.complete(peer, ticket.held())
+    turns = []
+    for _ in range(9):
+        [ticket] = rig.reserve(peer, 1, strategy)
+        turns.append(ticket.submission_id)
+        rig.complete(peer, ticket.held())
+    assert turns[0] == held_back
+    assert [turns.count(one) for one in (held_back, *others)] == [3, 3, 3]
+
+
 def test_two_gates_let_through_what_both_let_through(rig: Rig) -> None:
     a = rig.submit(5, metadata={"tenant": "x", "site": "p"})
     b = rig.submit(5, metadata={"tenant": "x", "site": "q"})
@@ -318,9 +377,9 @@ Act = tuple[str, int]
 
 
 @given(
-    st.lists(st.sampled_from(["x", "y", None]), min_size=2, max_size=6),
-    st.integers(1, 3),
-    st.lists(st.tuples(st.sampled_from(["reserve", "reserve", "release", "other"]), st.integers(0, 9)), min_size=5, max_size=60),
+    st.lists(st.sampled_from(["x", "y", None]), min_size=3, max_size=6),
+    st.integers(1, 2),
+    st.lists(st.tuples(st.sampled_from(["reserve"] * 6 + ["release"] * 3 + ["other"]), st.integers(0, 9)), min_size=20, max_size=80),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_between_two_turns_of_one_submission_all_that_were_allowed_have_one(

@@ -379,7 +379,8 @@ class Deck(Front):
         return key if key > self._turn else (key[0] + 1, *key[1:])
 
     def _key_again(self, key: Key) -> Key:
-        return key if key > self._turn else (*self._turn[:2], key[-1])
+        lap, place, _ = self._turn
+        return key if key > self._turn else (lap, place + 1, key[-1])
 
     def _place(self, lap: int, shuffle: int, submission_id: int) -> Key:
         return (lap, (shuffle - self._cut) % SHUFFLES, submission_id)
