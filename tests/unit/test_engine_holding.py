@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import apsw
 import pytest
 
 from opsq.errors import StorageFull
@@ -432,3 +433,36 @@ def test_chunk_that_is_taken_up_again_counts_once_under_a_gate(rig: Rig) -> None
     assert rig.reserve(peer, 5, gated) == []
     rig.release(peer, ticket.held())
     assert len(rig.reserve(peer, 5, gated)) == 1
+
+
+def test_lease_that_expires_while_its_submission_ends_in_vain_expires_after_that(rig: Rig) -> None:
+    """The commit of the end fails, so the row of the lease is still there: memory must not have forgotten it."""
+    submission_id = rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 1, lease_s=2.0)
+    rig.send(peer, m.Cancel(1, submission_id))
+    assert rig.begin()
+    for _ in range(2):
+        rig.pass_time(1)
+        rig.tick()
+    rig.end(apsw.FullError("database or disk is full"))
+    assert rig.show(submission_id).reserved_count == 1
+    rig.advance(3)
+    assert rig.show(submission_id).reserved_count == 0
+    assert rig.rows("SELECT * FROM lease") == []
+    assert rig.complete(peer, ticket.held()) == []
+
+
+def test_lease_that_is_taken_up_again_while_it_expires_has_a_deadline_again(rig: Rig) -> None:
+    """The loss of its other chunk is being committed, so the lease is still known; what it takes up must not be held for ever."""
+    submission_id = rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 2, lease_s=2.0)
+    rig.release(peer, ticket.held([0]))
+    for _ in range(2):
+        rig.pass_time(1)
+        rig.tick()
+    assert rig.reassert(peer, ticket.held([0])) == []
+    assert rig.show(submission_id).reserved_count == 1
+    rig.advance(600)
+    assert rig.show(submission_id).reserved_count == 0

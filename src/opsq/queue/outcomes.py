@@ -174,7 +174,10 @@ class Outcomes:
     def lose(self, part: Part, mask: int, reason: str, now: Now) -> None:
         """Count a loss: the consumer is gone, or its time is over. The chunks are free again at once, or dead."""
         if not part.supply.is_open:
-            self._reservations.free(part.supply, part.work, mask)
+            if part.reservation.is_lease:
+                self._reservations.look_again(part.reservation, now)  # its row goes with the end of the submission, if that comes about
+            else:
+                self._reservations.free(part.supply, part.work, mask)
             return
         held = Held(part.supply.id, part.work.index, mask, part.reservation.id, part.attempt, part.granted, part.mac)
         self._count(part, mask, Failure(held, reason, delay_s=0.0), now, is_loss=True)

@@ -176,6 +176,12 @@ class Reservations:
             reservation.alarm = reservation.deadline
             self._deadlines.add(reservation.deadline, reservation.id)
 
+    def look_again(self, reservation: Reservation, now: Now) -> None:
+        """What an expired lease holds cannot be taken from it now: look again in a second."""
+        if reservation.alarm is None:
+            reservation.alarm = after(now.mono, 1.0)
+            self._deadlines.add(reservation.alarm, reservation.id)
+
     def _stop_alarm(self, reservation: Reservation) -> None:
         if reservation.alarm is not None:
             self._deadlines.discard(reservation.alarm, reservation.id)
@@ -426,6 +432,9 @@ class Reservations:
             reservation.is_taken_up = True
             self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
             self._core.batch.entries.append(_TakenUp(self, reservation))
+        elif reservation.deadline <= now.mono:  # it has expired, but for chunks that were just being committed
+            self.seal(reservation, reservation.length_s, now)
+            self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
 
     def hold_by_connection(self, reservation: Reservation, now: Now) -> None:
         """A reservation is its connection's from now on; if that is gone already, nobody's."""
@@ -549,3 +558,4 @@ class _TakenUp:
     def cancel(self, now: Now) -> None:
         """It is the lease that it was."""
         self._reservation.is_taken_up = False
+        self._reservations.look_again(self._reservation, now)

@@ -207,20 +207,21 @@ class Driver(RuleBasedStateMachine):
         self.free_since = {submission_id: self.free_since.get(submission_id, self.turn) for submission_id in free}
 
     def _check_laps(self, flat: list[Chunk], count: int) -> None:
-        """Between two turns of a submission each other that had work all the time has a turn; a turn takes the lowest chunks."""
+        """Between two turns of a submission each other that had work all the time has a turn; each gives its lowest chunks."""
         size = max(1, count // fronts.DECK_TURNS)
         size = -(-size // 64) * 64 if size >= 32 else size
         at = 0
         left = {submission_id: [c for c in self.model.free() if c.submission.id == submission_id] for submission_id in self.free_since}
+        for submission_id, free in left.items():
+            given = {chunk.index for chunk in flat if chunk.submission.id == submission_id}
+            assert given == {chunk.index for chunk in free[: len(given)]}, "not the lowest"
         while at < len(flat):
             submission_id = flat[at].submission.id
             taken = []
             while at < len(flat) and len(taken) < size and flat[at].submission.id == submission_id:
                 taken.append(flat[at])
                 at += 1
-            free = left[submission_id]
-            assert {c.index for c in taken} == {c.index for c in free[: len(taken)]}, "not the lowest"
-            left[submission_id] = free[len(taken) :]
+            left[submission_id] = [chunk for chunk in left[submission_id] if chunk not in taken]
             self.turn += 1
             last = self.turns.get(submission_id, [-1])[-1]
             for other, since in self.free_since.items():

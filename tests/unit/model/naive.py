@@ -193,7 +193,7 @@ class Model(Working):
             if reservation.peer in self.heard and not reservation.is_lease:
                 heard = self.heard[reservation.peer] + int(reservation.length_s * SECOND)
                 reservation.deadline = max(reservation.deadline, heard)
-            if reservation.deadline <= now.mono:
+            if max(reservation.deadline, reservation.not_before) <= now.mono:
                 reservation.peer = None
                 for chunks in self._by_ticket(reservation):
                     self.lose(chunks, now)

@@ -24,6 +24,7 @@ class Reservation:
     length_s: float
     deadline: int
     order: int
+    not_before: int = 0  # when an expiry that could not be is looked at again
     is_for_restart: bool = False
     is_taken_up: bool = False  # a lease for a restart that will be its connection's once that is committed
     tickets: list[Ticket] = field(default_factory=list)  # in the order in which it got them

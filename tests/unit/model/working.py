@@ -125,7 +125,10 @@ class Working:
             self._count(chunks, delay_s=0.0, is_final=False, is_loss=True, now=now)
         else:
             for chunk in chunks:
-                chunk.let_go()
+                if chunk.reservation is not None and chunk.reservation.is_lease:
+                    chunk.reservation.not_before = now.mono + SECOND
+                else:
+                    chunk.let_go()
 
     def _count(self, chunks: list[Chunk], *, delay_s: float | None, is_final: bool, is_loss: bool, now: Now) -> None:
         has_died = False
@@ -190,6 +193,8 @@ class Working:
                 self._take_up(reservation)
             elif not reservation.is_lease:
                 self._hold_by_connection(reservation, now)
+            elif reservation.deadline <= now.mono:
+                reservation.deadline = now.mono + int(reservation.length_s * SECOND)
         taken = [chunk for chunk in chunks if chunk.state in {"free", "delayed"}]
         if taken and reservation is None:
             self._orders += 1
