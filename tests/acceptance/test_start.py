@@ -3,6 +3,8 @@
 import json
 import signal
 
+from waiting import wait_until
+
 
 def test_started_daemon_serves_and_tells_its_pid(opsq):
     document = opsq.ok("start", "--json").json
@@ -30,7 +32,7 @@ def test_flags_are_settings_of_the_daemon(opsq):
 
 def test_foreground_serves_until_sigterm_and_is_exit_0(opsq):
     with opsq.running("start", "--foreground") as process:
-        opsq.ok("start")  # returns when somebody serves
+        wait_until(lambda: opsq("status").status == 0)
         assert opsq.ok("status", "--json").json["pid"] == process.pid
         process.send_signal(signal.SIGTERM)
         process.communicate()
