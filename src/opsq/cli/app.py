@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from typer._click.core import ParameterSource
@@ -191,22 +191,35 @@ def _global() -> Callable[..., None]:
 
 
 def _verb(function: Callable[..., None], name: str) -> Callable[..., None]:
-    """What typer calls for a verb: takes the options of `function` and the global ones, and hands over a `Caller` for the latter."""
+    """What typer calls for a verb: takes the options of `function` and the global ones, and hands over a `Caller` for the latter.
+
+    A parameter that is a named tuple stands for its fields.
+    """
     signature = inspect.signature(function, eval_str=True)
     own = [p for p in signature.parameters.values() if p.name != "caller" and p.kind is not p.VAR_KEYWORD]
     if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         own += [_declare(option, name) for option in _setting_options()]
-    own = [_with_variable(parameter, name) for parameter in own]
+    groups = {p.name: p.annotation for p in own if hasattr(p.annotation, "_fields")}
+    own = [_with_variable(part, name) for p in own for part in (_fields(groups[p.name]) if p.name in groups else [p])]
 
     def command(context: typer.Context, **values: Any) -> None:
         from opsq.cli.caller import Caller
 
         options = {option.name: values.pop(option.name) for option in GLOBAL}
+        for group, kind in groups.items():
+            values[group] = kind(**{field: values.pop(field) for field in kind._fields})
         function(Caller(options, _by_flag(context)), **values)
 
     command.__doc__ = function.__doc__
     command.__name__ = function.__name__
     return _with_parameters(command, [*own, *(_declare(option, name) for option in GLOBAL)])
+
+
+def _fields(kind: Any) -> list[inspect.Parameter]:
+    """The fields of a named tuple as options: what several verbs share is declared as one."""
+    hints = get_type_hints(kind, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, keyword, annotation=hints[name], default=kind._field_defaults[name]) for name in kind._fields]
 
 
 def _with_variable(parameter: inspect.Parameter, verb: str) -> inspect.Parameter:

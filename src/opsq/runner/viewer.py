@@ -1,0 +1,64 @@
+"""What a consumer tells while it works, and to whom: whoever wants to see it overrides what interests him.
+
+This file shows nothing; the pool calls it from its one thread, and nothing here may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from opsq.wire.messages import Counts
+
+
+class ChunkEnd(msgspec.Struct, frozen=True):
+    """How one attempt at a chunk ended."""
+
+    submission_id: int
+    index: int
+    attempt: int
+    """Which attempt it was, from 1."""
+    outcome: Literal["completed", "failed", "released"]
+    exit_status: int | None
+    signal: int | None
+    run_s: float
+    reason: str
+
+
+class View(NamedTuple):
+    """How things stand."""
+
+    running_count: int
+    submissions: Sequence[int]
+    """Whose chunks run now, each once."""
+    completed_count: int
+    """By this consumer; likewise the failures."""
+    failed_count: int
+    counts: Counts | None
+    """What the daemon last said: of the submission that is worked on, or of all. None: nothing yet, or nobody asked."""
+
+
+class Viewer:
+    """Sees everything and shows nothing."""
+
+    look_s: float | None = None
+    """At least so often `look` is called; None: never, and the daemon is not asked for its counts."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether so much waits to be read by whoever reads our output that no more chunks shall be begun."""
+        return False
+
+    def say(self, text: str) -> None:
+        """Take a sentence for a person: a failure, a chunk that was lost."""
+
+    def said(self, chunk_name: str, piece: bytes) -> None:
+        """Take what the program of a chunk wrote on its stderr, in whatever pieces it was read; b"" at its end."""
+
+    def ended(self, end: ChunkEnd) -> None:
+        """Take note of the end of an attempt."""
+
+    def look(self, view: View) -> None:
+        """Take note of how things stand."""
