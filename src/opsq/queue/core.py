@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from opsq.queue.watched import Watched
 
 SUPPLIES_KEPT = 20_000
-"""Submissions without anything going on that stay in memory (about 1 KiB each)."""
+"""Submissions of which the file says all that is known stay in memory up to this number (about 1 KiB each)."""
 FRONTS_KEPT = 256
 """Fronts of strategies that are used no more are forgotten beyond this number; a new call walks again."""
 DESCRIBED_KEPT = 4096
@@ -140,7 +140,7 @@ class Core:
         if len(self.supplies) > SUPPLIES_KEPT:
             for _ in range(16):
                 oldest_id, oldest = next(iter(self.supplies.items()))
-                if oldest.blocks or oldest.is_closing or oldest.pins or oldest is supply:
+                if oldest is supply or not oldest.is_plain:
                     self.supplies.move_to_end(oldest_id)
                 else:
                     del self.supplies[oldest_id]

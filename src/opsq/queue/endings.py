@@ -212,6 +212,7 @@ class Endings:
         batch.statements.append(write)
         batch.count(supply.lanes, (0, 0, 0, -len(dead), -skipped))
         self._requeuing.add(supply.id)
+        supply.pins += 1
         supply.is_closing = is_final
         supply.unfinished += len(dead) + skipped
         batch.entries.append(_Requeued(self, supply, works, masks, skipped))
@@ -247,6 +248,7 @@ class Endings:
 
     def _requeue_is_over(self, supply: Supply) -> None:
         self._requeuing.discard(supply.id)
+        supply.pins -= 1
         if supply.row.unique_key is not None and self._core.unique_keys.get(supply.row.unique_key) == supply.id:
             del self._core.unique_keys[supply.row.unique_key]
 

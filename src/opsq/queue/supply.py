@@ -156,6 +156,18 @@ class Supply:
         """Whether chunks may be handed out."""
         return self.state == "open" and not self.is_closing
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file says all that is known of it, so that it may be forgotten and loaded again."""
+        if self.is_closing or self.pins or self.reserved_count or self.delayed_count:
+            return False
+        frontier = self.frontier
+        return not any(
+            # From the frontier on the file is not asked for attempts either.
+            work.parts or work.settling or work.done or work.delayed or (work.index >= frontier and work.attempts != ())
+            for work in self.blocks.values()
+        )
+
     def block(self, reader: apsw.Connection, index: int) -> BlockWork:
         """The block `index` in memory, read or made if need be."""
         work = self.blocks.get(index)
