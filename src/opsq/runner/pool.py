@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opsq.client.chunk import Chunk
@@ -66,6 +67,7 @@ def consume(
     name: str = "",
     grace_s: float = 10.0,
     progress: Any = None,
+    signals: StopSignals | None = None,
 ) -> Outcome:
     """Run `command` for each chunk: the chunk is its stdin, its stdout the result, exit 0 completes; all else fails the chunk.
 
@@ -77,6 +79,7 @@ def consume(
         grace_s: how long programs may go on after the first SIGTERM, SIGINT or SIGHUP; what does not end by then is
             terminated, then killed, and its chunk given back. A second signal does all that at once.
         progress: a rich `Progress` to draw on, or None.
+        signals: entered already, by whoever wants to end it by `StopSignals.stop`; None: caught while this runs.
 
     Raises:
         CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same of
@@ -87,8 +90,8 @@ def consume(
     Effects: however it ends, no program goes on, and what has no verdict is given back.
     """
     name = name or f"{socket.gethostname()}-{os.getpid()}"
-    with StopSignals() as signals:
-        with Pool(lambda: connect(name=name), command, jobs or _cores_count(), strategy, until, grace_s, signals, progress) as pool:
+    with StopSignals() if signals is None else nullcontext(signals) as heard:
+        with Pool(lambda: connect(name=name), command, jobs or _cores_count(), strategy, until, grace_s, heard, progress) as pool:
             pool.run()
         tally, dead_count = pool.tally, 0
         if tally.has_failures and not pool.signal:

@@ -59,6 +59,13 @@ class StopSignals:
         os.close(self._write_fd)
         self.fileno = self._write_fd = -1
 
+    def stop(self, number: int, *, is_urgent: bool = False) -> None:
+        """Count a stop that a thread of this process asks for, as if that signal had come; an urgent one as if it had come twice."""
+        self.last = number
+        self.count += 2 if is_urgent else 1
+        with suppress(BlockingIOError, OSError):  # full: whoever waits is awake already; closed: nobody waits
+            os.write(self._write_fd, b"\0")
+
     def drain(self) -> None:
         """Empty the descriptor."""
         with suppress(BlockingIOError):
