@@ -71,6 +71,16 @@ class Chunk:
         """
         return self._consumer.reader(self._lot.submission_id).read(self.index)
 
+    @property
+    def file_path(self) -> bytes | None:
+        """The file that it is, byte for byte, if it was submitted in place as a whole; None: it is not such a file."""
+        return self._consumer.reader(self._lot.submission_id).whole_file(self.index)
+
+    @property
+    def header(self) -> bytes:
+        """What its `data` begins with and is no record of it, such as the header of a CSV file; mostly empty."""
+        return self._consumer.reader(self._lot.submission_id).header
+
     def __bytes__(self) -> bytes:
         return self.data
 

@@ -130,6 +130,18 @@ class ChunkReader:
             return None
         return OpenRange(self._store.files.open(place.path, place.identity), place.shift + start, end - start)
 
+    def whole_file(self, index: int) -> bytes | None:
+        """The path of the file that a chunk is, byte for byte, submitted in place; None if it is not one. The file is not looked at."""
+        if self.content.inline is not None or not self.content.parts_count or self.header:
+            return None
+        start, end = self._bounds(index)
+        number = self._part_of(index, start)
+        part = self._parts[number]
+        first = self._parts.ends[number - 1] if number else 0
+        if part.identity is None or part.identity[0] != end - start or start != first:
+            return None
+        return part.name
+
     def _checked(self, index: int) -> int:
         if 0 <= index < self.content.chunks_count:
             return index

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 from opsq.errors import ContentChanged, ContentMissing, Refused, StorageFull
@@ -204,7 +205,7 @@ class Capture:
         if piece:
             self._pieces.append(piece)
         if self.length + len(piece) > self._memory_bytes:
-            self._fd = _nameless_file(self._spool_dir)
+            self._fd = nameless_file(self._spool_dir)
             for kept in self._pieces:
                 _write_all(self._fd, kept)
             self._pieces.clear()
@@ -225,10 +226,15 @@ class Capture:
 
 
 class Tail:
-    """Keeps the last `TAIL_BYTES` of what a child says on its stderr."""
+    """Keeps the last `TAIL_BYTES` of what a child says on its stderr.
 
-    def __init__(self) -> None:
+    Args:
+        said: is given each piece as well.
+    """
+
+    def __init__(self, said: Callable[[bytes], object] | None = None) -> None:
         self.kept = b""
+        self._said = said
 
     def take(self, pipe_fd: int) -> bool:
         """Take what is in the pipe now, in one step; True at the end of the stream."""
@@ -237,10 +243,12 @@ class Tail:
         except BlockingIOError:
             return False
         self.kept = (self.kept + piece)[-TAIL_BYTES:]
+        if self._said is not None and piece:
+            self._said(piece)
         return not piece
 
 
-def _nameless_file(folder: str) -> int:
+def nameless_file(folder: str) -> int:
     """Open a new file in `folder` that has no name, so that nothing is left of it whatever happens."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

@@ -13,14 +13,16 @@ import signal
 import sys
 import termios
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Self
+from typing import Self
 
 from opsq.clock import MonoNs
 from opsq.errors import Bug, OpsqError
-from opsq.runner.groups import signal_group, signal_name, survivor
-from opsq.runner.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, Tail, widen
+from opsq.runner.child import Child, Finished, Said, Series, Sink, Source
+from opsq.runner.groups import signal_group, survivor
+from opsq.runner.guard import Guard
+from opsq.runner.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, widen
 from opsq.runner.spawn import Commands, keep_descriptors_from_children, refusal
 
 __all__ = ["Child", "Children", "Finished", "Output", "Range"]
@@ -32,58 +34,6 @@ _TICK_MIN_S, _TICK_MAX_S = 0.0005, 0.02
 """How often children are looked at whose end nothing announces: soon after their outputs end, then ever less often."""
 
 
-class Child:
-    """One running program; its identity is the key by which its starter knows it."""
-
-    def __init__(self, pid: int, started: MonoNs, feed: Feed, capture: Capture, fds: tuple[int, int, int]) -> None:
-        self.pid = pid
-        """Process id, and id of the process group that the program and its descendants form."""
-        self.started = started
-        self._feed = feed
-        self._capture = capture
-        self._tail = Tail()
-        self._stdin_fd, self._stdout_fd, self._stderr_fd = fds
-        self._pidfd = -1
-        self._wait_status: int | None = None
-        self._survivor = ""
-        self._is_terminated = False
-        self._is_killed = False
-        self._error: OpsqError | None = None
-
-
-class Finished(NamedTuple):
-    """How a child ended. The receiver closes `stdout`."""
-
-    child: Child
-    exit_status: int | None
-    """0…255, or None when a signal killed it."""
-    signal: int | None
-    """The signal that killed it, or None."""
-    stdout: Output
-    stderr_tail: bytes
-    """The last of what it said, at most 4 KiB."""
-    run_s: float
-    error: OpsqError | None
-    """Why its input or output could not be moved; the program was killed for no fault of its own."""
-
-    @property
-    def is_success(self) -> bool:
-        """The program exited 0 and its output is whole."""
-        return self.exit_status == 0 and self.error is None
-
-    @property
-    def reason(self) -> str:
-        """How it ended and the last that it said on stderr, as one text."""
-        if self.error is not None:
-            how = str(self.error)
-        elif self.signal is not None:
-            how = f"killed by {signal_name(self.signal)}"
-        else:
-            how = f"exit status {self.exit_status}"
-        said = self.stderr_tail.decode("utf-8", "replace").strip()
-        return f"{how}: {said}" if said else how
-
-
 class Children:
     """The programs that run now.
 
@@ -91,6 +41,7 @@ class Children:
         spool_dir: an existing folder for outputs past `memory_bytes`; nothing with a name is left in it.
         memory_bytes: the longest output that is kept in memory, for each child.
         use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
+        guarded_dir: a folder that goes when this process is killed, and whose children with it; "": none.
 
     Raises:
         Bug: this process dies of SIGPIPE, so it cannot feed a program that may close its stdin.
@@ -99,7 +50,9 @@ class Children:
     on /dev/null, and an ignored SIGCHLD (which would hide how children end) gets its default back.
     """
 
-    def __init__(self, spool_dir: str | os.PathLike[str], *, memory_bytes: int = MEMORY_BYTES, use_pidfd: bool = True) -> None:
+    def __init__(
+        self, spool_dir: str | os.PathLike[str], *, memory_bytes: int = MEMORY_BYTES, use_pidfd: bool = True, guarded_dir: str = ""
+    ) -> None:
         if signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL:
             raise Bug("SIGPIPE kills this process; it must be ignored where children are fed.")
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -119,6 +72,8 @@ class Children:
         self._poll = select.poll()
         self._on_event: dict[int, Callable[[], object]] = {}
         self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._guarded_dir = guarded_dir
+        self.guard = Guard(self._spool_dir, guarded_dir)
 
     def __enter__(self) -> Self:
         return self
@@ -129,13 +84,23 @@ class Children:
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, argv: Sequence[str], stdin: bytes | Range = b"", env: Mapping[str, str] | None = None) -> Child:
+    def start(
+        self,
+        argv: Sequence[str],
+        stdin: bytes | Range = b"",
+        env: dict[str, str] | None = None,
+        *,
+        said: Said | None = None,
+        keeps_stdout: bool = True,
+    ) -> Child:
         """Start a program in a process group of its own, with `stdin` to read; its stdout and stderr are collected.
 
         Args:
             argv: the command, found by the PATH of `env`, and its arguments.
             stdin: what it reads; when empty it reads /dev/null.
             env: its whole environment; default: ours, as it was when this was made.
+            said: is given what it says on stderr.
+            keeps_stdout: false: its stdout is no result, and goes where its stderr goes.
 
         Raises:
             CommandNotFound: there is no such command.
@@ -143,16 +108,61 @@ class Children:
             Refused: no descriptor, process or memory is left for one more child.
             ContentChanged, ContentMissing: the range cannot be read.
         """
-        may_widen = len(self._running) < _WIDE_CHILDREN
-        feed = Feed(stdin)
+        return self._start(argv, Feed(stdin), self._capture(), env, said, keeps_stdout=keeps_stdout)
+
+    def start_series(self, argvs: Iterator[Sequence[str]], env: dict[str, str] | None = None, *, said: Said | None = None) -> Child:
+        """Start programs one after the other, each when the one before has exited 0; the first end of another kind ends all.
+
+        They read /dev/null and share the pipes of stdout and stderr, so what they write is put together in order, and a
+        start costs no more than a process. It counts as one child.
+
+        Args:
+            argvs: one at least; may raise an error of ours, which then is that of the child.
+
+        Raises:
+            OpsqError: as `start`, and what `argvs` raises at once.
+        """
+        first = next(argvs)
+        return self._start(first, Feed(b""), self._capture(), env, said, later=argvs)
+
+    def start_nothing(self, error: OpsqError | None = None) -> Child:
+        """What stands for a child where none is needed (an empty output), or where it has failed before it began (`error`)."""
+        child = Child(0, MonoNs(time.monotonic_ns()), Feed(b""), self._capture(), (-1, -1, -1))
+        self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error))
+        return child
+
+    def start_lasting(self, argv: Sequence[str], feed: Source, sink: Sink, env: dict[str, str] | None = None, *, said: Said) -> Child:
+        """Start a program that is fed for as long as it lives, see `push`, and whose stdout `sink` takes.
+
+        Raises:
+            OpsqError: as `start`.
+        """
+        return self._start(argv, feed, sink, env, said, is_lasting=True)
+
+    def _capture(self) -> Capture:
+        return Capture(self._spool_dir, self._memory_bytes, may_widen=len(self._running) < _WIDE_CHILDREN)
+
+    def _start(
+        self,
+        argv: Sequence[str],
+        feed: Source,
+        capture: Sink,
+        env: dict[str, str] | None,
+        said: Said | None,
+        *,
+        later: Iterator[Sequence[str]] | None = None,
+        keeps_stdout: bool = True,
+        is_lasting: bool = False,
+    ) -> Child:
+        env = self._env if env is None else env
         ours: list[int] = []
         theirs: list[int] = []
         try:
-            stdin_r, stdin_w = self._null_fd, -1
-            if not feed.is_empty:
+            stdin_r, stdin_w, stdout_r = self._null_fd, -1, -1
+            if is_lasting or not feed.is_empty:
                 stdin_r, stdin_w = _pipe(theirs, ours)
                 os.set_blocking(stdin_w, False)
-                if feed.is_long and may_widen:
+                if feed.is_long and len(self._running) < _WIDE_CHILDREN:
                     widen(stdin_w)
                 # Most chunks fit: the pipe is filled and closed before the program exists.
                 if feed.send(stdin_w):
@@ -160,30 +170,59 @@ class Children:
                     stdin_w = -1
                 else:
                     feed.keep_file()
-            stdout_r, stdout_w = _pipe(ours, theirs)
             stderr_r, stderr_w = _pipe(ours, theirs)
-            os.set_blocking(stdout_r, False)
             os.set_blocking(stderr_r, False)
+            stdout_w = stderr_w
+            if keeps_stdout:
+                stdout_r, stdout_w = _pipe(ours, theirs)
+                os.set_blocking(stdout_r, False)
             started = MonoNs(time.monotonic_ns())
-            pid = self._commands.spawn(argv, self._env if env is None else env, (stdin_r, stdout_w, stderr_w))
+            stdio = (stdin_r, stdout_w, stderr_w)
+            pid = self._commands.spawn(argv, env, stdio)
         except BaseException as error:
             _close_all(ours)
+            _close_all(theirs)
             feed.close()
             if isinstance(error, OSError) and (refused := refusal(error)):
                 raise refused from error
             raise
-        finally:
+        child = Child(pid, started, feed, capture, (stdin_w, stdout_r, stderr_r), said)
+        if later is None:
             _close_all(theirs)
-
-        capture = Capture(self._spool_dir, self._memory_bytes, may_widen=may_widen)
-        child = Child(pid, started, feed, capture, (stdin_w, stdout_r, stderr_r))
+        else:
+            child._series = Series(later, env, stdio)
+        child._place = self.guard.enter(pid)
         self._running.add(child)
-        self._listen(stdout_r, select.POLLIN, lambda: self._on_stdout(child))
+        if stdout_r >= 0:
+            self._listen(stdout_r, select.POLLIN, lambda: self._on_stdout(child))
         self._listen(stderr_r, select.POLLIN, lambda: self._on_stderr(child))
         if stdin_w >= 0:
-            self._listen(stdin_w, select.POLLOUT, lambda: self._on_stdin(child))
+            self._listen_to_stdin(child)
         self._announce_end(child)
         return child
+
+    def _start_next(self, child: Child, series: Series) -> bool:
+        """Start the next program of a series, whose last one has exited 0; False if there is none, or none can be started."""
+        try:
+            argv = next(series.argvs, None)
+            if argv is None:
+                return False
+            child.pid = self._commands.spawn(argv, series.env, series.stdio)
+        except OpsqError as error:
+            child._error = error
+            child.run_number += 1
+            return False
+        except OSError as error:
+            child._error = refusal(error)
+            if child._error is None:
+                raise
+            child.run_number += 1
+            return False
+        child.run_number += 1
+        child._wait_status = None
+        self.guard.change(child._place, child.pid)
+        self._announce_end(child)
+        return True
 
     def _announce_end(self, child: Child) -> None:
         if self._use_pidfd and sys.platform == "linux":
@@ -202,7 +241,9 @@ class Children:
         Returns:
             Those that have finished, in that order. May be empty before the time is over: call again.
         """
-        if self._by_tick:
+        if self._finished:
+            timeout_s = 0.0
+        elif self._by_tick:
             timeout_s = self._tick_s if timeout_s is None else min(timeout_s, self._tick_s)
         if self._on_event or timeout_s is not None:
             for fd, _ in self._poll.poll(None if timeout_s is None else max(timeout_s, 0) * 1000):
@@ -233,9 +274,15 @@ class Children:
     def _drop(self, fd: int) -> int:
         """Close `fd` unless it is closed (-1); returns -1, to be kept in its place."""
         if fd >= 0:
-            self.unwatch(fd)
+            if fd in self._on_event:
+                self.unwatch(fd)
             os.close(fd)
         return -1
+
+    def push(self, child: Child) -> None:
+        """Send what the feed of a lasting child has got since."""
+        if child._stdin_fd >= 0:
+            self._on_stdin(child)
 
     def _on_stdin(self, child: Child) -> None:
         try:
@@ -245,6 +292,17 @@ class Children:
             is_done = True
         if is_done:
             child._stdin_fd = self._drop(child._stdin_fd)
+        else:
+            self._listen_to_stdin(child)
+
+    def _listen_to_stdin(self, child: Child) -> None:
+        """Learn of room in the pipe exactly while there is something to send: a reader that is gone would be told for ever."""
+        is_listening = child._stdin_fd in self._on_event
+        if child._feed.is_empty:
+            if is_listening:
+                self.unwatch(child._stdin_fd)
+        elif not is_listening:
+            self._listen(child._stdin_fd, select.POLLOUT, lambda: self._on_stdin(child))
 
     def _on_stdout(self, child: Child) -> None:
         try:
@@ -278,7 +336,12 @@ class Children:
             if child._survivor:
                 self._by_tick.add(child)
                 return
-        self._finish(child, os.waitstatus_to_exitcode(child._wait_status))
+        code = os.waitstatus_to_exitcode(child._wait_status)
+        if child._series is not None and code == 0 and child._error is None and not (child._is_terminated or child._is_killed):
+            self._by_tick.discard(child)
+            if self._start_next(child, child._series):
+                return
+        self._finish(child, code)
 
     def _finish(self, child: Child, code: int) -> None:
         # What it wrote before its end is in the pipes now; a grandchild may hold them open, and write for ever.
@@ -304,6 +367,10 @@ class Children:
     def _forget(self, child: Child) -> None:
         self._running.discard(child)
         self._by_tick.discard(child)
+        self.guard.leave(child._place)
+        if child._series is not None:
+            _close_all(list(child._series.stdio[1:]))
+            child._series = None
         child._stdin_fd = self._drop(child._stdin_fd)
         child._stdout_fd = self._drop(child._stdout_fd)
         child._stderr_fd = self._drop(child._stderr_fd)
@@ -352,6 +419,8 @@ class Children:
         if self._null_fd >= 0:
             os.close(self._null_fd)
             self._null_fd = -1
+        if not self._guarded_dir:
+            self.guard.close()
 
 
 def _pipe(of_reader: list[int], of_writer: list[int]) -> tuple[int, int]:

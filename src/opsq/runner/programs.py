@@ -1,0 +1,164 @@
+"""What runs for a chunk, behind one door: whichever way a program is fed, it is started, polled and ended alike.
+
+This file must not judge what an end means; the pool does. How each way works is in whole.py, each.py and servers.py.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from opsq.errors import UsageError
+from opsq.runner.attachments import Attachments
+from opsq.runner.child import Child, Finished, Said
+from opsq.runner.invocation import Environments
+from opsq.runner.pipes import Range
+from opsq.runner.process import Children
+from opsq.runner.scratch import Scratch
+
+if TYPE_CHECKING:
+    from opsq.client.chunk import Chunk
+
+__all__ = ["Child", "Feeding", "Finished", "Programs", "Range", "make_programs"]
+
+
+class Feeding(msgspec.Struct, frozen=True):
+    """How a program gets its chunk. Default: once per chunk, which is its stdin or the file `{in}`."""
+
+    each: bool = False
+    """Once per record, which is an argument."""
+    args_count: int | None = None
+    """Once per so many records, which are its last arguments."""
+    separator: bytes = b"\n"
+    """What ends a record."""
+    server: Literal["", "frames", "records"] = ""
+    """One program per slot, which is fed chunk after chunk."""
+
+    def check(self) -> None:
+        """See that it is one way only.
+
+        Raises:
+            UsageError: it is not.
+        """
+        wanted = [name for name, is_set in (("--each", self.each), ("--args", self.args_count), ("--server", self.server)) if is_set]
+        if len(wanted) > 1:
+            raise UsageError(f"{wanted[0]} and {wanted[1]} exclude each other.")
+        if self.args_count is not None and self.args_count < 1:
+            raise UsageError(f"--args takes a count of records from 1 on, not {self.args_count}.")
+        if not self.separator:
+            raise UsageError("The delimiter of records is empty.")
+
+
+class Programs(ABC):
+    """The programs of one consumer. One thread makes all calls.
+
+    Args:
+        spool_dir: where long outputs lie; nothing with a name is left in it.
+        memory_bytes: the longest output that is kept in memory, for each chunk.
+        consumer: the name of the consumer.
+        attachment: gives the attachment of a submission.
+
+    Raises:
+        Refused: there is no place for temporary files.
+    """
+
+    def __init__(self, *, spool_dir: str, memory_bytes: int, consumer: str, attachment: Callable[[int], bytes | None]) -> None:
+        self._scratch = Scratch()
+        self._attachments = Attachments(self._scratch, attachment)
+        self._environments = Environments(consumer, self._attachments)
+        self._children = Children(spool_dir, memory_bytes=memory_bytes, guarded_dir=self._scratch.folder)
+
+    @property
+    def depth(self) -> int:
+        """How many chunks a slot may be given at once: 1, or more where one that waits in a pipe saves a round trip.
+
+        It follows how long chunks take. A limit on their run time asks for 1: it counts from `start`.
+        """
+        return 1
+
+    @abstractmethod
+    def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
+        """Begin to work on a chunk.
+
+        Args:
+            stdin: its content; a range must stay open only until this returns.
+            said: is given each piece of what the program says on stderr, as it is read.
+
+        Returns:
+            What names this chunk in all other calls, and in `Finished.child` once. What is wrong with the chunk
+            itself, such as a record too long for an argument, also comes as a `Finished`, whose error is a `WorkFailed`.
+
+        Raises:
+            CommandNotFound, CommandNotExecutable: the command cannot be run; nothing is to be counted for the chunk.
+            Refused: no process, descriptor, memory or disk is left for one more at the moment.
+            ContentChanged, ContentMissing: the content cannot be read.
+            NotFound: the submission was removed.
+        """
+
+    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+        """Wait until something happens, and move bytes.
+
+        Returns:
+            Those that have finished, in that order. May be empty before the time is over: call again. Besides `WorkFailed`
+            their error may be any that `start` raises.
+        """
+        return [self._ended(finished) for finished in self._children.poll(timeout_s)]
+
+    def _ended(self, finished: Finished) -> Finished:
+        return finished
+
+    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
+        """Have `poll` call `on_readable` whenever `fd` can be read or is hung up."""
+        self._children.watch(fd, on_readable)
+
+    def unwatch(self, fd: int) -> None:
+        """End what `watch` began; before `fd` is closed."""
+        self._children.unwatch(fd)
+
+    def terminate(self, child: Child) -> None:
+        """Ask the program and its descendants to end (SIGTERM); nothing if it has finished."""
+        self._children.terminate(child)
+
+    def kill(self, child: Child) -> None:
+        """End the program and its descendants at once (SIGKILL); nothing if it has finished."""
+        self._children.kill(child)
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def close(self) -> None:
+        """End whatever still runs, with its descendants, and free everything but what was handed out."""
+        try:
+            self._children.close()
+        finally:
+            self._scratch.close()
+            self._children.guard.close()
+
+
+def make_programs(
+    command: Sequence[str],
+    feeding: Feeding,
+    *,
+    spool_dir: str | os.PathLike[str],
+    memory_bytes: int,
+    consumer: str,
+    jobs: int,
+    attachment: Callable[[int], bytes | None],
+) -> Programs:
+    """Make what runs `command` for chunks in the way that `feeding` says; `Programs` tells the rest.
+
+    Args:
+        jobs: how many run at once; a server is started for each.
+
+    Raises:
+        UsageError: the command has placeholders that do not go with that way, or ways exclude each other.
+        Refused: there is no place for temporary files.
+    """
+    from opsq.runner.whole import WholeChunks
+
+    feeding.check()
+    return WholeChunks(command, spool_dir=os.fspath(spool_dir), memory_bytes=memory_bytes, consumer=consumer, attachment=attachment)
