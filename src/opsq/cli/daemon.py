@@ -15,6 +15,7 @@ from opsq.cli.json_shapes import StartDocument, StopDocument
 from opsq.cli.reach import connect
 from opsq.daemon import lifecycle
 from opsq.daemon.lifecycle import StartResult
+from opsq.daemon.temporary import mark
 from opsq.errors import UsageError
 from opsq.settings import SETTINGS, Settings
 from opsq.wire.messages import DaemonState, Status
@@ -40,6 +41,7 @@ def start(
             raise Silent(status)
         return
     result = lifecycle.start(found)
+    mark(found, is_temporary=False)  # one that `opsq run` has started stays from now on
     waiting = _unlike(found, settings) if result.status == "already_running" else []
     _say_started(caller, result)
     if waiting and not caller.is_quiet:

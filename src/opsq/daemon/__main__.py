@@ -1,4 +1,4 @@
-"""`python -m opsq.daemon STATE_DIR`: the background daemon, as `opsq start` runs it.
+"""`python -m opsq.daemon STATE_DIR [temporary]`: the background daemon, as `opsq start` runs it.
 
 It must not be run by hand: it reads its settings from stdin, leaves its parent behind, tells on stdout that it serves or why not, and
 then keeps nothing of its caller's open.
@@ -24,7 +24,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # so that the daemon is no child of anybody, and no leader of a session that could get a terminal
     try:
-        status = run(settings, _tell)
+        status = run(settings, _tell, is_temporary=sys.argv[2:] == ["temporary"])
     except OpsqError as error:
         _tell(Ready(code=error.code, message=error.message, hint=error.hint))
         status = error.exit_status

@@ -49,8 +49,11 @@ class Ready(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def start(settings: Settings) -> StartResult:
+def start(settings: Settings, *, is_temporary: bool = False) -> StartResult:
     """Start a daemon in the background, and return when it serves; one that runs already is left alone.
+
+    Args:
+        is_temporary: it may end as soon as nobody uses it; see `temporary`.
 
     Effects: a process in a session of its own, without a terminal, that keeps nothing of the caller's open.
 
@@ -64,7 +67,7 @@ def start(settings: Settings) -> StartResult:
     end = time.monotonic() + _ANSWER_S
     while True:
         try:
-            return _spawn(local)
+            return _spawn(local, is_temporary=is_temporary)
         except AlreadyRunning:  # somebody was faster, or just ends
             while is_locked(local.lock_path):
                 with contextlib.suppress(Unreachable):
@@ -151,9 +154,9 @@ def _running(settings: Settings) -> StartResult:
     return StartResult("already_running", state.pid if isinstance(state, DaemonState) else 0, settings.socket)
 
 
-def _spawn(settings: Settings) -> StartResult:
+def _spawn(settings: Settings, *, is_temporary: bool) -> StartResult:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("LISTEN_", "NOTIFY_"))}
-    command = [sys.executable, "-P", "-m", "opsq.daemon", settings.state_dir]
+    command = [sys.executable, "-P", "-m", "opsq.daemon", settings.state_dir, *(["temporary"] if is_temporary else [])]
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -46,11 +46,12 @@ class _Opened(NamedTuple):
     bound: list[Bound]
 
 
-def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None) -> int:
+def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, is_temporary: bool = False) -> int:
     """Be the daemon; returns the exit status when it has been stopped.
 
     Args:
         on_ready: called once, when connections are accepted. Without it the log goes to stderr as well.
+        is_temporary: end when nobody uses it any more; see `temporary`.
 
     Effects: umask 077; SIGHUP is ignored; a service manager is told by NOTIFY_SOCKET; descriptors up to the hard limit.
 
@@ -60,12 +61,14 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None) -> 
     import uvloop
 
     from opsq.daemon.logs import Log
+    from opsq.daemon.temporary import mark
 
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _make_state_dir(settings.state_dir)
+    make_state_dir(settings.state_dir)
     connection_limit = _connection_limit(settings.connection_limit)
     with _opened(settings) as opened:
+        mark(settings, is_temporary=is_temporary)
         log = Log(settings, has_stderr=on_ready is None)
         try:
             uvloop.run(_serve(settings, opened, connection_limit, on_ready or _ignore, _dying(log.stop)))
@@ -87,6 +90,7 @@ async def _serve(
     from opsq.clock import now
     from opsq.daemon.server import Daemon
     from opsq.queue.engine import Engine
+    from opsq.daemon.temporary import retire
     from opsq.version import __version__
 
     loop = asyncio.get_running_loop()
@@ -96,7 +100,16 @@ async def _serve(
     except InvalidStrategy as error:
         error.hint = error.hint or "It stands under [strategies] in the settings; `opsq config` says in which file."
         raise
-    daemon = Daemon(settings, opened.database, engine, opened.store, opened.tokens, connection_limit=connection_limit, on_fatal=on_fatal)
+    daemon = Daemon(
+        settings,
+        opened.database,
+        engine,
+        opened.store,
+        opened.tokens,
+        connection_limit=connection_limit,
+        on_fatal=on_fatal,
+        may_end=lambda: retire(settings),
+    )
     signals = _Signals(daemon.stop, settings.drain_s)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.caught, number)
@@ -164,7 +177,12 @@ def _opened(settings: Settings) -> Iterator[_Opened]:
         yield _Opened(database, store, load_tokens(settings) if has_tcp else None, bound)
 
 
-def _make_state_dir(path: str) -> None:
+def make_state_dir(path: str) -> None:
+    """Make the state folder if it is not there.
+
+    Raises:
+        OpsqError: it cannot be made.
+    """
     try:
         os.makedirs(path, 0o700, exist_ok=True)
     except OSError as error:

@@ -25,6 +25,7 @@ from opsq.content.store import Store
 from opsq.daemon.commits import Committer
 from opsq.daemon.session import Session, error_reply
 from opsq.daemon.sockets import BACKLOG, Bound
+from opsq.daemon.temporary import UNUSED_S
 from opsq.daemon.tokens import Tokens
 from opsq.daemon.upkeep import Upkeep
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, TooManyConnections, UsageError
@@ -50,6 +51,7 @@ class Daemon:
     Args:
         connection_limit: how many connections it may have, given the descriptors that the system allows.
         on_fatal: ends the process without answering anything more.
+        may_end: asked whether to end, when there has been no connection for a while; None: never.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Daemon:
         *,
         connection_limit: int,
         on_fatal: Callable[[BaseException], None],
+        may_end: Callable[[], bool] | None = None,
     ) -> None:
         self.settings = settings
         self.engine = engine
@@ -75,6 +78,8 @@ class Daemon:
         self._tokens = tokens
         self._connection_limit = connection_limit
         self._on_fatal = on_fatal
+        self._may_end = may_end
+        self._unused_timer: asyncio.TimerHandle | None = None
         self._sessions: dict[Peer, Session] = {}
         self._connections: set[Session] = set()
         self._lingering: set[Session] = set()
@@ -117,6 +122,7 @@ class Daemon:
                 )
             self._servers.append(server)
         self._arm_tick(0.0)
+        self._watch_use()
         self.pulse_soon()
 
     async def wait_for_stop(self) -> None:
@@ -142,8 +148,9 @@ class Daemon:
         self._is_closed = True
         self._deliver()
         await self._close_connections()
-        if self._tick_timer is not None:
-            self._tick_timer.cancel()
+        for timer in (self._tick_timer, self._unused_timer):
+            if timer is not None:
+                timer.cancel()
         self._committer.stop()
 
     def stop(self, drain_s: float) -> None:
@@ -193,7 +200,20 @@ class Daemon:
         self._connections.discard(session)
         if not self._connections:
             self._all_closed.set()
+            self._watch_use()
         self._lingering.discard(session)
+
+    def _watch_use(self) -> None:
+        """There is no connection: look again in a while."""
+        if self._unused_timer is not None:
+            self._unused_timer.cancel()
+        if not self.is_stopping:
+            self._unused_timer = self.loop.call_later(UNUSED_S, self._end_if_unused)
+
+    def _end_if_unused(self) -> None:
+        if not self._connections and not self.is_stopping and self._may_end is not None and self._may_end():
+            _log.info("nobody uses this temporary daemon any more")
+            self.stop(0.0)
 
     def may_linger(self, session: Session) -> bool:
         """Whether one more refused connection may stay until its peer has read why."""
