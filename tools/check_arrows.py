@@ -24,7 +24,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "": frozenset({"client", "strategy"}),
     "__main__": ANYTHING,
     "cli": ANYTHING,
-    "spark": frozenset({"", "client", "content", "runner"}),
+    "spark": frozenset({"", "client", "content", "runner", "strategy.tree", "wire.messages"}),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "client": frozenset({"clock", "content", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),

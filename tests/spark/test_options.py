@@ -1,0 +1,95 @@
+"""Options of `format("opsq")`: names without case, values with their units, mistakes told by name; a token never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opsq.errors import UsageError
+from opsq.spark.options import METADATA_COLUMNS, parse_read, parse_write
+
+
+def test_write_without_options_cuts_parquet_by_bytes():
+    found = parse_write({})
+    assert (found.chunk_format, found.rows_per_chunk, found.bytes_per_chunk) == ("parquet", None, 1 << 20)
+    assert (found.idempotency_key, found.metadata, found.priority, found.on_dead) == (None, {}, 0, "fail")
+
+
+def test_write_options_are_read_in_any_case():
+    found = parse_write({"ROWSPERCHUNK": "100", "chunkformat": "JSONL", "idempotencyKey": "nightly", "Priority": "-3", "onDead": "keep"})
+    assert (found.rows_per_chunk, found.bytes_per_chunk, found.chunk_format) == (100, None, "jsonl")
+    assert (found.idempotency_key, found.priority, found.on_dead) == ("nightly", -3, "keep")
+
+
+def test_sizes_and_durations_have_units():
+    found = parse_write({"bytesPerChunk": "64K", "expires": "2h", "reservation": "90"})
+    assert (found.bytes_per_chunk, found.expires_s, found.reservation_s) == (65536, 7200.0, 90.0)
+
+
+def test_metadata_values_are_integers_or_text_as_everywhere():
+    found = parse_write({"metadata": '{"Tenant": "acme", "run": 7}', "meta.part": "12", "meta.code": '"12"', "meta.word": "a b"})
+    assert found.metadata == {"Tenant": "acme", "run": 7, "part": 12, "code": "12", "word": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rowPerChunk": "1"}, "'rowperchunk' is no option of a write. Did you mean rowsPerChunk?"),
+        ({"colour": "red"}, "'colour' is no option of a write. There are"),
+        ({"resultFormat": "csv"}, "'resultformat' is one of a read, not of a write"),
+        ({"rowsPerChunk": "0"}, "rowsPerChunk cannot be '0': it is not 1 or more"),
+        ({"rowsPerChunk": "many"}, "rowsPerChunk cannot be 'many': it is no whole number"),
+        ({"bytesPerChunk": "1 parsec"}, "bytesPerChunk cannot be '1 parsec'"),
+        ({"rowsPerChunk": "5", "bytesPerChunk": "5"}, "exclude each other"),
+        ({"chunkFormat": "xml"}, "chunkFormat cannot be 'xml'. It may be parquet, arrow, jsonl, csv, text"),
+        ({"path": "/tmp/x"}, "save() takes no path"),
+        ({"metadata": "tenant=acme"}, "metadata cannot be 'tenant=acme'"),
+        ({"meta.a": '"open'}, "is not a JSON string"),
+        ({"stateDir": "/a", "address": "b:1"}, "stateDir and address exclude each other"),
+        ({"idempotencyKey": ""}, "a key has 1 to 1000 characters"),
+    ],
+)
+def test_wrong_write_option_is_refused_by_name(options: dict[str, str], message: str):
+    with pytest.raises(UsageError) as refused:
+        parse_write(options)
+    assert message in str(refused.value)
+
+
+def test_read_options_are_read():
+    found = parse_read({"path": "12", "columns": "a, b", "metadataColumns": "true", "deadChunks": "skip", "resultFormat": "Arrow"})
+    assert (found.submission, found.columns, found.metadata_columns) == ("12", ("a", "b"), METADATA_COLUMNS)
+    assert (found.skips_dead, found.result_format) == (True, "arrow")
+
+
+def test_column_name_with_a_comma_is_written_as_json():
+    assert parse_read({"path": "1", "columns": '["a,b", "c"]'}).columns == ("a,b", "c")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "No submission is named"),
+        ({"path": "1", "submission": "2"}, "Two submissions are named: 1 and 2"),
+        ({"path": "1", "metadataColumns": "_chunks"}, "'_chunks' is no metadata column. Did you mean _chunk?"),
+        ({"path": "1", "columns": "a,a"}, "columns cannot be 'a,a'"),
+        ({"path": "1", "rowsPerChunk": "1"}, "'rowsperchunk' is one of a write, not of a read"),
+        ({"path": "1", "meta.x": "1"}, "'meta.x' is no option of a read"),
+    ],
+)
+def test_wrong_read_option_is_refused_by_name(options: dict[str, str], message: str):
+    with pytest.raises(UsageError) as refused:
+        parse_read(options)
+    assert message in str(refused.value)
+
+
+def test_token_comes_from_its_file_and_is_never_shown(tmp_path: Path):
+    (tmp_path / "token").write_text("s3cret-token\n")
+    found = parse_write({"address": "host:1", "tokenFile": str(tmp_path / "token")})
+    assert found.reach.token == "s3cret-token"
+    assert "s3cret-token" not in repr(found) + str(found) + f"{found.reach}"
+
+
+def test_missing_token_file_is_named(tmp_path: Path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        parse_write({"tokenFile": str(tmp_path / "none")})
