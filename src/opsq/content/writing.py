@@ -109,6 +109,23 @@ class ContentWriter:
         with self._all_or_nothing(), open_input(path) as file:
             self.write_stream(file, splitting, os.fspath(path))
 
+    def append(self, content: Buffer, ends: list[int], header: bytes, name: str, splitting: Splitting) -> None:
+        """Append a stretch of a stream that somebody else cuts.
+
+        Args:
+            content: the bytes; copied or written when this returns.
+            ends: of chunks, as offsets in all that was appended so far and this; the last one ends what becomes a chunk.
+            header: of the stream, with its line end; b"" if it has none or none yet.
+            name: of the stream, for messages.
+            splitting: the rule by which it is cut.
+
+        Raises:
+            StorageFull: the store has no room.
+        """
+        with self._all_or_nothing():
+            self._header.take(header, name, splitting)
+            self._append(content, ends)
+
     def add_in_place(self, path: str | os.PathLike[str], splitting: Splitting) -> None:
         """Cut a file without copying it: consumers will read it where it is, as long as it does not change.
 
