@@ -54,7 +54,7 @@ class Sink(Protocol):
 class Series(NamedTuple):
     """Runs one after the other that share one pair of pipes; what is common to them."""
 
-    argvs: Iterator[Sequence[str]]
+    argvs: Iterator[Sequence[str | bytes]]
     """Those still to come."""
     env: dict[str, str]
     stdio: tuple[int, int, int]
@@ -68,8 +68,6 @@ class Child:
         self.pid = pid
         """Process id, and id of the process group that the program and its descendants form."""
         self.started = started
-        self.run_number = 1
-        """Of several that run one after the other, which one runs: 1…"""
         self._feed = feed
         self._capture = capture
         self._tail = Tail(said)

@@ -39,7 +39,6 @@ class Template:
         self._command = list(command)
         self.names = frozenset(name for word in command for name in _NAMED.findall(word))
         """The placeholders that stand in it, `{}` left out."""
-        self.has_record = takes_records and any(RECORD in word for word in command)
         if _NAMED.search(command[0]) or (takes_records and RECORD in command[0]):
             raise UsageError(f"The name of the program, {command[0]}, has a placeholder in it.", hint="Run a shell: sh -c '…'.")
 
@@ -54,10 +53,16 @@ class Template:
         return [_NAMED.sub(lambda found: values[found.group()], word) for word in self._command]
 
     def cut(self, values: Mapping[str, str]) -> list[list[bytes]]:
-        """The words for the records of one chunk, each cut at its `{}`; a record or a path is never searched for one."""
-        return [
+        """The words for the records of one chunk, each cut at its `{}`: so no record and no path is searched for another.
+
+        Without any `{}` there is one more word, which is it.
+        """
+        cut = [
             [os.fsencode(_NAMED.sub(lambda found: values[found.group()], piece)) for piece in word.split(RECORD)] for word in self._command
         ]
+        if all(len(pieces) == 1 for pieces in cut):
+            cut.append([b"", b""])
+        return cut
 
 
 def value_texts(chunk: Chunk) -> dict[str, str]:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Self
 
 from opsq.clock import MonoNs
-from opsq.errors import Bug, OpsqError
+from opsq.errors import Bug, OpsqError, WorkFailed
 from opsq.runner.child import Child, Finished, Said, Series, Sink, Source
 from opsq.runner.groups import signal_group, survivor
 from opsq.runner.guard import Guard
@@ -110,7 +110,7 @@ class Children:
         """
         return self._start(argv, Feed(stdin), self._capture(), env, said, keeps_stdout=keeps_stdout)
 
-    def start_series(self, argvs: Iterator[Sequence[str]], env: dict[str, str] | None = None, *, said: Said | None = None) -> Child:
+    def start_series(self, argvs: Iterator[Sequence[str | bytes]], env: dict[str, str] | None = None, *, said: Said | None = None) -> Child:
         """Start programs one after the other, each when the one before has exited 0; the first end of another kind ends all.
 
         They read /dev/null and share the pipes of stdout and stderr, so what they write is put together in order, and a
@@ -125,10 +125,10 @@ class Children:
         first = next(argvs)
         return self._start(first, Feed(b""), self._capture(), env, said, later=argvs)
 
-    def start_nothing(self, error: OpsqError | None = None) -> Child:
+    def start_nothing(self, error: OpsqError | None = None, where: str = "") -> Child:
         """What stands for a child where none is needed (an empty output), or where it has failed before it began (`error`)."""
         child = Child(0, MonoNs(time.monotonic_ns()), Feed(b""), self._capture(), (-1, -1, -1))
-        self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error))
+        self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error, where))
         return child
 
     def start_lasting(self, argv: Sequence[str], feed: Source, sink: Sink, env: dict[str, str] | None = None, *, said: Said) -> Child:
@@ -144,13 +144,13 @@ class Children:
 
     def _start(
         self,
-        argv: Sequence[str],
+        argv: Sequence[str | bytes],
         feed: Source,
         capture: Sink,
         env: dict[str, str] | None,
         said: Said | None,
         *,
-        later: Iterator[Sequence[str]] | None = None,
+        later: Iterator[Sequence[str | bytes]] | None = None,
         keeps_stdout: bool = True,
         is_lasting: bool = False,
     ) -> Child:
@@ -210,16 +210,14 @@ class Children:
             child.pid = self._commands.spawn(argv, series.env, series.stdio)
         except OpsqError as error:
             child._error = error
-            child.run_number += 1
             return False
         except OSError as error:
             child._error = refusal(error)
             if child._error is None:
                 raise
-            child.run_number += 1
             return False
-        child.run_number += 1
         child._wait_status = None
+        self._by_tick.discard(child)
         self.guard.change(child._place, child.pid)
         self._announce_end(child)
         return True
@@ -337,9 +335,10 @@ class Children:
                 self._by_tick.add(child)
                 return
         code = os.waitstatus_to_exitcode(child._wait_status)
-        if child._series is not None and code == 0 and child._error is None and not (child._is_terminated or child._is_killed):
-            self._by_tick.discard(child)
-            if self._start_next(child, child._series):
+        if child._series is not None and code == 0 and child._error is None:
+            if child._is_terminated or child._is_killed:
+                child._error = WorkFailed("it was ended before its last run")
+            elif self._start_next(child, child._series):
                 return
         self._finish(child, code)
 

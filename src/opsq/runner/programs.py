@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -53,24 +53,31 @@ class Feeding(msgspec.Struct, frozen=True):
             raise UsageError("The delimiter of records is empty.")
 
 
+class Common(NamedTuple):
+    """What all ways need."""
+
+    spool_dir: str
+    """Where long outputs lie; nothing with a name is left in it."""
+    memory_bytes: int
+    """The longest output that is kept in memory, for each chunk."""
+    consumer: str
+    """The name of the consumer."""
+    attachment: Callable[[int], bytes | None]
+    """Gives the attachment of a submission."""
+
+
 class Programs(ABC):
     """The programs of one consumer. One thread makes all calls.
-
-    Args:
-        spool_dir: where long outputs lie; nothing with a name is left in it.
-        memory_bytes: the longest output that is kept in memory, for each chunk.
-        consumer: the name of the consumer.
-        attachment: gives the attachment of a submission.
 
     Raises:
         Refused: there is no place for temporary files.
     """
 
-    def __init__(self, *, spool_dir: str, memory_bytes: int, consumer: str, attachment: Callable[[int], bytes | None]) -> None:
+    def __init__(self, common: Common) -> None:
         self._scratch = Scratch()
-        self._attachments = Attachments(self._scratch, attachment)
-        self._environments = Environments(consumer, self._attachments)
-        self._children = Children(spool_dir, memory_bytes=memory_bytes, guarded_dir=self._scratch.folder)
+        self._attachments = Attachments(self._scratch, common.attachment)
+        self._environments = Environments(common.consumer, self._attachments)
+        self._children = Children(common.spool_dir, memory_bytes=common.memory_bytes, guarded_dir=self._scratch.folder)
 
     @property
     def depth(self) -> int:
@@ -158,7 +165,11 @@ def make_programs(
         UsageError: the command has placeholders that do not go with that way, or ways exclude each other.
         Refused: there is no place for temporary files.
     """
+    from opsq.runner.each import EachRecord
     from opsq.runner.whole import WholeChunks
 
     feeding.check()
-    return WholeChunks(command, spool_dir=os.fspath(spool_dir), memory_bytes=memory_bytes, consumer=consumer, attachment=attachment)
+    common = Common(os.fspath(spool_dir), memory_bytes, consumer, attachment)
+    if feeding.each or feeding.args_count is not None:
+        return EachRecord(command, feeding, common)
+    return WholeChunks(command, common)

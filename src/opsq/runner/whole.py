@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.child import Child, Finished, Said
 from opsq.runner.invocation import Template, value_texts
 from opsq.runner.pipes import Range
-from opsq.runner.programs import Programs
+from opsq.runner.programs import Common, Programs
 
 if TYPE_CHECKING:
     from opsq.client.chunk import Chunk
@@ -33,12 +33,11 @@ class WholeChunks(Programs):
 
     Args:
         command: may have all placeholders but `{}`.
-        others: of `Programs`.
     """
 
-    def __init__(self, command: Sequence[str], **others: Any) -> None:
+    def __init__(self, command: Sequence[str], common: Common) -> None:
         self._template = Template(command)
-        super().__init__(**others)
+        super().__init__(common)
         self._files: dict[Child, _Files] = {}
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
