@@ -15,6 +15,7 @@ from opsq.content.objects import CloudStore
 from opsq.content.reading import ChunkReader
 from opsq.content.results import ResultWriter
 from opsq.content.splitting import Splitting
+from opsq.content.spread import PartWriter, compose
 from opsq.content.store import Store, open_store
 from opsq.content.writing import ContentWriter, in_place
 from opsq.errors import Conflict, ContentMissing, NotPermitted, OpsqError, StoreNotVisible, UsageError
@@ -209,3 +210,25 @@ def test_the_other_services_are_opened_without_a_request(url: str, options: dict
 def test_an_option_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match="colour"):
         open_store("s3://bucket", options={"colour": "red"})
+
+
+def test_parts_of_several_writers_make_one_content(store: Store) -> None:
+    parts = []
+    for number in range(3):
+        with PartWriter(store, FOLDER, f"part-{number}") as writer:
+            writer.add_chunk(b"%d" % number)
+            writer.add_chunk(b"x" * (2 << 20))
+            parts.append(writer.finish())
+    content = compose(store, FOLDER, [part for part in parts if part is not None], about=b"schema")
+    reader = ChunkReader(store, content)
+    assert [reader.read(index)[:1] for index in range(6)] == [b"0", b"x", b"1", b"x", b"2", b"x"]
+
+
+def test_an_object_is_deleted_alone(store: Store) -> None:
+    store.ensure_folder(FOLDER)
+    for name in ("one", "two", "deeper/three"):
+        store.write_object(f"{FOLDER}/{name}", b"x", is_durable=True)
+    store.delete_object(f"{FOLDER}/one")
+    store.delete_object(f"{FOLDER}/never")
+    assert list(store.objects(FOLDER)) == ["two"]
+    assert list(store.objects(OTHER)) == []

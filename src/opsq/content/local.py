@@ -135,6 +135,14 @@ class LocalStore(Store):
         except OSError as error:
             raise write_failure(path, error) from error
 
+    def ensure_folder(self, folder: str) -> None:
+        """See `Store.ensure_folder`."""
+        path = self.path(folder)
+        try:
+            make_folders(path)
+        except OSError as error:
+            raise write_failure(path, error) from error
+
     def open_writer(self, name: str, *, is_durable: bool) -> FileWriter:
         """See `Store.open_writer`."""
         return FileWriter(self.path(name), is_durable=is_durable)
@@ -187,6 +195,23 @@ class LocalStore(Store):
         path = self.path(folder)
         self.files.forget(path)
         _remove_tree(path)
+
+    def delete_object(self, name: str) -> None:
+        """See `Store.delete_object`."""
+        path = self.path(name)
+        try:
+            unlink_if_there(path)
+        except OSError as error:
+            raise write_failure(path, error) from error
+
+    def objects(self, folder: str) -> Iterator[str]:
+        """See `Store.objects`."""
+        try:
+            entries = os.scandir(self.path(folder))
+        except FileNotFoundError:
+            return
+        with entries:
+            yield from (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
     def folders(self) -> Iterator[str]:
         """See `Store.folders`."""

@@ -29,6 +29,8 @@ PARTS_LIMIT_BYTES = 32 << 10
 """Parts that take more, encoded, become an object."""
 HEADER_LIMIT_BYTES = 8 << 10
 """A larger header becomes an object."""
+ABOUT_LIMIT_BYTES = 8 << 10
+"""A longer `about` becomes an object."""
 
 NUMBER_BYTES = 8
 
@@ -65,6 +67,8 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
         parts_object: the object that holds the parts (`encode_parts`).
         header: comes in front of each chunk.
         header_object: the object that holds a header too long to travel.
+        about: what the producer tells those who read the chunks of their form, such as a schema; opaque here.
+        about_object: the object that holds an `about` too long to travel.
     """
 
     folder: str
@@ -78,12 +82,14 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
     parts_object: str | None = None
     header: bytes = b""
     header_object: str | None = None
+    about: bytes = b""
+    about_object: str | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(Content)
 _part_decoder = msgspec.msgpack.Decoder(Part)
 encode = msgspec.msgpack.Encoder().encode
-"""A `Content` or `Part` as bytes; a `Content` has at most about 50 KiB."""
+"""A `Content` or `Part` as bytes; a `Content` has at most about 55 KiB."""
 
 
 def decode(blob: bytes) -> Content:
@@ -128,6 +134,14 @@ def encode_parts(parts: Sequence[Part]) -> bytes:
         content_ends.append(content_end)
         record_ends.append(record_end)
     return b"".join((pack_numbers(content_ends), pack_numbers(record_ends), *records))
+
+
+def read_about(store: Store, content: Content) -> bytes:
+    """What the producer tells of the form of the chunks; empty if it tells nothing."""
+    if content.about_object is None:
+        return content.about
+    name = f"{content.folder}/{content.about_object}"
+    return store.read_range(name, 0, store.size_bytes(name))
 
 
 class Table(Sequence[int]):

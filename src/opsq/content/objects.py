@@ -77,6 +77,9 @@ class CloudStore(Store):
                 hint="Repeat the request that sent it, or submit under a new key.",
             )
 
+    def ensure_folder(self, folder: str) -> None:
+        """See `Store.ensure_folder`."""
+
     def open_writer(self, name: str, *, is_durable: bool) -> ObjectWriter:
         """See `Store.open_writer`."""
         return _CloudWriter(self, check_name(name))
@@ -122,13 +125,23 @@ class CloudStore(Store):
             raise self.failure(folder, error) from error
 
     def delete_object(self, name: str) -> None:
-        """Delete one object; nothing happens if it is not there."""
+        """See `Store.delete_object`."""
         try:
-            obstore.delete(self._objects, name)
+            obstore.delete(self._objects, check_name(name))
         except FileNotFoundError:
             return
         except _FAILURES as error:
             raise self.failure(name, error) from error
+
+    def objects(self, folder: str) -> Iterator[str]:
+        """See `Store.objects`."""
+        try:
+            entries = obstore.list_with_delimiter(self._objects, check_name(folder))["objects"]
+        except FileNotFoundError:
+            return
+        except _FAILURES as error:
+            raise self.failure(folder, error) from error
+        yield from (entry["path"].rpartition("/")[2] for entry in entries)
 
     def folders(self) -> Iterator[str]:
         """See `Store.folders`."""

@@ -54,6 +54,10 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def ensure_folder(self, folder: str) -> None:
+        """Make the folder of a submission that several processes write, if none of them has made it yet."""
+
+    @abstractmethod
     def open_writer(self, name: str, *, is_durable: bool) -> ObjectWriter:
         """Begin a new object in an existing folder."""
 
@@ -87,6 +91,14 @@ class Store(ABC):
 
         Cost: a call per object; not for an event loop.
         """
+
+    @abstractmethod
+    def delete_object(self, name: str) -> None:
+        """Delete one object; nothing happens if it is not there."""
+
+    @abstractmethod
+    def objects(self, folder: str) -> Iterator[str]:
+        """The names in a folder of the objects that lie in it directly, in no order; none if the folder is not there."""
 
     @abstractmethod
     def folders(self) -> Iterator[str]:
