@@ -111,6 +111,8 @@ _opsq() {
             '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
             '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
             '--backoff-max-s=[Longest wait after a failure.]:D: ' \
+            '--max-backlog-chunks=[Chunks that may be unfinished before submissions are held back; 0\: any number.]:N: ' \
+            '--min-free-bytes=[What must be left on the disk; less holds submissions back.]:SIZE: ' \
             '--history-days=[Days for which history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
             '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \
@@ -146,6 +148,8 @@ _opsq() {
             '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
             '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
             '--backoff-max-s=[Longest wait after a failure.]:D: ' \
+            '--max-backlog-chunks=[Chunks that may be unfinished before submissions are held back; 0\: any number.]:N: ' \
+            '--min-free-bytes=[What must be left on the disk; less holds submissions back.]:SIZE: ' \
             '--history-days=[Days for which history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
             '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \
@@ -185,6 +189,7 @@ _opsq() {
             '--per-file[Each file is one chunk.]' \
             '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
             '--in-place[Do not copy\: consumers read the files where they are, unless they change.]' \
+            '--wait-for-room[If there is no room, wait for it, at most so long; without =D without limit.]' \
             '--dry-run[Show how many chunks there would be; write nothing.]' \
             '--wait[Wait for the end, as `opsq wait` does.]' \
             '(-o --output)-o+[With --wait\: write the results to this file.]:FILE:_files' \

@@ -51,8 +51,8 @@ class Flag(NamedTuple):
 
     @property
     def takes_value(self) -> bool:
-        """Whether a value follows."""
-        return bool(self.values.metavar)
+        """Whether a value follows; one that may be left out does not."""
+        return bool(self.values.metavar) and not self.values.metavar.startswith("[")
 
 
 class Argument(NamedTuple):

@@ -142,7 +142,8 @@ def option_list(flags: Iterable[Flag]) -> str:
 def option_head(flag: Flag) -> str:
     """An option as it is written."""
     names = ", ".join(f"\\fB{roff(name)}\\fR" for name in flag.names)
-    return names + (f" \\fI{roff(flag.values.metavar)}\\fR" if flag.takes_value else "")
+    gap = " " if flag.takes_value else ""
+    return names + (f"{gap}\\fI{roff(flag.values.metavar)}\\fR" if flag.values.metavar else "")
 
 
 def option_text(flag: Flag) -> str:

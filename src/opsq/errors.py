@@ -21,6 +21,7 @@ This file must not import anything of ours. The class docstring is the default m
     │   ├── ContentChanged         content_changed    5
     │   └── AlreadyRunning         already_running    5
     ├── Refused                    refused            6
+    │   ├── NoRoom                 no_room            6
     │   ├── StorageFull            storage_full       6
     │   ├── DatabaseDamaged        database_damaged   6
     │   └── TooManyConnections     too_many_connections 6
@@ -164,6 +165,12 @@ class Refused(OpsqError):
 
     code = "refused"
     exit_status = 6
+
+
+class NoRoom(Refused):
+    """There is no room for a submission."""
+
+    code = "no_room"
 
 
 class StorageFull(Refused):

@@ -58,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_base_s: float
     backoff_factor: float
     backoff_max_s: float
+    max_backlog_chunks: int
+    min_free_bytes: int
     history_days: float
     history_rows: int
     finished_days: float
@@ -440,6 +442,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("backoff_base_s", _duration(0), 1.0, "wait after the first failure of a chunk", format_duration),
     Setting("backoff_factor", _number(_real, 1, 100), 2.0, "by what the wait grows with each failure"),
     Setting("backoff_max_s", _duration(0), 300.0, "longest wait after a failure", format_duration),
+    Setting("max_backlog_chunks", _count(0, 1 << 53), 0, "chunks that may be unfinished before submissions are held back; 0: any number"),
+    Setting("min_free_bytes", _size(0, 1 << 50), 64 << 20, "what must be left on the disk; less holds submissions back", format_size),
     Setting("history_days", _number(_real, 0, _YEARS), 30.0, "days for which history is kept"),
     Setting("history_rows", _count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
     Setting(

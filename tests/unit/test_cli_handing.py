@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from opsq.cli.caller import Caller
-from opsq.cli.handing import expand, hand_over
+from opsq.cli.handing import RoomWait, expand, hand_over
 from opsq.cli.template import Template
 from opsq.content.splitting import Splitting
 from opsq.content.store import open_store
-from opsq.errors import Conflict, StorageFull, Unreachable
-from opsq.wire.messages import Created, Submit, Submitted, Welcome
+from opsq.content.writing import ContentWriter
+from opsq.errors import Conflict, NoRoom, StorageFull, Unreachable
+from opsq.wire.messages import Created, HasRoom, Room, Submit, Welcome
 
 
 class Daemon:
@@ -24,6 +25,8 @@ class Daemon:
         self.welcome = Welcome(1, 1, "", "", 5.0, 1 << 20, 1 << 20, True, True, str(folder), store.mark())
         self.answers = list(answers)
         self.submits: list[Submit] = []
+        self.asked: list[Room] = []
+        self.has_room = True
 
     def __enter__(self) -> Daemon:
         return self
@@ -34,7 +37,12 @@ class Daemon:
     def next_id(self) -> int:
         return 2
 
-    def call(self, request: Submit, kind: type[Submitted]) -> Submitted:
+    def call(self, request: Submit | Room, kind: type[Any]) -> Any:
+        if isinstance(request, Room):
+            self.asked.append(request)
+            if not self.has_room and request.wait_s == 0.0:
+                raise NoRoom
+            return HasRoom(2, None)
         self.submits.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -53,6 +61,11 @@ class OfDaemon(Caller):
         return self.daemon
 
 
+def hand(daemon: Daemon, path: Path, splitting: Splitting, room: str | None = None) -> None:
+    rules = Template().rules(bytes(16))
+    hand_over(OfDaemon(daemon), rules, Template(), [str(path)], splitting, is_in_place=False, room=RoomWait.of(room))
+
+
 def submitted(runtime_dir: Path, *answers: Created | Exception) -> tuple[Daemon, list[str]]:
     """Submit a file that is too long to travel inline; gives the daemon, and the folders in the store."""
     source = runtime_dir / "in"
@@ -61,7 +74,7 @@ def submitted(runtime_dir: Path, *answers: Created | Exception) -> tuple[Daemon,
     store.mkdir()
     daemon = Daemon(store, *answers)
     try:
-        hand_over(OfDaemon(daemon), Template().rules(bytes(16)), Template(), [str(source)], Splitting("records", 1000), is_in_place=False)
+        hand(daemon, source, Splitting("records", 1000))
     finally:
         daemon_folders = list(open_store(str(store)).folders())
     return daemon, daemon_folders
@@ -103,8 +116,30 @@ def test_folder_of_an_earlier_submission_is_never_touched(runtime_dir: Path) -> 
     (runtime_dir / "in").write_bytes(b"line\n" * 2000)
     daemon = Daemon(runtime_dir / "content")
     with pytest.raises(Conflict):
-        hand_over(OfDaemon(daemon), Template().rules(bytes(16)), Template(), [str(runtime_dir / "in")], Splitting(), is_in_place=False)
+        hand(daemon, runtime_dir / "in", Splitting())
     assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
+
+
+def test_room_is_asked_for_before_a_byte_of_content_is_written(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as much as is known by then: of a file that is cut, that it has a chunk, and its size."""
+    monkeypatch.setattr(ContentWriter, "__init__", None)  # making one would fail
+    (runtime_dir / "in").write_bytes(b"line\n" * 2000)
+    (runtime_dir / "content").mkdir()
+    daemon = Daemon(runtime_dir / "content")
+    daemon.has_room = False
+    with pytest.raises(NoRoom):
+        hand(daemon, runtime_dir / "in", Splitting())
+    assert [(room.chunks_count, room.content_bytes, room.wait_s) for room in daemon.asked] == [(1, 10_000, 0.0)]
+
+
+def test_producer_that_waits_for_room_waits_before_content_is_written_and_again_when_it_is_handed_over(runtime_dir: Path) -> None:
+    (runtime_dir / "in").write_bytes(b"line\n" * 2000)
+    (runtime_dir / "content").mkdir()
+    daemon = Daemon(runtime_dir / "content", Created(5, True))
+    daemon.has_room = False
+    hand(daemon, runtime_dir / "in", Splitting(), "forever")
+    assert [room.wait_s for room in daemon.asked] == [0.0, None]
+    assert [submit.wait_s for submit in daemon.submits] == [None]
 
 
 def test_double_star_gives_files_at_any_depth_and_no_folders(runtime_dir: Path) -> None:

@@ -76,6 +76,9 @@ VERBS: dict[str, Place] = {
 GROUPS: dict[str, tuple[str, ...]] = {"dead": ("list", "requeue")}
 """Verbs that have verbs of their own; the first is meant when none is given."""
 
+OPTIONAL_VALUES = {"--wait-for-room": "forever"}
+"""Options whose value may be left out, which typer does not know: what is meant then. A value stands behind `=`."""
+
 OTHERS_SAY = {
     "ack": "complete",
     "add": "submit",
@@ -114,7 +117,7 @@ def run(words: Sequence[str]) -> int:
     Returns:
         The exit status.
     """
-    words = list(words)
+    words = _with_values(words)
     name = words[0] if words and not words[0].startswith("-") else ""
     if (name or words == [""]) and name not in VERBS:
         raise _unknown(name)
@@ -132,6 +135,12 @@ def run(words: Sequence[str]) -> int:
     except Abort as error:
         raise KeyboardInterrupt from error
     return 0
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    """A command line in which each option has its value; behind `--` nothing is an option."""
+    end = words.index("--") if "--" in words else len(words)
+    return [f"{word}={OPTIONAL_VALUES[word]}" if at < end and word in OPTIONAL_VALUES else word for at, word in enumerate(words)]
 
 
 def _with_part(name: str, words: list[str]) -> list[str]:

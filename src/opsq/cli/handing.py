@@ -9,23 +9,52 @@ import contextlib
 import glob
 import io
 import os
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
+from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.template import Template
+from opsq.client.connection import Connection
 from opsq.content.cutting import Plan, open_input, plan
 from opsq.content.manifest import Content, encode
 from opsq.content.splitting import Splitting
 from opsq.content.store import Store, open_store
 from opsq.content.writing import ContentWriter
-from opsq.errors import ChunkTooLarge, InputUnreadable, OpsqError, Unreachable, UsageError
-from opsq.wire.messages import Created, NewSubmission, Submit, Submitted
+from opsq.errors import ChunkTooLarge, InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
+from opsq.wire.messages import Created, HasRoom, NewSubmission, Room, Submit, Submitted
 
 RESEND_S = 10.0
 """How long a daemon that went away during the last step may take to come back."""
+
+
+FOREVER = "forever"
+"""What --wait-for-room takes for no limit, and means without a value."""
+
+
+class RoomWait(NamedTuple):
+    """How long to wait when there is no room.
+
+    Args:
+        end: when it is over, by `time.monotonic`; None: never.
+    """
+
+    end: float | None
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """What an option says: None does not wait."""
+        if text == FOREVER:
+            return cls(None)
+        return cls(time.monotonic() + (values.duration("--wait-for-room", text) or 0.0))
+
+    @property
+    def left_s(self) -> float | None:
+        """What is left of it, as requests tell it."""
+        return None if self.end is None else max(self.end - time.monotonic(), 0.0)
 
 
 def expand(words: list[str]) -> list[str]:
@@ -67,13 +96,23 @@ def plan_of(paths: list[str], splitting: Splitting) -> Plan:
 
 
 def hand_over(
-    caller: Caller, rules: NewSubmission, template: Template, paths: list[str], splitting: Splitting, *, is_in_place: bool
+    caller: Caller,
+    rules: NewSubmission,
+    template: Template,
+    paths: list[str],
+    splitting: Splitting,
+    *,
+    is_in_place: bool,
+    room: RoomWait,
 ) -> tuple[Content, Created]:
     """Write the content and submit it.
 
     Args:
         rules: all of the submission but its content.
         template: whose chunks and attachment are taken when there are no `paths`, or no attachment.
+
+    Raises:
+        NoRoom: too much is unfinished, or too little of the disk is free: said before content is written, as far as is known then.
 
     Effects: durable when it returns; nothing is left in the store when it raises, unless the daemon vanished for good during
     the last step: then it is unknown whether the submission exists.
@@ -85,6 +124,11 @@ def hand_over(
         store.check_marker(welcome.store_marker)
         source = template.open_source(daemon, store) if not paths else None
         rules = template.with_attachment(daemon, rules)
+        if source is not None:
+            _ask_for_room(caller, daemon, source.content.chunks_count, source.content.total_bytes, room)
+        else:
+            count = len(paths) if splitting.by == "file" else 1  # how many it will be in the end, only the cutting can tell
+            _ask_for_room(caller, daemon, count, 0 if is_in_place else _known_bytes(paths), room)
     with (
         _naming_limit(),
         ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer,
@@ -99,7 +143,7 @@ def hand_over(
             _copy(caller, writer, paths, splitting)
         content = writer.finish()
     rules = replace(rules, chunks_count=content.chunks_count, content=encode(content))
-    return content, _submit(caller, rules, store, folder)
+    return content, _submit(caller, rules, store, folder, room)
 
 
 @contextlib.contextmanager
@@ -112,18 +156,49 @@ def _naming_limit() -> Iterator[None]:
         raise
 
 
-def _submit(caller: Caller, rules: NewSubmission, store: Store, folder: str) -> Created:
-    """Send the submission; when the daemon goes away meanwhile, send it again: the request key makes that safe."""
+def _ask_for_room(caller: Caller, daemon: Connection, chunks_count: int, content_bytes: int, room: RoomWait) -> None:
+    """See to it that there is room, before content is written; a person is told when it takes time."""
+
+    def ask(wait_s: float | None) -> None:
+        daemon.call(Room(daemon.next_id(), chunks_count, content_bytes, wait_s), HasRoom)
+
     try:
-        with caller.connect() as daemon:
-            created = daemon.call(Submit(daemon.next_id(), [rules]), Submitted).created[0]
+        ask(0.0)
+    except NoRoom as error:
+        wait_s = room.left_s
+        if wait_s == 0.0:
+            raise
+        caller.remark(f"{error.message} Waiting for it.")
+        ask(wait_s)
+
+
+def _known_bytes(paths: list[str]) -> int:
+    """The bytes of those inputs whose size is known before they are read."""
+    return sum(os.path.getsize(path) for path in paths if path != "-" and os.path.isfile(path))
+
+
+def _submit(caller: Caller, rules: NewSubmission, store: Store, folder: str, room: RoomWait) -> Created:
+    """Send the submission; when the daemon goes away meanwhile, send it again: the request key makes that safe.
+
+    It is sent once more, and as often as that happens while it waits for room.
+    """
+    is_again = False
+    try:
+        while True:
+            with caller.connect(reconnect_s=RESEND_S) as daemon:
+                try:
+                    created = daemon.call(Submit(daemon.next_id(), [rules], room.left_s), Submitted).created[0]
+                    break
+                except Unreachable:
+                    if is_again and room.left_s == 0.0:
+                        raise
+                    is_again = True
     except Unreachable:
-        with caller.connect(reconnect_s=RESEND_S) as daemon:
-            return daemon.call(Submit(daemon.next_id(), [rules]), Submitted).created[0]
+        raise  # perhaps it was stored: its content stays
     except OpsqError:
         store.delete_folder(folder)
         raise
-    if not created.is_new:  # there was one with this unique key
+    if not created.is_new and not is_again:  # there was one with this unique key
         store.delete_folder(folder)
     return created
 
@@ -139,7 +214,7 @@ def _opened(path: str) -> Iterator[io.FileIO]:
 
 def _copy(caller: Caller, writer: ContentWriter, paths: list[str], splitting: Splitting) -> None:
     with caller.progress("bytes") as progress:
-        total_bytes = sum(os.path.getsize(path) for path in paths if path != "-" and os.path.isfile(path))
+        total_bytes = _known_bytes(paths)
         bar = progress.add_task("copying", total=total_bytes or None) if progress else None
         for path in paths:
             with _opened(path) as file:

@@ -136,4 +136,8 @@ def status_document(state: DaemonState, socket: str, socket_source: str) -> Stat
         wal_bytes=state.wal_bytes,
         settings=state.settings,
         unmatched=state.unmatched_count,
+        backlog=state.total.waiting_count + state.total.delayed_count + state.total.reserved_count,
+        backlog_limit=state.backlog_limit,
+        room_waiting=state.room_waiting_count,
+        disk_free_bytes=state.disk_free_bytes,
     )

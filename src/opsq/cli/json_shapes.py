@@ -240,6 +240,7 @@ class StatusDocument(Shape):
     """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, and `socket_source` what chose it.
 
     `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: nobody is connected, or counters cannot tell.
+    `backlog`: chunks that are waiting, delayed or reserved, and `backlog_limit` how many may be; null: any number.
     """
 
     state: str
@@ -261,6 +262,10 @@ class StatusDocument(Shape):
     wal_bytes: int
     settings: dict[str, str]
     unmatched: int | None
+    backlog: int
+    backlog_limit: int | None
+    room_waiting: int
+    disk_free_bytes: int | None
 
 
 class StepShape(Shape):

@@ -93,7 +93,10 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
     ]
     rows += [(name, getattr(document.total, name)) for name in ("submissions", *_CHUNKS)]
     rows += [("unmatched", "-" if document.unmatched is None else document.unmatched)]
+    rows += [("backlog", document.backlog), ("backlog_limit", "-" if document.backlog_limit is None else document.backlog_limit)]
+    rows += [("room_waiting", document.room_waiting)]
     rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
+    rows += [("disk_free_bytes", "-" if document.disk_free_bytes is None else document.disk_free_bytes)]
     rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s")]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
     rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
@@ -113,10 +116,15 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     # Free pages may lie in the write-ahead log, when it is larger than the file: they say nothing about the file then.
     free = f" ({_size(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
     sizes = f"database {_size(state.file_bytes)}{free}, write-ahead log {_size(state.wal_bytes)}"
-    head.append(f"{sizes}, {values.counted(state.unfolded_count, 'outcome')} not folded in yet", style="dim")
+    left = "" if state.disk_free_bytes is None else f", {_size(state.disk_free_bytes)} left on the disk"
+    head.append(f"{sizes}{left}, {values.counted(state.unfolded_count, 'outcome')} not folded in yet", style="dim")
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]
+    if state.backlog_limit is not None or state.room_waiting_count:
+        there = status_document(state, "", "").backlog
+        allowed = "" if state.backlog_limit is None else f" of at most {state.backlog_limit}"
+        parts.append(Text(f"backlog: {there}{allowed}; {values.counted(state.room_waiting_count, 'submission')} waiting for room"))
     if state.unmatched_count:
         chunks_text = values.counted(state.unmatched_count, "waiting chunk")
         text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."

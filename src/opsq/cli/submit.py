@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
-from opsq.cli.handing import expand, hand_over, plan_of, read_whole
+from opsq.cli.handing import RoomWait, expand, hand_over, plan_of, read_whole
 from opsq.cli.json_shapes import DryRunDocument, ErrorShape, PlannedChunk, SubmitDocument
 from opsq.cli.rules import weights_of
 from opsq.cli.template import Template, read_template
@@ -73,6 +73,12 @@ def submit(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Do not copy: consumers read the files where they are, unless they change.")
     ] = False,
+    wait_for_room: Annotated[
+        str | None,
+        typer.Option(
+            "--wait-for-room", metavar="[=D]", help="If there is no room, wait for it, at most so long; without =D without limit."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many chunks there would be; write nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, as `opsq wait` does.")] = False,
     output: Annotated[
@@ -131,7 +137,8 @@ def submit(
         unique_key=unique,
         weights=weights_of(weight or []),
     )
-    content, created = hand_over(caller, rules, template, paths, splitting, is_in_place=in_place)
+    room = RoomWait.of(wait_for_room)
+    content, created = hand_over(caller, rules, template, paths, splitting, is_in_place=in_place, room=room)
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
     caller.lines([document.submission_id])
     if wait:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -34,12 +35,14 @@ from opsq.wire.messages import (
     Describe,
     Described,
     GetAttachment,
+    HasRoom,
     List,
     Listed,
     NewSubmission,
     Remove,
     Requeue,
     ResultRows,
+    Room,
     Show,
     Shown,
     Status,
@@ -150,24 +153,35 @@ class AsyncQueue(AsyncRuling):
 
     async def submit(self, chunks: Iterable[bytes], **options: Any) -> AsyncSubmission:
         """Hand over one submission; the arguments are those of `Producer.submit`."""
-        return (await self.submit_many([await self.prepare(chunks, **options)]))[0]
+        wait_for_room: preparing.RoomWait = options.get("wait_for_room", False)
+        began = time.monotonic()
+        prepared = await self.prepare(chunks, **options)
+        return (await self._hand_over([prepared], preparing.wait_s_of(wait_for_room, began)))[0]
 
-    async def prepare(self, chunks: Iterable[bytes], **options: Any) -> NewSubmission:
+    async def prepare(self, chunks: Iterable[bytes], *, wait_for_room: preparing.RoomWait = False, **options: Any) -> NewSubmission:
         """Write the content of a submission, in a thread; see `Producer.prepare`."""
         from opsq.content.manifest import encode
 
         key = preparing.new_request_key()
         preparing.new_submission(key, b"", 0, **options)
+        size = preparing.known_size(chunks)
+        if size is not None:
+            await self.link.call(Room(self.link.next_id(), *size, preparing.wait_s_of(wait_for_room)), HasRoom)
         content = await asyncio.to_thread(preparing.write_content, chunks, key, self.contents, self.link.welcome)
         return preparing.new_submission(key, encode(content), content.chunks_count, **options)
 
-    async def submit_many(self, submissions: Sequence[NewSubmission]) -> list[AsyncSubmission]:
+    async def submit_many(
+        self, submissions: Sequence[NewSubmission], *, wait_for_room: preparing.RoomWait = False
+    ) -> list[AsyncSubmission]:
         """Hand over prepared submissions in one transaction; see `Producer.submit_many`."""
+        return await self._hand_over(submissions, preparing.wait_s_of(wait_for_room))
+
+    async def _hand_over(self, submissions: Sequence[NewSubmission], wait_s: float | None) -> list[AsyncSubmission]:
         if not submissions:
             return []
         preparing.check_count(submissions)
         try:
-            reply = await self.link.call(Submit(self.link.next_id(), list(submissions)), Submitted)
+            reply = await self.link.call(Submit(self.link.next_id(), list(submissions), wait_s), Submitted)
         except Unreachable:
             raise
         except OpsqError:

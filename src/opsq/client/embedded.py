@@ -80,7 +80,7 @@ class Host:
         try:
             self._store = open_store(path / "content")
             self._marker = self._store.mark()
-            self._engine = Engine(self._database, policy, read_clocks())
+            self._engine = Engine(self._database, policy, read_clocks(), folders=[path / "content"])
         except BaseException:
             self._database.close()
             raise

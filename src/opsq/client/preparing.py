@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +25,9 @@ Moment = dt.datetime | int
 
 SUBMISSIONS_LIMIT_COUNT = 10_000
 """So many submissions fit one frame."""
+
+RoomWait = bool | float
+"""Whether to wait for room: True without limit, a number for so many seconds, False not at all."""
 
 _decoder = msgspec.msgpack.Decoder(NewSubmission)
 
@@ -60,6 +64,32 @@ def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Content
         for chunk in rest:
             writer.add_chunk(_checked(chunk))
         return writer.finish()
+
+
+def wait_s_of(wait_for_room: RoomWait, began: float | None = None) -> float | None:
+    """How long a request should wait for room, as messages tell it: 0 not at all, None without limit.
+
+    Args:
+        began: when the waiting began, by `time.monotonic`; None: now.
+
+    Raises:
+        UsageError: it is below 0.
+    """
+    if isinstance(wait_for_room, bool):
+        return None if wait_for_room else 0.0
+    if not 0 <= wait_for_room <= 1e9:
+        raise UsageError(f"wait_for_room is {wait_for_room!r}; it is True, False or seconds from 0 to 1e9.")
+    return max(wait_for_room - (time.monotonic() - began if began is not None else 0.0), 0.0)
+
+
+def known_size(chunks: Iterable[bytes]) -> tuple[int, int] | None:
+    """How many chunks will be written to the store, and how many bytes; None: that is not known before they are read, or none will."""
+    from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT
+
+    if not isinstance(chunks, list | tuple):
+        return None
+    size_bytes = sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
+    return (len(chunks), size_bytes) if size_bytes > INLINE_LIMIT_BYTES or len(chunks) > INLINE_LIMIT_COUNT else None
 
 
 def new_submission(

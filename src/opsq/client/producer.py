@@ -6,6 +6,7 @@ the rest.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,9 +20,11 @@ from opsq.wire.messages import (
     Backoff,
     Describe,
     Described,
+    HasRoom,
     List,
     Listed,
     NewSubmission,
+    Room,
     SubmissionState,
     Submit,
     Submitted,
@@ -29,7 +32,7 @@ from opsq.wire.messages import (
 
 if TYPE_CHECKING:
     from opsq.client.connection import Dial
-    from opsq.client.preparing import Moment
+    from opsq.client.preparing import Moment, RoomWait
 
 
 class Producer:
@@ -62,6 +65,7 @@ class Producer:
         unique_key: str | None = None,
         reservation_s: float | None = None,
         weights: Mapping[str, float] | None = None,
+        wait_for_room: RoomWait = False,
     ) -> Submission:
         """Hand over one submission; durable when this returns.
 
@@ -81,6 +85,8 @@ class Producer:
             unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
             reservation_s: how long a reservation of its chunks lasts without a heartbeat.
             weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
+            wait_for_room: wait until there is room, True without limit, a number for so many seconds. A list or tuple of chunks waits
+                before any content is written.
 
         Returns:
             The submission; `is_new` is False if it existed under `unique_key`.
@@ -88,16 +94,22 @@ class Producer:
         Raises:
             UsageError: a value is out of its range.
             ChunkTooLarge: a chunk is above the daemon's chunk limit.
-            StorageFull: there is no room; nothing is left of it.
+            NoRoom: too much is unfinished, or too little of the disk is free; nothing is left of it.
+            StorageFull: the disk is full; nothing is left of it.
         """
         options = dict(locals())
-        del options["self"], options["chunks"]
-        return self.submit_many([self.prepare(chunks, **options)])[0]
+        del options["self"], options["chunks"], options["wait_for_room"]
+        began = time.monotonic()
+        prepared = self.prepare(chunks, wait_for_room=wait_for_room, **options)
+        return self._hand_over([prepared], preparing.wait_s_of(wait_for_room, began))[0]
 
-    def prepare(self, chunks: Iterable[bytes], **options: Any) -> NewSubmission:
+    def prepare(self, chunks: Iterable[bytes], *, wait_for_room: RoomWait = False, **options: Any) -> NewSubmission:
         """Write the content of a submission, to be handed over by `submit_many`; the arguments are those of `submit`."""
         key = preparing.new_request_key()
         preparing.new_submission(key, b"", 0, **options)  # complains before content is written
+        size = preparing.known_size(chunks)
+        if size is not None:
+            self.link.call(Room(self.link.next_id(), *size, preparing.wait_s_of(wait_for_room)), HasRoom)
         content = preparing.write_content(chunks, key, self.contents, self.link.welcome)
         return self.describe(key, content, **options)
 
@@ -107,18 +119,25 @@ class Producer:
 
         return preparing.new_submission(request_key, encode(content), content.chunks_count, **options)
 
-    def submit_many(self, submissions: Sequence[NewSubmission]) -> list[Submission]:
+    def submit_many(self, submissions: Sequence[NewSubmission], *, wait_for_room: RoomWait = False) -> list[Submission]:
         """Hand over prepared submissions in one transaction: all of them are durable when this returns, or none.
 
         Args:
             submissions: at most 10 000, made by `prepare`; together below the frame limit (16 MiB by default).
+            wait_for_room: wait until there is room for all of them; see `submit`.
+
+        Raises:
+            NoRoom: there is none.
 
         Effects: content is deleted of those that existed under their unique key; of all, if the daemon refuses.
         """
+        return self._hand_over(submissions, preparing.wait_s_of(wait_for_room))
+
+    def _hand_over(self, submissions: Sequence[NewSubmission], wait_s: float | None) -> list[Submission]:
         if not submissions:
             return []
         preparing.check_count(submissions)
-        request = Submit(self.link.next_id(), list(submissions))
+        request = Submit(self.link.next_id(), list(submissions), wait_s)
         try:
             reply = self.link.call(request, Submitted)
         except Unreachable:

@@ -88,15 +88,17 @@ async def _serve(
     on_fatal: Callable[[BaseException], NoReturn],
 ) -> None:
     from opsq.clock import now
+    from opsq.content.store import MARKER
     from opsq.daemon.server import Daemon
-    from opsq.queue.engine import Engine
     from opsq.daemon.temporary import retire
+    from opsq.queue.engine import Engine
     from opsq.version import __version__
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_exception)
     try:
-        engine = Engine(opened.database, policy_of(settings), now())
+        marker = opened.store.path(MARKER)
+        engine = Engine(opened.database, policy_of(settings), now(), folders=[] if marker is None else [Path(marker).parent])
     except InvalidStrategy as error:
         error.hint = error.hint or "It stands under [strategies] in the settings; `opsq config` says in which file."
         raise

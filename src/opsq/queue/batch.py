@@ -57,6 +57,8 @@ class Batch:
         self.after: list[Callable[[Now], None]] = []
         self.following: list[tuple[Peer, CompleteAndReserve]] = []
         """Reserves to be answered after the commit."""
+        self.accepted_count = 0
+        """Chunks of the submissions in it."""
         self.fold: Fold | None = None
         self.forbids_fold = False
         """Set by an entry that writes `block` itself."""

@@ -8,7 +8,8 @@ request, `tick` when `next_tick_s` is over, `begin_batch`, COMMIT and `end_batch
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -29,6 +30,7 @@ from opsq.queue.reasons import Reasons
 from opsq.queue.reports import Reports
 from opsq.queue.reservations import Reservations
 from opsq.queue.retention import Retention
+from opsq.queue.room import Room
 from opsq.queue.watched import Watched
 from opsq.store.database import Database, Deposed
 from opsq.wire import messages as m
@@ -45,30 +47,39 @@ class Fatal(Exception):  # not an error of a request: the process must end
 
 
 class Engine:
-    """One queue on one database."""
+    """One queue on one database.
 
-    def __init__(self, database: Database, policy: Policy, now: Now, *, rng: random.Random | None = None) -> None:
+    Args:
+        folders: where content is stored, if that is a folder: its disk must keep as much free as that of the database.
+    """
+
+    def __init__(
+        self, database: Database, policy: Policy, now: Now, *, rng: random.Random | None = None, folders: Sequence[Path] = ()
+    ) -> None:
         self._core = core = Core(database, policy, now, rng or random.Random())
         core.folding = self._folding = Folding(core)
         core.watched = self._watched = Watched(core)
         self._reservations = Reservations(core)
         self._endings = Endings(core, self._reservations)
         self._outcomes = self._reservations.outcomes = Outcomes(core, self._reservations, self._endings)
-        self._intake = Intake(core)
+        self._room = Room(core, (database.path.parent, *folders))
+        self._intake = Intake(core, self._room)
         self._parked = Parked(core, self._reservations)
         self._following = Following(core, self._parked, self._reservations)
-        self._reports = self._watched.reports = Reports(core, self._reservations, self._parked)
+        self._reports = self._watched.reports = Reports(core, self._reservations, self._parked, self._room)
         self._retention = Retention(core, self._endings)
         self._flying: Batch | None = None
         self._heard = now
         self._last_tick: MonoNs = now.mono
         self._full_retry: MonoNs = now.mono
         self._folding.restore()
+        self._room.restore()
         self._reservations.restore(now)
         self._intake.restore(now)
         self._endings.restore(now)
         self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
             m.Submit: self._intake.submit,
+            m.Room: self._room.ask,
             m.Reserve: self._parked.reserve,
             m.Complete: self.complete,
             m.CompleteAndReserve: self.complete_and_reserve,
@@ -127,6 +138,7 @@ class Engine:
         peer.is_connected = False
         self._parked.disconnect(peer)
         self._watched.disconnect(peer)
+        self._room.disconnect(peer)
         self._reservations.disconnect(peer, now)
         self._serve(now)
 
@@ -226,6 +238,7 @@ class Engine:
         """A parked call is not wanted any more."""
         self._parked.abandon(peer, request.request_id)
         self._watched.abandon(peer, request.request_id)
+        self._room.abandon(peer, request.request_id)
 
     # --- batches ------------------------------------------------------------------------------------------------------------------
 
@@ -279,10 +292,12 @@ class Engine:
             core.is_full = False
             core.has_news = True
         self._folding.committed(batch.history, now)
+        self._room.ended(batch, is_committed=True)
         batch.settle(now)
         core.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
         for action in batch.after:
             action(now)
+        self._room.serve(now)
         self._following.add(batch.following)
         self._following.serve(now)
         self._folding.run_waiting(now)
@@ -301,6 +316,7 @@ class Engine:
         refusal = StorageFull(f"No room left for {core.database.path}.", hint="Nothing of this request was stored; send it again later.")
         waiting, core.batch = core.batch, Batch()
         for lost in (waiting, batch):
+            self._room.ended(lost, is_committed=False)
             core.outbox += [(peer, reply) for peer, reply in lost.cancel(refusal, now) if peer.is_connected]
 
     # --- time ---------------------------------------------------------------------------------------------------------------------
@@ -319,6 +335,7 @@ class Engine:
             self._retention.tick(now)
         elif now.mono >= self._full_retry and not core.batch:
             core.batch.statements.append(lambda database, _: database.probe())
+        self._room.tick(now)
         core.gates.tick(now)
         self._outcomes.tick(now)
         self._serve(now)  # what has become free goes to those whose time is over now, too
@@ -331,7 +348,7 @@ class Engine:
             return 0.0
         core = self._core
         left_s = TICK_LIMIT_S
-        for timed in (core.retries, self._endings, self._reservations, self._intake, self._parked, self._watched, core.gates):
+        for timed in (core.retries, self._endings, self._reservations, self._intake, self._parked, self._watched, self._room, core.gates):
             due = timed.next_due()
             if due is not None and due - now.mono < left_s * 1e9:
                 left_s = max((due - now.mono) / 1e9, 0.0)

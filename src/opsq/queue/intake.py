@@ -10,6 +10,7 @@ from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
+from opsq.queue.room import Room
 from opsq.queue.rules import check_weight
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
@@ -30,8 +31,9 @@ DUE_LIMIT = 200
 class Intake:
     """Takes submissions in."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, room: Room) -> None:
         self._core = core
+        self._room = room
         self._ids = SubmissionIds(submissions.last_id(core.reader))
         self._by_request_key: dict[bytes, SubmissionId] = {}
         self._delays: Timers[SubmissionId] = Timers()
@@ -46,27 +48,44 @@ class Intake:
                 self._delays.add(after(now.mono, remaining_ms / 1000), submission_id)
 
     def submit(self, peer: Peer, request: Submit, now: Now) -> None:
-        """Store submissions, all or none; the reply follows the commit.
+        """Store submissions, all or none, as soon as there is room for them; the reply follows the commit.
 
         Raises:
             UsageError: one of them cannot be; nothing is stored.
+            NoRoom: there is no room for them, and the producer does not want to wait.
         """
         for new in request.submissions:
             _validate(new)
+        most = sum(new.chunks_count for new in request.submissions)
+        self._room.enter(peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now)
+
+    def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         created = [self._submit_one(new, now) for new in request.submissions]
         self._core.batch.replies.append((peer, Submitted(request.id, created)))
 
-    def _submit_one(self, new: NewSubmission, now: Now) -> Created:
-        core, batch = self._core, self._core.batch
+    def _needed(self, request: Submit) -> int | None:
+        """How many chunks a request would add; None: all its submissions are known already."""
+        new = {one.unique_key or one.request_key: one for one in request.submissions if self._known(one) is None}
+        return sum(one.chunks_count for one in new.values()) if new else None
+
+    def _known(self, new: NewSubmission) -> SubmissionId | None:
+        """The submission that this request has made before, or that has its unique key."""
+        core = self._core
         known = self._by_request_key.get(new.request_key) or submissions.by_request_key(core.reader, new.request_key)
         if known is None and new.unique_key is not None:
             known = core.unique_keys.get(new.unique_key) or submissions.by_unique_key(core.reader, new.unique_key)
+        return known
+
+    def _submit_one(self, new: NewSubmission, now: Now) -> Created:
+        core, batch = self._core, self._core.batch
+        known = self._known(new)
         if known is not None:
             return Created(known, False)
         row = self._row(new, now)
         self._by_request_key[new.request_key] = row.id
         if new.unique_key is not None and row.state != "completed":
             core.unique_keys[new.unique_key] = row.id
+        self._room.accept(batch, new.chunks_count)
         entry = _Submitted(self, new, row)
         batch.entries.append(entry)
         batch.statements.append(entry.write)

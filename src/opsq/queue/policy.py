@@ -22,5 +22,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     finished_days: float = 7.0
     strategies: dict[str, str] = {}
     """Named strategies of the configuration: name → text."""
+    max_backlog_chunks: int = 0
+    """How many chunks may be unfinished before submissions are held back; 0: any number."""
+    min_free_bytes: int = 64 << 20
+    """What must be left on the disk; less holds submissions back. The write-ahead log may grow by so much while the rest is completed."""
     restart_lease_s: float = 30.0
     """How long the daemon keeps, over its own restart, what connected consumers hold."""

@@ -13,6 +13,7 @@ from opsq.errors import NotFound, UsageError
 from opsq.queue.core import Core, Peer
 from opsq.queue.parked import DESCRIBED_BYTES, DESCRIPTION_BYTES, Parked
 from opsq.queue.reservations import Reservations
+from opsq.queue.room import Room
 from opsq.queue.supply import Supply
 from opsq.store import backlog, lanes, submissions
 from opsq.store.submissions import SubmissionRow
@@ -44,10 +45,11 @@ CONSUMERS_SHOWN = 1_000
 class Reports:
     """Answers questions."""
 
-    def __init__(self, core: Core, reservations: Reservations, parked: Parked) -> None:
+    def __init__(self, core: Core, reservations: Reservations, parked: Parked, room: Room) -> None:
         self._core = core
         self._reservations = reservations
         self._parked = parked
+        self._room = room
 
     def state(self, submission_id: int) -> SubmissionState:
         """The state of one submission; `NotFound` if there is none."""
@@ -130,6 +132,9 @@ class Reports:
                 wal_bytes=core.database.wal_bytes,
                 settings={},
                 unmatched_count=self._unmatched(total.waiting_count),
+                backlog_limit=self._room.limit,
+                room_waiting_count=len(self._room),
+                disk_free_bytes=self._room.disk_free_bytes(),
             ),
         )
 

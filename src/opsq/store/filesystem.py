@@ -1,7 +1,8 @@
-"""Which file systems lie under a path; nothing else."""
+"""Which file systems lie under a path, and what is left on them; nothing else."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,15 @@ def network_filesystem(folder: Path) -> str | None:
         if kind is not None:
             return kind if _NETWORK.fullmatch(kind) else None
     return None
+
+
+def free_bytes(folder: Path) -> int | None:
+    """What a user may still write where `folder` lies; None: the file system does not tell (it has no size, as some networks' have not)."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize if found.f_blocks else None
 
 
 def _mounts() -> dict[str, str]:

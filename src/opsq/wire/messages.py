@@ -310,10 +310,26 @@ class Hello(Message):
 
 
 class Submit(Message):
-    """Store submissions, all in one transaction. → Submitted."""
+    """Store submissions, all in one transaction. → Submitted.
+
+    When there is no room for them, `wait_s` 0 has them refused at once; else they wait so long for it (None: without limit).
+    """
 
     id: Id
     submissions: Annotated[list[NewSubmission], Meta(max_length=10_000)]
+    wait_s: Duration | None = 0.0
+
+
+class Room(Message):
+    """Ask whether there is room for a submission, before its content is written. → HasRoom, when there is; nothing is set aside.
+
+    `content_bytes` are what will be written into the store. `wait_s` is that of `Submit`.
+    """
+
+    id: Id
+    chunks_count: Count
+    content_bytes: Count = 0
+    wait_s: Duration | None = 0.0
 
 
 class Reserve(Message):
@@ -592,6 +608,7 @@ class Check(Message):
 Request = (
     Hello
     | Submit
+    | Room
     | Reserve
     | Complete
     | CompleteAndReserve
@@ -656,6 +673,13 @@ class Submitted(Message):
 
     id: Id
     created: list[Created]
+
+
+class HasRoom(Message):
+    """Answer to Room: for how many chunks there is room now; None: for any number."""
+
+    id: Id
+    left_count: Count | None
 
 
 class Reserved(Message):
@@ -750,6 +774,8 @@ class DaemonState(Message):
     """Answer to Status.
 
     `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: nobody is connected, or counters cannot tell.
+    `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number. `room_waiting_count`: submissions that wait for
+    room. `disk_free_bytes`: what is left on the disk, None: it cannot be told.
     """
 
     id: Id
@@ -770,6 +796,9 @@ class DaemonState(Message):
     wal_bytes: Count
     settings: dict[str, str]
     unmatched_count: Count | None = None
+    backlog_limit: Count | None = None
+    room_waiting_count: Count = 0
+    disk_free_bytes: Count | None = None
 
 
 class Explained(Message):
@@ -833,6 +862,7 @@ class Draining(Message):
 Reply = (
     Welcome
     | Submitted
+    | HasRoom
     | Reserved
     | Completed
     | Alive
