@@ -65,7 +65,8 @@ def demo(
     with _folder(say, is_kept=keep) as folder, _daemon(caller, say, folder) as private:
         began = time.monotonic()
         rules = Template().rules(os.urandom(16))
-        content, created = hand_over(private, rules, Template(), paths, Splitting("bytes", CHUNK_BYTES), is_in_place=False, room=RoomWait.of(None))
+        splitting = Splitting("bytes", CHUNK_BYTES)
+        content, created = hand_over(private, rules, Template(), paths, splitting, is_in_place=False, room=RoomWait.of(None))
         submission_id = SubmissionId(created.submission_id)
         say.step(f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB, in {content.chunks_count} chunks.")
         command = _program()
