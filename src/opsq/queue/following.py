@@ -10,11 +10,9 @@ from collections import deque
 
 from opsq.clock import Now
 from opsq.errors import OpsqError
-from opsq.ids import first_bits
 from opsq.queue.core import Core, Peer
 from opsq.queue.parked import Parked
-from opsq.queue.reservations import Part, Reservations
-from opsq.queue.supply import Supply
+from opsq.queue.reservations import Reservations
 from opsq.wire.messages import CompleteAndReserve, ErrorReply, Grant
 
 TURN_CALLS = 32
@@ -74,10 +72,10 @@ class Following:
             if found is None:
                 break
             supply, room = found
-            parts = self._take(peer, supply, 1 if front.has_turns else min(len(request_ids) - dealt, room), now)
+            parts = self._reservations.take_each(peer, supply, 1 if front.has_turns else min(len(request_ids) - dealt, room), now)
             if not parts:
                 break
-            front.served(core, len(parts), has_more=bool(supply.returned) or supply.cursor < supply.blocks_count)
+            front.served(core, len(parts), has_more=supply.may_have_more)
             for part in parts:
                 grant = Grant(supply.id, part.work.index, part.granted, 0, part.mac)
                 core.outbox.append((peer, self._parked.reserved(peer, request_ids[dealt], part.reservation, [grant])))
@@ -97,19 +95,3 @@ class Following:
             if len(request_ids) == most:
                 break
         return request_ids
-
-    def _take(self, peer: Peer, supply: Supply, most: int, now: Now) -> list[Part]:
-        """Reserve up to `most` chunks of one block, a part for each; none if its next block is not as plain as most are."""
-        found = supply.next_block(self._core.reader, now)
-        if found is None:
-            return []
-        work, late = found
-        for due, row in late:
-            self._core.add_retry(due, supply, work, row)
-        if work.attempts != ():
-            return []
-        length_s = supply.row.reservation_s
-        reservation = self._reservations.open_single(peer, length_s, now)
-        parts = self._reservations.add_each(reservation, supply, work, first_bits(work.free, most))
-        self._reservations.seal(reservation, length_s, now)
-        return parts

@@ -308,8 +308,8 @@ class Gates:
 
     def tick(self, now: Now) -> None:
         """Wake what waits for a token, and follow the count of consumers."""
-        self._clock = Now(max(self._clock.mono, now.mono), now.wall)
-        for _ in range(TOKENS_A_TICK):
+        self._clock = now if now.mono >= self._clock.mono else Now(self._clock.mono, now.wall)
+        for _ in range(TOKENS_A_TICK if self._tokens else 0):
             if not self._tokens or self._tokens[0][0] > now.mono:
                 break
             blocker = heapq.heappop(self._tokens)[1]

@@ -124,17 +124,21 @@ class Parked:
         """
         plan = self.plan(request.strategy)
         core = self._core
-        call = Call(peer, request, plan.text, now)
         core.consumers[peer] = plan.text
         if core.is_draining:
             core.reply(peer, Reserved(request.id))
             return
         if core.is_full and request.wait_s == 0:
             raise StorageFull("The storage is full, so nothing is handed out.", hint="Free some space; the daemon tries again by itself.")
+        is_first = plan.text not in self._lines
+        if is_first and not core.is_full:
+            core.rows_left = TURN_ROWS
+            if request.count == 1 and request.lease_s is None and self._deal(peer, request, plan, now):
+                return
+        call = Call(peer, request, plan.text, now)
         if not core.is_full:
             # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its end.
-            if plan.text not in self._lines:
-                core.rows_left = TURN_ROWS
+            if is_first:
                 if self._answer(call, plan, now):
                     return
             elif not (self._has_turn or core.has_news) and self._answer_nothing(call, plan):
@@ -144,6 +148,27 @@ class Parked:
         if request.wait_s is not None:
             call.deadline = after(now.mono, request.wait_s)
             self._deadlines.add(call.deadline, call)
+
+    def _deal(self, peer: Peer, request: Reserve | CompleteAndReserve, plan: _Plan, now: Now) -> bool:
+        """Give one chunk from the first arm, as nearly all calls of one chunk are answered; False: the call must go the long way.
+
+        It spares what only longer calls need: half of what a reserve costs.
+        """
+        core = self._core
+        front = core.front(*plan.arms[0]) if not core.rules.is_all_paused else None
+        found = front.next(core) if front is not None else None
+        if front is None or found is None:
+            return False
+        supply = found[0]
+        parts = self._reservations.take_each(peer, supply, 1, now)
+        if not parts:
+            return False
+        front.served(core, 1, has_more=supply.may_have_more)
+        (part,) = parts
+        grant = Grant(supply.id, part.work.index, part.granted, 0, part.mac)
+        core.has_granted = True
+        core.reply(peer, self.reserved(peer, request.id, part.reservation, [grant]))
+        return True
 
     def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
         """The front from which a call of one chunk may take it without ceremony; None: it must be asked for by `reserve`."""
@@ -292,7 +317,7 @@ class Parked:
                 taken = self._take(call, supply, turn, now, ends_whole=True) if turn < most else self._take(call, supply, most, now)
                 call.wanted -= taken
                 core.rows_left -= 1
-                front.served(core, taken, has_more=bool(supply.returned) or supply.cursor < supply.blocks_count)
+                front.served(core, taken, has_more=supply.may_have_more)
             if call.wanted and core.rows_left <= 0:
                 return False
         return True

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from opsq.clock import MonoNs, Now, after
+from opsq.ids import first_bits
 from opsq.queue.core import Core, Peer
 from opsq.queue.supply import BlockWork, Supply, split_by_attempt
 from opsq.queue.timers import Timers
@@ -110,11 +111,10 @@ class Reservations:
 
     def open(self, peer: Peer, length_s: float, now: Now, *, is_lease: bool) -> Reservation:
         """Begin a reservation; `add` fills it."""
-        self._next_id += 1
-        reservation = Reservation(self._next_id, peer.consumer, peer, length_s, now, is_lease=is_lease)
-        self._by_id[reservation.id] = reservation
+        self._next_id = reservation_id = self._next_id + 1
+        reservation = self._by_id[reservation_id] = Reservation(reservation_id, peer.consumer, peer, length_s, now, is_lease=is_lease)
         if not is_lease:
-            peer.reservations[reservation.id] = reservation
+            peer.reservations[reservation_id] = reservation
         return reservation
 
     def open_single(self, peer: Peer, length_s: float, now: Now) -> Reservation:
@@ -123,9 +123,10 @@ class Reservations:
         So what a pipelining client is handed out together is one reservation, and what it completes together one row of history a block.
         """
         singles = self._core.singles
-        known = singles.get((peer, length_s))
-        if known is not None and known.parts and now.mono - known.granted_at.mono < TOGETHER_NS and known.is_like(peer, length_s):
-            return known
+        if singles:
+            known = singles.get((peer, length_s))
+            if known is not None and known.parts and now.mono - known.granted_at.mono < TOGETHER_NS and known.is_like(peer, length_s):
+                return known
         reservation = singles[peer, length_s] = self.open(peer, length_s, now, is_lease=False)
         return reservation
 
@@ -146,7 +147,24 @@ class Reservations:
         work.parts += parts
         return parts
 
-    def add_each(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
+    def take_each(self, peer: Peer, supply: Supply, most: int, now: Now) -> list[Part]:
+        """Reserve up to `most` chunks of one block, a part for each; none if its next block is not as plain as most are."""
+        core = self._core
+        found = supply.next_block(core.reader, now)
+        if found is None:
+            return []
+        work, late = found
+        for due, row in late:
+            core.add_retry(due, supply, work, row)
+        if work.attempts != ():
+            return []
+        length_s = supply.row.reservation_s
+        reservation = self.open_single(peer, length_s, now)
+        parts = self._add_each(reservation, supply, work, first_bits(work.free, most))
+        self.seal(reservation, length_s, now)
+        return parts
+
+    def _add_each(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
         """Reserve free chunks of a block of which none was tried in vain: a part for each, in order."""
         core = self._core
         count = mask.bit_count()
@@ -171,8 +189,10 @@ class Reservations:
 
     def _set_alarm(self, reservation: Reservation) -> None:
         """Have the deadline looked at in time; one that was only moved on is looked at when it was due before."""
-        if reservation.alarm is None or reservation.deadline < reservation.alarm:
-            self._stop_alarm(reservation)
+        alarm = reservation.alarm
+        if alarm is None or reservation.deadline < alarm:
+            if alarm is not None:
+                self._stop_alarm(reservation)
             reservation.alarm = reservation.deadline
             self._deadlines.add(reservation.deadline, reservation.id)
 

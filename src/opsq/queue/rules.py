@@ -24,7 +24,7 @@ class Rules:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.pauses: list[PauseRow] = rules.pauses(core.reader)
+        self.pauses = rules.pauses(core.reader)
         self.limits: list[LimitRow] = rules.limits(core.reader)
         self._weights = rules.weights(core.reader)
         self._next_id = max([*(row.id for row in self.pauses), *(row.id for row in self.limits)], default=0) + 1
@@ -34,9 +34,15 @@ class Rules:
         """0: there is no pause and no limit; else it grows with every change."""
 
     @property
-    def is_all_paused(self) -> bool:
+    def pauses(self) -> list[PauseRow]:
+        """Every pause."""
+        return self._pauses
+
+    @pauses.setter
+    def pauses(self, pauses: list[PauseRow]) -> None:
+        self._pauses = pauses
+        self.is_all_paused = any(not row.pairs for row in pauses)
         """Whether a pause holds everything: then nobody need look for what it does not hold."""
-        return any(not row.pairs for row in self.pauses)
 
     @property
     def limited_keys(self) -> frozenset[str]:

@@ -168,6 +168,11 @@ class Supply:
             for work in self.blocks.values()
         )
 
+    @property
+    def may_have_more(self) -> bool:
+        """Whether it is worth asking for another block."""
+        return bool(self.returned) or self.cursor < self.blocks_count
+
     def block(self, reader: apsw.Connection, index: int) -> BlockWork:
         """The block `index` in memory, read or made if need be."""
         work = self.blocks.get(index)

@@ -65,6 +65,7 @@ class Database:
         self.wal_bytes = 0
         self.owner_token = b""
         self.reader = self._connect(writable=False)
+        self._owner = self.reader.cursor()
         self.writer = self.reader if is_read_only else self._connect(writable=True)
         if not is_read_only:
             self.writer.set_wal_hook(self._on_wal)
@@ -211,10 +212,10 @@ class Database:
 
     def check_owner(self) -> None:
         """Make sure, through the reader, that we still own the file; `Deposed` if not."""
-        self._check_owner(self.reader)
+        self._check_owner(self._owner)  # with each reserve: a cursor that is kept spares a tenth of it
 
-    def _check_owner(self, connection: apsw.Connection) -> None:
-        if _scalar(connection, "SELECT token FROM owner") != self.owner_token:
+    def _check_owner(self, source: apsw.Connection | apsw.Cursor) -> None:
+        if source.execute("SELECT token FROM owner").get != self.owner_token:
             raise Deposed(f"Another process has taken over {self.path}.")
 
     def _check_inode(self) -> None:
