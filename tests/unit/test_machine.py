@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from opsq.ids import FULL, mask_indexes
-from opsq.queue import core, folding, following, fronts, parked, supply
+from opsq.queue import core, folding, following, fronts, letters, parked, supply
 from opsq.queue.engine import Peer
-from opsq.store import submissions
+from opsq.store import dead, submissions
 from opsq.wire import messages as m
 from unit.model.consuming import EVERYTHING, Consuming, numbers, times
 from unit.model.driver import refused
@@ -34,6 +34,9 @@ SMALL = {
     (parked, "TURN_ROWS"): 2000,
     (following, "TURN_CALLS"): 2,
     (submissions, "REMOVE_ROWS"): 2,
+    (letters, "SLICE_CHUNKS"): 2,
+    (letters, "SLICE_SUBMISSIONS"): 1,
+    (dead, "SCAN_ROWS"): 3,
 }
 """Bounds made so small that the few chunks of a test pass them."""
 
@@ -129,16 +132,19 @@ class Machine(Consuming):
             count = self.model.cancel(submission_id)
             self._ask(self._peer(peer), m.Cancel(next(self.rig.ids), submission_id), lambda reply: reply.count == count)
 
-    @rule(peer=numbers, number=numbers, chunk=st.none() | numbers)
-    def requeue(self, peer: int, number: int, chunk: int | None) -> None:
+    @rule(peer=numbers, number=numbers, chunk=st.none() | numbers, kind=st.sampled_from([m.Requeue, m.Requeue, m.Drop]))
+    def requeue_or_drop(self, peer: int, number: int, chunk: int | None, kind: type[m.Requeue] | type[m.Drop]) -> None:
         final = [s.id for s in self.model.submissions.values() if s.count("dead", "skipped")]
         if final and not self.is_committed:
             submission = self.model.submissions[final[number % len(final)]]
             dead = [c.index for c in submission.chunks if c.state == "dead"]
             indexes = [dead[chunk % len(dead)]] if chunk is not None and dead else None
-            request = m.Requeue(next(self.rig.ids), submission.id, indexes)
-            self.requeues[request.id] = request
-            self.send(self._peer(peer), request)
+            self.ask_letters(self._peer(peer), kind(next(self.rig.ids), submission.id, indexes))
+
+    @rule(peer=numbers, kind=st.sampled_from([m.Requeue, m.Drop]))
+    def requeue_or_drop_all(self, peer: int, kind: type[m.Requeue] | type[m.Drop]) -> None:
+        if not self.is_committed:
+            self.ask_letters(self._peer(peer), kind(next(self.rig.ids), None))
 
     @rule(peer=numbers, number=numbers)
     def remove(self, peer: int, number: int) -> None:

@@ -22,6 +22,7 @@ from opsq.client.contents import Contents
 from opsq.client.queue import find_daemon
 from opsq.client.results import ResultCursor
 from opsq.client.ruling import AsyncRuling
+from opsq.client.submission import request_parts
 from opsq.errors import OpsqError, TimedOut, Unreachable
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import (
@@ -32,6 +33,7 @@ from opsq.wire.messages import (
     Dead,
     DeadChunk,
     DeadChunks,
+    Drop,
     Describe,
     Described,
     GetAttachment,
@@ -112,8 +114,12 @@ class AsyncSubmission:
     async def requeue(self, indexes: Sequence[int] | None = None) -> int:
         """Give dead chunks new attempts; see `Submission.requeue`."""
         link = self._queue.link
-        request = Requeue(link.next_id(), self.id, None if indexes is None else list(indexes))
-        return (await link.call(request, Changed)).count
+        return sum([(await link.call(Requeue(link.next_id(), self.id, part), Changed)).count for part in request_parts(indexes)])
+
+    async def drop(self, indexes: Sequence[int] | None = None) -> int:
+        """Give dead chunks up; see `Submission.drop`."""
+        link = self._queue.link
+        return sum([(await link.call(Drop(link.next_id(), self.id, part), Changed)).count for part in request_parts(indexes)])
 
     async def remove(self) -> None:
         """Forget it, with its results and content; see `Submission.remove`."""

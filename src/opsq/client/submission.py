@@ -19,6 +19,7 @@ from opsq.wire.messages import (
     Dead,
     DeadChunk,
     DeadChunks,
+    Drop,
     GetAttachment,
     Remove,
     Requeue,
@@ -31,6 +32,9 @@ from opsq.wire.messages import (
 
 if TYPE_CHECKING:
     from opsq.client.producer import Producer
+
+INDEXES_LIMIT = 10_000
+"""Indexes that one request may carry."""
 
 
 class Submission:
@@ -122,8 +126,12 @@ class Submission:
     def requeue(self, indexes: Sequence[int] | None = None) -> int:
         """Give dead chunks (None: all) new attempts, and revive the submission. Returns how many."""
         link = self._producer.link
-        request = Requeue(link.next_id(), self.id, None if indexes is None else list(indexes))
-        return link.call(request, Changed).count
+        return sum(link.call(Requeue(link.next_id(), self.id, part), Changed).count for part in request_parts(indexes))
+
+    def drop(self, indexes: Sequence[int] | None = None) -> int:
+        """Give dead chunks (None: all) up: they count as skipped from then on. Returns how many."""
+        link = self._producer.link
+        return sum(link.call(Drop(link.next_id(), self.id, part), Changed).count for part in request_parts(indexes))
 
     def remove(self) -> None:
         """Forget it, with its results and content.
@@ -145,3 +153,10 @@ class Submission:
             page = link.call(cursor.request(link.next_id()), ResultRows)
             for result in cursor.take(page):
                 yield cursor, result
+
+
+def request_parts(indexes: Sequence[int] | None) -> list[list[int] | None]:
+    """Indexes in lists that a request may carry; None, which means all, is one of its own."""
+    if indexes is None:
+        return [None]
+    return [list(indexes[start : start + INDEXES_LIMIT]) for start in range(0, max(len(indexes), 1), INDEXES_LIMIT)]

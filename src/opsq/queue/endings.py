@@ -1,24 +1,22 @@
-"""How submissions end and begin again: completed, failed, cancelled, expired; requeued; removed.
+"""How submissions end: completed, failed, cancelled, expired; and how they are removed. How they begin again is said in `letters`.
 
-An end is one row that flips, whatever the size; what it leaves behind is folded or deleted in slices later. Only `requeue` leaves a final
-state.
+An end is one row that flips, whatever the size; what it leaves behind is folded or deleted in slices later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import Conflict, NotFinished, NotFound, OpsqError
+from opsq.errors import Conflict, NotFinished, NotFound
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
-from opsq.queue.supply import BlockWork, Supply
-from opsq.store import backlog, history, submissions
+from opsq.queue.supply import Supply
+from opsq.store import history, submissions
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
-from opsq.wire.messages import Cancel, Changed, ErrorReply, Remove, Requeue
+from opsq.wire.messages import Cancel, Changed, Remove
 
 if TYPE_CHECKING:
     from opsq.queue.reservations import Reservations
@@ -32,7 +30,6 @@ class Endings:
     def __init__(self, core: Core, reservations: Reservations) -> None:
         self._core = core
         self._reservations = reservations
-        self._requeuing: set[int] = set()
         self._ending_count = 0
         self._is_behind = False
         self.removing: dict[int, bytes] = {}
@@ -68,7 +65,9 @@ class Endings:
         core.states[supply.state] -= 1
         core.states[state] += 1
         supply.state, supply.is_closing, supply.unfinished = state, False, 0
-        supply.row = supply.row._replace(state=state, finished_at=finished_at, reason=reason, chunks_skipped=skipped)
+        supply.row = supply.row._replace(
+            state=state, finished_at=finished_at, reason=reason, chunks_skipped=supply.row.chunks_skipped + skipped
+        )
         code = "cancelled" if state == "cancelled" else "reservation_lost"
         for work in list(supply.blocks.values()):
             if work.parts:
@@ -88,15 +87,16 @@ class Endings:
         self._ending_count -= 1
         if state == "expired" and supply.row.expires_ms is not None:
             self._core.expiries.add(after(now.mono, 1.0), supply.id)
-        self._still_open(supply)
+        self.still_open(supply)
 
-    def _still_open(self, supply: Supply) -> None:
+    def still_open(self, supply: Supply) -> None:
+        """What would have changed the state of a submission is gone."""
         supply.is_closing = False
         self._core.became_free(supply)
 
     def cancel(self, peer: Peer, request: Cancel, now: Now) -> None:
         """Cancel a submission; what runs loses its reservation. Cancelling what is final changes nothing."""
-        supply = self._find(request.submission_id)
+        supply = self.find(request.submission_id)
         is_running = supply.state in {"open", "scheduled"} and not supply.is_closing
         if is_running:
             self._record(supply, history.CANCELLED, 0, 0, request.reason, now)
@@ -129,128 +129,12 @@ class Endings:
     def _record(self, supply: Supply, event: str, block: int, mask: int, reason: str, now: Now) -> None:
         self._core.batch.history.append(HistoryRow(now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason))
 
-    def _find(self, submission_id: int) -> Supply:
+    def find(self, submission_id: int) -> Supply:
+        """A submission; `NotFound` if there is none."""
         supply = self._core.supply(submission_id)
         if supply is None:
             raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
         return supply
-
-    # --- again --------------------------------------------------------------------------------------------------------------------
-
-    def requeue(self, peer: Peer, request: Requeue, now: Now) -> None:
-        """Give dead chunks new attempts; revive a submission that failed, was cancelled or expired.
-
-        It waits until the deaths are folded, since a fold in the same transaction would take the chunks away again.
-        """
-        self._find(request.submission_id)
-        folding = self._core.folding
-
-        def act(now: Now) -> None:
-            if folding.has_deaths(request.submission_id):
-                folding.after(folding.last_seq, act)  # more chunks have died while this waited
-                return
-            if request.submission_id in self._requeuing:
-                wait_for_batch(act)
-                return
-            try:
-                self._requeue(peer, request, now)
-            except OpsqError as error:
-                self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint))
-
-        def wait_for_batch(action: Callable[[Now], None]) -> None:
-            batch = self._core.batch
-            batch.after.append(action)
-            batch.on_failed.append(lambda error: self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint)))
-
-        wait_for_batch(lambda _: folding.after(folding.last_seq, act))
-
-    def _requeue(self, peer: Peer, request: Requeue, now: Now) -> None:
-        core, supply = self._core, self._find(request.submission_id)
-        if supply.is_closing:
-            raise Conflict(f"Submission {supply.id} is just ending.", hint="Try again.")
-        dead = backlog.dead_chunks(core.reader, supply.id)
-        if request.indexes is not None:
-            unknown = sorted(set(request.indexes) - set(dead))
-            if unknown:
-                raise Conflict(f"Chunk {supply.id}/{unknown[0]} is not dead.", hint="`opsq dead list` shows the dead chunks.")
-            dead = sorted(set(request.indexes))
-        is_final = supply.state in submissions.FINAL_STATES
-        skipped = supply.row.chunks_skipped if is_final else 0
-        if not dead and not skipped:
-            core.reply(peer, Changed(request.id, 0))
-            return
-        unique_key = supply.row.unique_key
-        if is_final and unique_key is not None:
-            holder = core.unique_keys.get(unique_key) or submissions.by_unique_key(core.reader, unique_key)
-            if holder is not None:
-                raise Conflict(
-                    f"Submission {supply.id} cannot be revived: {holder} has its unique key {unique_key!r} now.",
-                    hint="Wait until that has ended, or cancel it.",
-                )
-            core.unique_keys[unique_key] = supply.id
-        masks: dict[int, int] = {}
-        for chunk in dead:
-            masks[chunk // 64] = masks.get(chunk // 64, 0) | 1 << chunk % 64
-        works = {index: supply.block(core.reader, index) for index in masks}
-        for index, mask in masks.items():
-            self._record(supply, history.REQUEUED, index, mask, "", now)
-        batch = core.batch
-        batch.forbids_fold = True
-
-        def write(database: Database, _: Batch) -> None:
-            writer = database.writer
-            backlog.put_blocks(writer, [(supply.id, index, works[index].pending | mask) for index, mask in masks.items()])
-            backlog.delete_dead(writer, supply.id, dead)
-            submissions.add_dead(writer, supply.id, -len(dead))
-            if is_final:
-                submissions.revive(writer, supply.row, supply.lanes)
-
-        for index, mask in masks.items():
-            work = works[index]
-            work.attempts = tuple(row._replace(mask=row.mask & ~mask) for row in supply.attempts_of(core.reader, work) if row.mask & ~mask)
-            batch.tried[supply.id, index] = (supply, work)
-        batch.statements.append(write)
-        batch.count(supply.lanes, (0, 0, 0, -len(dead), -skipped))
-        self._requeuing.add(supply.id)
-        supply.pins += 1
-        supply.is_closing = is_final
-        supply.unfinished += len(dead) + skipped
-        batch.entries.append(_Requeued(self, supply, works, masks, skipped))
-        batch.replies.append((peer, Changed(request.id, len(dead) + skipped)))
-
-    def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int]) -> None:
-        """The requeue was committed."""
-        core = self._core
-        self._requeue_is_over(supply)
-        count = sum(mask.bit_count() for mask in masks.values())
-        supply.dead -= count
-        if supply.state in submissions.FINAL_STATES:
-            core.states[supply.state] -= 1
-            core.states["open"] += 1
-            supply.state, supply.is_closing, supply.cursor = "open", False, 0
-            supply.has_all_delays = False
-            supply.row = supply.row._replace(state="open", finished_at=None, reason="", chunks_skipped=0, expires_at=None, expires_ms=None)
-            core.keep(supply)
-        supply.loaded.clear()  # what was read ahead may lack a block that has work again
-        for index, kept in works.items():
-            work = supply.blocks.setdefault(index, kept)
-            work.pending |= masks[index]
-            supply.give_back(work)
-        core.became_free(supply)
-
-    def not_requeued(self, supply: Supply, works: dict[int, BlockWork], count: int) -> None:
-        """The batch of a requeue is gone."""
-        for work in works.values():
-            work.attempts = None
-        self._requeue_is_over(supply)
-        supply.unfinished -= count
-        self._still_open(supply)
-
-    def _requeue_is_over(self, supply: Supply) -> None:
-        self._requeuing.discard(supply.id)
-        supply.pins -= 1
-        if supply.row.unique_key is not None and self._core.unique_keys.get(supply.row.unique_key) == supply.id:
-            del self._core.unique_keys[supply.row.unique_key]
 
     # --- gone ---------------------------------------------------------------------------------------------------------------------
 
@@ -261,7 +145,7 @@ class Endings:
             NotFinished: it may still be worked on.
             Conflict: a requeue or another removal of it is being committed.
         """
-        supply = self._find(request.submission_id)
+        supply = self.find(request.submission_id)
         if supply.state not in submissions.FINAL_STATES:
             raise NotFinished(f"Submission {supply.id} is {supply.state}.", hint=f"`opsq cancel {supply.id}` first.")
         if supply.is_closing:
@@ -312,23 +196,6 @@ class _Ended:
 
     def cancel(self, now: Now) -> None:
         self._endings.not_ended(self._supply, self._state, now)
-
-
-class _Requeued:
-    __slots__ = ("_endings", "_masks", "_skipped", "_supply", "_works")
-
-    def __init__(self, endings: Endings, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], skipped: int) -> None:
-        self._endings = endings
-        self._supply = supply
-        self._works = works
-        self._masks = masks
-        self._skipped = skipped
-
-    def settle(self, now: Now) -> None:
-        self._endings.settle_requeued(self._supply, self._works, self._masks)
-
-    def cancel(self, now: Now) -> None:
-        self._endings.not_requeued(self._supply, self._works, sum(mask.bit_count() for mask in self._masks.values()) + self._skipped)
 
 
 class _Hidden:

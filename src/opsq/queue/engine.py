@@ -23,6 +23,7 @@ from opsq.queue.explaining import Explaining
 from opsq.queue.folding import Folding
 from opsq.queue.following import Following
 from opsq.queue.intake import Intake
+from opsq.queue.letters import Letters
 from opsq.queue.outcomes import Outcomes
 from opsq.queue.parked import Parked
 from opsq.queue.policy import Policy
@@ -61,6 +62,7 @@ class Engine:
         core.watched = self._watched = Watched(core)
         self._reservations = Reservations(core)
         self._endings = Endings(core, self._reservations)
+        self._letters = Letters(core, self._endings)
         self._outcomes = self._reservations.outcomes = Outcomes(core, self._reservations, self._endings)
         self._room = Room(core, (database.path.parent, *folders))
         self._intake = Intake(core, self._room)
@@ -99,8 +101,9 @@ class Engine:
             m.Results: self._watched.results,
             m.Cancel: self._endings.cancel,
             m.Remove: self._endings.remove,
-            m.Dead: lambda peer, request, _: self._reports.dead(peer, request),
-            m.Requeue: self._endings.requeue,
+            m.Dead: lambda peer, request, _: self._letters.dead(peer, request),
+            m.Requeue: self._letters.requeue,
+            m.Drop: self._letters.drop,
             m.Status: self._reports.status,
             m.Explain: Explaining(core, self._parked).explain,
             m.ExplainWork: Reasons(core, self._reservations, self._parked).explain_work,
@@ -356,10 +359,12 @@ class Engine:
 
     def has_turn(self) -> bool:
         """Whether a bounded run stopped half-way; `turn` goes on."""
-        return self._following.has_turn or self._parked.has_turn
+        return self._following.has_turn or self._parked.has_turn or (self._letters.has_turn and self._flying is None)
 
     def turn(self, now: Now) -> None:
         """Go on with a bounded run."""
+        if self._letters.has_turn and self._flying is None:
+            self._letters.turn(now)
         self._following.serve(now)
         self._serve(now, is_turn=True)
 

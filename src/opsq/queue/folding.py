@@ -93,9 +93,9 @@ class Folding:
                 found |= event.mask
         return found
 
-    def has_deaths(self, submission_id: int) -> bool:
-        """Whether deaths of a submission are not folded yet. Cost: a scan of what is unfolded; rare."""
-        return any(event.submission_id == submission_id and event.kind == history.DEAD for event in self._events)
+    def deaths(self) -> set[int]:
+        """The submissions of which deaths are not folded yet, while no batch is under way. Cost: a scan of what is unfolded; rare."""
+        return {event.submission_id for event in self._events if event.kind == history.DEAD}
 
     def after(self, seq: int, action: Callable[[Now], None]) -> None:
         """Call `action` as soon as everything up to `seq` is folded, and hurry."""

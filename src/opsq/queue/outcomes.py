@@ -110,10 +110,15 @@ class Outcomes:
         results = bytes(completion.results)
         if results != _NO_RESULTS:
             batch.results.append((supply.id, work.index, mask, results))
+        run_s, run_max_s = completion.run_s, completion.run_max_s
+        if not run_s and part is not None and part.reservation.is_lease:
+            run_max_s = _held_s(part.reservation, now)
+            run_s = run_max_s * mask.bit_count()
+        wait_s = self._wait_s(supply, work, mask, part.reservation if part is not None else None)
         key = (work, held.reservation_id, held.attempt, completion.exit_status, consumer)
         known = batch.completed.get(key)
         if known is not None:
-            known.add(mask, part, completion)
+            known.add(mask, part, run_s, run_max_s, wait_s)
         else:
             row = HistoryRow(
                 now.wall,
@@ -124,9 +129,9 @@ class Outcomes:
                 held.attempt,
                 held.reservation_id,
                 consumer,
-                completion.run_s,
-                completion.run_max_s,
-                _wait_s(supply, part.reservation if part is not None else None),
+                run_s,
+                run_max_s,
+                wait_s,
                 completion.exit_status,
                 None,
                 "",
@@ -188,6 +193,7 @@ class Outcomes:
         work.settling |= mask
         self._reservations.touch_leases(work, mask)
         before = supply.attempts_of(core.reader, work)
+        wait_s = self._wait_s(supply, work, mask, part.reservation)
         _, new = tried(before, mask, attempts=int(not is_loss), lost=int(is_loss), due_at=0, delay_ms=0)
         dead_mask = 0
         for row in new:
@@ -199,7 +205,8 @@ class Outcomes:
                 ]
             else:
                 delay_s = 0.0 if is_loss else self._delay_s(supply, row, failure)
-                due_at, delay_ms = (now.wall + int(delay_s * 1000), int(delay_s * 1000)) if delay_s else (0, 0)
+                delay_ms = int(delay_s * 1000)
+                due_at = now.wall + delay_ms
                 work.attempts, _ = tried(
                     supply.attempts_of(core.reader, work),
                     row.mask,
@@ -210,14 +217,14 @@ class Outcomes:
                 )
                 batch.tried[supply.id, work.index] = (supply, work)
                 batch.entries.append(_Tried(self, supply, work, row, delay_s, before))
-        self._record(part, mask, history.LOST if is_loss else history.FAILED, failure, now)
+        self._record(part, mask, history.LOST if is_loss else history.FAILED, failure, wait_s, now)
         if dead_mask:
-            self._bury(part, dead_mask, failure, now)
+            self._bury(part, dead_mask, failure, wait_s, now)
 
-    def _bury(self, part: Part, mask: int, failure: Failure, now: Now) -> None:
+    def _bury(self, part: Part, mask: int, failure: Failure, wait_s: float, now: Now) -> None:
         supply, work, count = part.supply, part.work, mask.bit_count()
         batch = self._core.batch
-        self._record(part, mask, history.DEAD, failure, now)
+        self._record(part, mask, history.DEAD, failure, wait_s, now)
         supply.unfinished -= count
         batch.statements.append(lambda database, _: submissions.add_dead(database.writer, supply.id, count))
         batch.count(supply.lanes, (0, 0, 0, count, 0))
@@ -228,8 +235,11 @@ class Outcomes:
         elif not supply.unfinished:
             self._endings.end(supply, "completed", "", now)
 
-    def _record(self, part: Part, mask: int, event: str, failure: Failure, now: Now) -> None:
+    def _record(self, part: Part, mask: int, event: str, failure: Failure, wait_s: float, now: Now) -> None:
         """A failed attempt is a row of its own; chunks that are lost together are one."""
+        run_s = failure.run_s
+        if not run_s and (part.reservation.is_lease or event != history.FAILED):
+            run_s = _held_s(part.reservation, now)
         self._core.batch.history += [
             HistoryRow(
                 now.wall,
@@ -240,15 +250,33 @@ class Outcomes:
                 part.attempt,
                 part.reservation.id,
                 part.reservation.consumer,
-                failure.run_s,
-                failure.run_s,
-                _wait_s(part.supply, part.reservation),
+                run_s * hit.bit_count(),
+                run_s,
+                wait_s,
                 failure.exit_status,
                 failure.signal,
                 failure.reason,
             )
             for hit in ((mask,) if event == history.LOST else (1 << index % 64 for index in mask_indexes(part.work.index, mask)))
         ]
+
+    def _wait_s(self, supply: Supply, work: BlockWork, mask: int, reservation: Reservation | None) -> float:
+        """How long chunks that were handed out together waited for that, by the wall clock; of several, the one that waited longest.
+
+        A chunk waits from when it may be handed out: it was submitted, or its submission was not before due (`--at`, `--delay`) or was
+        revived; after a failure its back-off is over, after a loss it is free again, after its death it is requeued. 0 when nobody knows:
+        the reservation is over, or was made before the last start.
+        """
+        if reservation is None or reservation.id >> 32 != self._core.starts:
+            return 0.0
+        row = supply.row
+        since = max(row.submitted_at, row.not_before_at or 0, row.revived_at or 0)
+        tries = work.attempts
+        if tries:
+            hits = [(one.mask & mask, one.due_at) for one in tries if one.mask & mask]
+            if sum(hit for hit, _ in hits) == mask:
+                since = max(since, min(due_at for _, due_at in hits))
+        return max(0.0, (reservation.granted_at.wall - since) / 1000)
 
     def _delay_s(self, supply: Supply, row: AttemptRow, failure: Failure) -> float:
         if failure.delay_s is not None:
@@ -306,11 +334,9 @@ class Outcomes:
                 core.give_back(supply, work)
 
 
-def _wait_s(supply: Supply, reservation: Reservation | None) -> float:
-    """How long a chunk waited from when its submission might be worked on until it was handed out."""
-    if reservation is None:
-        return 0.0
-    return max(0.0, (reservation.granted_at.wall - max(supply.row.submitted_at, supply.row.not_before_at or 0)) / 1000)
+def _held_s(reservation: Reservation, now: Now) -> float:
+    """How long a reservation has been held: what is taken for the run time where nobody has measured one."""
+    return (now.mono - reservation.granted_at.mono) / 1e9
 
 
 class Completed:
@@ -326,14 +352,15 @@ class Completed:
         self._reservation = part.reservation if part is not None else None
         self._row = row
 
-    def add(self, mask: int, part: Part | None, completion: Completion) -> None:
+    def add(self, mask: int, part: Part | None, run_s: float, run_max_s: float, wait_s: float) -> None:
         """One more completion that agrees in all that the row tells."""
         if part is not self._part:
             self._part = None
         row = self._row
         row.mask |= mask
-        row.run_s += completion.run_s
-        row.run_max_s = max(row.run_max_s, completion.run_max_s)
+        row.run_s += run_s
+        row.run_max_s = max(row.run_max_s, run_max_s)
+        row.wait_s = max(row.wait_s, wait_s)
 
     def settle(self, now: Now) -> None:
         """The chunks are done."""

@@ -15,7 +15,7 @@ from opsq.queue.parked import DESCRIBED_BYTES, DESCRIPTION_BYTES, Parked
 from opsq.queue.reservations import Reservations
 from opsq.queue.room import Room
 from opsq.queue.supply import Supply
-from opsq.store import backlog, lanes, submissions
+from opsq.store import lanes, submissions
 from opsq.store.submissions import SubmissionRow
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import (
@@ -24,9 +24,6 @@ from opsq.wire.messages import (
     ConsumerState,
     Counts,
     DaemonState,
-    Dead,
-    DeadChunk,
-    DeadChunks,
     Describe,
     Described,
     GetAttachment,
@@ -94,15 +91,6 @@ class Reports:
         """Answer with the attachment of a submission."""
         self.state(request.submission_id)
         self._core.reply(peer, Attachment(request.id, submissions.attachment(self._core.reader, request.submission_id)))
-
-    def dead(self, peer: Peer, request: Dead) -> None:
-        """Answer with a page of dead letters."""
-        if request.submission_id is not None:
-            self.state(request.submission_id)
-        rows = backlog.dead(self._core.reader, request.submission_id, request.after, request.limit)
-        chunks = [DeadChunk(*row) for row in rows]
-        after = (rows[-1].submission_id, rows[-1].chunk) if len(rows) == request.limit else None
-        self._core.reply(peer, DeadChunks(request.id, chunks, after))
 
     # --- status -------------------------------------------------------------------------------------------------------------------
 

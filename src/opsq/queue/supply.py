@@ -327,8 +327,9 @@ def split_by_attempt(rows: tuple[AttemptRow, ...], mask: int) -> list[tuple[int,
     rest = mask
     for row in rows:
         hit = row.mask & rest
-        if hit:
-            parts.append((row.attempts + row.lost, hit))
+        tries = row.attempts + row.lost
+        if hit and tries:  # a row without tries only tells since when its chunks may be handed out
+            parts.append((tries, hit))
             rest &= ~hit
     if rest:
         parts.insert(0, (0, rest))

@@ -15,7 +15,7 @@ from opsq.ids import block_mask
 from opsq.queue.core import Core, Peer
 from opsq.queue.supply import BlockWork, Supply
 from opsq.queue.timers import Timers
-from opsq.store import backlog, submissions
+from opsq.store import backlog, dead, submissions
 from opsq.wire.messages import ResultRow, ResultRows, Results, Shown, Wait
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ class Watched:
                 completed.append(whole & ~(pending.get(index, 0) if index < supply.frontier else whole))
         for chunk in backlog.dead_chunks(core.reader, supply.id, start * 64, end * 64) if supply.dead else ():
             completed[chunk // 64 - start] &= ~(1 << chunk % 64)
+        for block, mask in dead.dropped(core.reader, supply.id, start, end) if supply.row.chunks_dropped else ():
+            completed[block - start] &= ~mask
         content = submissions.content(core.reader, supply.id) if request.from_index == 0 else b""
         is_final = supply.state in submissions.FINAL_STATES
         return ResultRows(request.id, end, rows, completed, supply.total, is_final, supply.state, content)

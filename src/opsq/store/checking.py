@@ -90,22 +90,27 @@ def _submission_problems(
     connection: apsw.Connection, below: dict[int, int], overlay: dict[int, dict[int, int]], completed: dict[int, int]
 ) -> list[str]:
     found = []
+    given_up: dict[int, int] = {}
+    for submission_id, mask in connection.execute("SELECT submission_id, mask FROM dropped"):
+        given_up[submission_id] = given_up.get(submission_id, 0) + from_sql(mask).bit_count()
     rows = connection.execute(
-        "SELECT id, state, chunks_total, chunks_completed, chunks_dead, chunks_skipped, frontier, "
+        "SELECT id, state, chunks_total, chunks_completed, chunks_dead, chunks_skipped, chunks_dropped, frontier, "
         "(SELECT count(*) FROM dead WHERE submission_id = id), "
         "(SELECT count(*) FROM lane_submission WHERE submission_id = id), "
         "(SELECT count(*) FROM submission_lane WHERE submission_id = id) "
         "FROM submission WHERE state != 'removed'"
     )
-    for submission_id, state, total, folded, dead, skipped, frontier, dead_rows, walked, lanes in rows:
+    for submission_id, state, total, folded, dead, skipped, dropped, frontier, dead_rows, walked, lanes in rows:
         name = f"Submission {submission_id} ({state})"
         pending = below.get(submission_id, 0) + max(total - frontier * 64, 0)
         pending -= sum(mask.bit_count() for block, mask in overlay.get(submission_id, {}).items() if block >= frontier)
         done = folded + completed.get(submission_id, 0)
-        if pending + done + dead != total:
-            found.append(f"{name} has {total} chunks, but {pending} pending + {done} completed + {dead} dead.")
-        if skipped != (pending if state in FINAL_STATES else 0):
-            found.append(f"{name} has {pending} pending chunks, but {skipped} are counted as skipped.")
+        if pending + done + dead + dropped != total:
+            found.append(f"{name} has {total} chunks, but {pending} pending + {done} completed + {dead} dead + {dropped} dropped.")
+        if skipped != (pending if state in FINAL_STATES else 0) + dropped:
+            found.append(f"{name} has {pending} pending and {dropped} dropped chunks, but {skipped} are counted as skipped.")
+        if dropped != given_up.get(submission_id, 0):
+            found.append(f"{name} has {dropped} dropped chunks, but the table of them says {given_up.get(submission_id, 0)}.")
         if state == "completed" and pending:
             found.append(f"{name} has {pending} pending chunks.")
         if not 0 <= frontier <= blocks_of(total):

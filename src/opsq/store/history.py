@@ -9,7 +9,9 @@ import msgspec
 
 from opsq.ids import from_sql, to_sql
 
-COMPLETED, FAILED, LOST, DEAD, REQUEUED, CANCELLED, EXPIRED = "completed", "failed", "lost", "dead", "requeued", "cancelled", "expired"
+COMPLETED, FAILED, LOST, DEAD, REQUEUED, DROPPED = "completed", "failed", "lost", "dead", "requeued", "dropped"
+CANCELLED, EXPIRED = "cancelled", "expired"
+EVENTS = (COMPLETED, FAILED, LOST, DEAD, REQUEUED, DROPPED, CANCELLED, EXPIRED)
 
 PRUNE_ROWS = 2_000
 """Rows deleted in one slice of retention: about 10 ms."""

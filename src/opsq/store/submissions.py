@@ -26,6 +26,8 @@ class SubmissionRow(NamedTuple):
     chunks_completed: int
     chunks_dead: int
     chunks_skipped: int
+    chunks_dropped: int
+    """Of the skipped ones: dead letters that were given up."""
     frontier: int
     priority: int
     shuffle: int
@@ -42,6 +44,7 @@ class SubmissionRow(NamedTuple):
     expires_at: int | None
     expires_ms: int | None
     finished_at: int | None
+    revived_at: int | None
     request_key: bytes
     unique_key: str | None
     reason: str
@@ -138,12 +141,12 @@ def set_open(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int
     lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
 
 
-def revive(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int]) -> None:
-    """Make a final submission visible to strategies again; it does not expire any more."""
+def revive(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int], revived_at: int) -> None:
+    """Make a final submission visible to strategies again; it does not expire any more, and what was dropped stays so."""
     writer.execute(
-        "UPDATE submission SET state = 'open', finished_at = NULL, chunks_skipped = 0, reason = '', expires_at = NULL, expires_ms = NULL "
-        "WHERE id = ?",
-        (row.id,),
+        "UPDATE submission SET state = 'open', finished_at = NULL, chunks_skipped = chunks_dropped, reason = '', "
+        "expires_at = NULL, expires_ms = NULL, revived_at = ? WHERE id = ?",
+        (revived_at, row.id),
     )
     lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
 
@@ -153,7 +156,7 @@ def set_final(
 ) -> None:
     """Flip a submission into a final state and out of all lanes; its blocks stay as the record of what was skipped."""
     writer.execute(
-        "UPDATE submission SET state = ?, finished_at = ?, chunks_skipped = ?, reason = ? WHERE id = ?",
+        "UPDATE submission SET state = ?, finished_at = ?, chunks_skipped = chunks_skipped + ?, reason = ? WHERE id = ?",
         (state, finished_at, skipped, reason, submission_id),
     )
     lanes.leave(writer, submission_id, lane_ids)
@@ -162,6 +165,15 @@ def set_final(
 def add_dead(writer: apsw.Connection, submission_id: int, count: int) -> None:
     """Count chunks as dead (or, negative, not dead any more)."""
     writer.execute("UPDATE submission SET chunks_dead = chunks_dead + ? WHERE id = ?", (count, submission_id))
+
+
+def add_dropped(writer: apsw.Connection, submission_id: int, count: int) -> None:
+    """Count dead chunks as given up."""
+    writer.execute(
+        "UPDATE submission SET chunks_dead = chunks_dead - ?1, chunks_skipped = chunks_skipped + ?1, chunks_dropped = chunks_dropped + ?1 "
+        "WHERE id = ?2",
+        (count, submission_id),
+    )
 
 
 def due(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId]:
@@ -229,6 +241,7 @@ def remove_slice(writer: apsw.Connection, submission_id: int) -> list[int] | Non
         ("block", "block"),
         ("attempt", "block, mask"),
         ("dead", "chunk"),
+        ("dropped", "block"),
         ("result", "block, mask"),
         ("history_block", "block, seq"),
     ):

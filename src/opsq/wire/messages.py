@@ -177,6 +177,21 @@ class SubmissionState(Record):
     reason: str
 
 
+class DeadFilter(Record):
+    """Which dead letters are meant: all conditions must hold, but an exit status and a signal are alternatives; empty ones always hold.
+
+    `from_at` ≤ instant of death < `to_at`; `reason` is a part of the reason, in upper or lower case.
+    """
+
+    submission_ids: Annotated[list[Id], Meta(max_length=10_000)] = []
+    metadata: dict[Key, Value] = {}
+    from_at: Count | None = None
+    to_at: Count | None = None
+    reason: Annotated[str, Meta(max_length=16384)] = ""
+    exit_statuses: Annotated[list[int], Meta(max_length=256)] = []
+    signals: Annotated[list[int], Meta(max_length=256)] = []
+
+
 class ResultRow(Record):
     """Results of the completed chunks `mask` of a block, as `Completion.results` brought them (nil: all empty)."""
 
@@ -488,20 +503,40 @@ class Remove(Message):
 
 
 class Dead(Message):
-    """List dead chunks after `(after_submission, after_index)`. → DeadChunks."""
+    """List dead chunks after `(after_submission, after_index)`, of one submission or of all (None). → DeadChunks.
+
+    A page may be short, or empty, and yet have others behind it.
+    """
 
     id: Id
     submission_id: Id | None = None
     after: tuple[Id, Int64] = (0, -1)
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    where: DeadFilter = DeadFilter()
 
 
 class Requeue(Message):
-    """Give dead chunks (all, or `indexes`) of a submission new attempts; revives a failed, cancelled or expired one. → Changed."""
+    """Give dead chunks new attempts; revives the submissions that failed, were cancelled or expired, with their skipped chunks. → Changed.
+
+    All that fulfil `where`, of one submission or of any (None), or just `indexes` of one. Many chunks come in several commits.
+    """
 
     id: Id
-    submission_id: Id
-    indexes: list[Count] | None = None
+    submission_id: Id | None
+    indexes: Annotated[list[Count], Meta(max_length=10_000)] | None = None
+    where: DeadFilter = DeadFilter()
+
+
+class Drop(Message):
+    """Give dead chunks up: they count as skipped from then on, and are not requeued any more. → Changed. Operators only.
+
+    Which ones is told as in `Requeue`.
+    """
+
+    id: Id
+    submission_id: Id | None
+    indexes: Annotated[list[Count], Meta(max_length=10_000)] | None = None
+    where: DeadFilter = DeadFilter()
 
 
 class Status(Message):
@@ -630,6 +665,7 @@ Request = (
     | Remove
     | Dead
     | Requeue
+    | Drop
     | Status
     | Explain
     | ExplainWork
@@ -645,7 +681,7 @@ Request = (
     | Check
 )
 
-OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Limit, Unlimit, Weight, Stop, Backup, Vacuum, Check)
+OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Drop, Limit, Unlimit, Weight, Stop, Backup, Vacuum, Check)
 """What a client token does not permit."""
 
 

@@ -17,15 +17,24 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from opsq.clock import Now
 from opsq.ids import mask_indexes
-from opsq.queue import fronts
+from opsq.queue import fronts, letters
 from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
 from opsq.wire import messages as m
 from unit.model.naive import Model
 from unit.model.rig import Rig, Ticket, tickets_of
-from unit.model.things import Chunk, Refusals
+from unit.model.things import FINAL, Chunk, Refusals
 
 POLICY = Policy(finished_days=10_000.0, history_days=10_000.0)
+
+
+@dataclass
+class Asked:
+    """A requeue or drop that has not been answered: what was dead when it came, and how many chunks its slices have taken."""
+
+    request: m.Requeue | m.Drop
+    dead: list[tuple[Chunk, int]]
+    count: int = 0
 
 
 @dataclass
@@ -50,12 +59,13 @@ class Driver(RuleBasedStateMachine):
         self.peers: list[Peer] = []
         self.tickets: list[Ticket] = []
         self.waiting: dict[int, Waiting] = {}
-        self.requeues: dict[int, m.Requeue] = {}
+        self.requeues: dict[int, Asked] = {}
         self.promises: dict[int, m.Reply | None] = {}  # what is to be answered by a batch, by request
         self.flying_promises: dict[int, m.Reply | None] = {}
         self.predicted: dict[int, Callable[[m.Reply], bool]] = {}
         self.owners: dict[int, Peer] = {}  # who sent each request
         self.seen: tuple[object, int] = (None, 0)
+        self.seen_entries: tuple[object, int] = (None, 0)
         self.is_committed = False  # the COMMIT has ended, and the engine has not been told
         self.refused_as_full: set[int] = set()
         self.is_draining = False
@@ -88,12 +98,12 @@ class Driver(RuleBasedStateMachine):
         granted: list[tuple[Peer, m.Reserved]] = []
         empty: list[tuple[Peer, m.Reserved]] = []
         self._note_free()
+        self._take_slices()
         for peer, reply in self._promised():
             if isinstance(reply, m.Reserved):
                 granted.append((peer, reply))
             elif reply.id in self.requeues:
-                request = self.requeues.pop(reply.id)
-                assert self.model.requeue(request.submission_id, request.indexes) == reply.count, reply
+                self._check_letters(self.requeues.pop(reply.id), reply)
             else:
                 assert self.predicted.pop(reply.id)(reply), reply
             self.promises[reply.id] = reply
@@ -113,9 +123,7 @@ class Driver(RuleBasedStateMachine):
             if isinstance(reply, m.Reserved):
                 (granted if reply.grants else empty).append((peer, reply))
             elif request_id in self.requeues:
-                request = self.requeues.pop(request_id)
-                expected = self.model.requeue(request.submission_id, request.indexes)
-                assert expected == (reply.code if isinstance(reply, m.ErrorReply) else reply.count), (reply, expected)
+                self._check_letters(self.requeues.pop(request_id), reply)
             else:
                 assert isinstance(reply, m.ErrorReply), ("nobody asked", reply)
                 assert reply.code == "storage_full"
@@ -138,6 +146,47 @@ class Driver(RuleBasedStateMachine):
         known = self.seen[1] if self.seen[0] is batch else 0
         self.seen = (batch, len(batch.replies))
         return batch.replies[known:]
+
+    def ask_letters(self, peer: Peer, request: m.Requeue | m.Drop) -> None:
+        """Have dead letters requeued or dropped."""
+        dead = [
+            (chunk, chunk.deaths)
+            for chunk in self.model.chunks()
+            if chunk.state == "dead" and not chunk.is_requeued and request.submission_id in {None, chunk.submission.id}
+        ]
+        if request.indexes is not None:
+            dead = [(chunk, deaths) for chunk, deaths in dead if chunk.index in request.indexes]
+        self.requeues[request.id] = Asked(request, dead)
+        self.send(peer, request)
+
+    def _take_slices(self) -> None:
+        """Slices that have been added to the batch that is being formed: the model takes the same chunks, if it may."""
+        batch = self.rig.engine._core.batch
+        known = self.seen_entries[1] if self.seen_entries[0] is batch else 0
+        self.seen_entries = (batch, len(batch.entries))
+        for entry in batch.entries[known:]:
+            if isinstance(entry, letters.Requeued | letters.Dropped):
+                asked = self.requeues[entry.request_id]
+                indexes = [index for block, mask in entry.masks.items() for index in mask_indexes(block, mask)]
+                assert len(indexes) <= letters.SLICE_CHUNKS
+                assert asked.request.submission_id in {None, entry.submission_id}
+                take = self.model.requeue if isinstance(entry, letters.Requeued) else self.model.drop
+                asked.count += take(entry.submission_id, indexes)
+
+    def _check_letters(self, asked: Asked, reply: m.Reply) -> None:
+        """The last slice has been taken: all that was dead when the request came is done with, and was counted; or it is refused."""
+        request = asked.request
+        if isinstance(reply, m.ErrorReply):
+            if isinstance(request, m.Requeue) and request.submission_id is not None and not asked.count:
+                assert reply.code == self.model.refusal_of_requeue(request.submission_id, request.indexes), reply
+            else:
+                assert reply.code in {"conflict", "not_found"}, reply
+            return
+        assert isinstance(reply, m.Changed)
+        assert reply.count == asked.count, (reply, asked)
+        left = [chunk for chunk, deaths in asked.dead if chunk.state == "dead" and not chunk.is_requeued and chunk.deaths == deaths]
+        is_over = {chunk.submission.state in FINAL or chunk.submission.is_closing for chunk in left} <= {True}
+        assert not left or (isinstance(request, m.Requeue) and asked.count and is_over), (reply, left)
 
     def _owner_is_gone(self, request_id: int) -> bool:
         return self.owners[request_id] not in self.model.heard
@@ -247,7 +296,7 @@ class Driver(RuleBasedStateMachine):
             "SELECT id, state, chunks_total, chunks_dead, chunks_skipped FROM submission WHERE state != 'removed'"
         )
         stored = {row[0]: row[1:] for row in rows}
-        expected = {s.id: (s.state, len(s.chunks), s.count("dead"), s.count("skipped")) for s in self.model.submissions.values()}
+        expected = {s.id: (s.state, len(s.chunks), s.count("dead"), s.count("skipped", "dropped")) for s in self.model.submissions.values()}
         assert stored == expected
 
     def _check_counts(self) -> None:

@@ -51,7 +51,7 @@ class Model(Working):
         def settle(now: Now) -> None:
             submission.state, submission.is_closing = state, False
             for chunk in submission.chunks:
-                if chunk.state not in {"done", "dead"}:
+                if chunk.state not in {"done", "dead", "dropped"}:
                     chunk.let_go()
                     chunk.state = "skipped"
 
@@ -81,23 +81,30 @@ class Model(Working):
 
         self.forming.changes.append((settle, undo))
 
-    def requeue(self, submission_id: int, indexes: list[int] | None) -> int | str:
-        """How many chunks are revived; or the code of the refusal."""
+    def refusal_of_requeue(self, submission_id: int, indexes: list[int] | None) -> str | None:
+        """The code with which a requeue of one submission, of which nothing was done yet, is refused; None: it is not."""
         submission = self.submissions.get(submission_id)
         if submission is None:
             return "not_found"
+        dead = {chunk.index for chunk in submission.chunks if chunk.state == "dead" and not chunk.is_requeued}
+        if indexes is not None and set(indexes) - dead:
+            return "conflict"
         if submission.is_closing:
             return "conflict"
-        dead = [chunk for chunk in submission.chunks if chunk.state == "dead" and not chunk.is_requeued]
-        if indexes is not None and set(indexes) - {chunk.index for chunk in dead}:
-            return "conflict"
-        again = [chunk for chunk in dead if indexes is None or chunk.index in indexes]
-        skipped = [chunk for chunk in submission.chunks if chunk.state == "skipped"]
-        if not again and not skipped:
-            return 0
+        return "conflict" if submission.state in FINAL and self._misses_key(submission) else None
+
+    def _misses_key(self, submission: Submission) -> bool:
+        return submission.new.unique_key is not None and self.holder_of(submission.new.unique_key) is not None
+
+    def requeue(self, submission_id: int, indexes: list[int]) -> int:
+        """Dead chunks have new attempts with the next batch, and their submission lives again; how many chunks that frees."""
+        submission = self.submissions[submission_id]
+        again = [submission.chunks[index] for index in indexes]
+        assert all(chunk.state == "dead" and not chunk.is_requeued for chunk in again)
         is_final = submission.state in FINAL
-        if is_final and submission.new.unique_key is not None and self.holder_of(submission.new.unique_key) is not None:
-            return "conflict"
+        skipped = [chunk for chunk in submission.chunks if chunk.state == "skipped"] if is_final else []
+        assert not submission.is_closing
+        assert not (is_final and self._misses_key(submission))
         submission.is_closing = submission.is_reviving = is_final
         for chunk in again:
             chunk.is_requeued = True
@@ -115,12 +122,31 @@ class Model(Working):
                 self.has_unread_delays |= any(chunk.state == "delayed" for chunk in skipped)
 
         def undo(now: Now) -> None:
-            submission.is_closing = submission.is_reviving = False
+            if is_final:
+                submission.is_closing = submission.is_reviving = False
             for chunk in again:
                 chunk.is_requeued = False
 
         self.forming.changes.append((settle, undo))
         return len(again) + len(skipped)
+
+    def drop(self, submission_id: int, indexes: list[int]) -> int:
+        """Dead chunks are given up with the next batch."""
+        gone = [self.submissions[submission_id].chunks[index] for index in indexes]
+        assert all(chunk.state == "dead" and not chunk.is_requeued for chunk in gone)
+        for chunk in gone:
+            chunk.is_requeued = True
+
+        def settle(now: Now) -> None:
+            for chunk in gone:
+                chunk.is_requeued, chunk.state = False, "dropped"
+
+        def undo(now: Now) -> None:
+            for chunk in gone:
+                chunk.is_requeued = False
+
+        self.forming.changes.append((settle, undo))
+        return len(gone)
 
     def holder_of(self, unique_key: str) -> int | None:
         """The unfinished submission with a unique key; also one whose end, or whose revival, is not committed yet."""

@@ -43,7 +43,7 @@ class Chunk:
 
     submission: Submission
     index: int
-    state: str = "free"  # free, reserved, delayed, done, dead, skipped
+    state: str = "free"  # free, reserved, delayed, done, dead, skipped, dropped
     reservation: Reservation | None = None
     ticket: Ticket | None = None
     is_started: bool = False
@@ -54,7 +54,8 @@ class Chunk:
     delay_ms: int = 0
     done_by: int = 0
     intent: str = ""  # done, dead, tried, released
-    is_requeued: bool = False
+    deaths: int = 0
+    is_requeued: bool = False  # or dropped, with a batch that has not ended
 
     def __repr__(self) -> str:
         return f"<{self.submission.id}/{self.index} {self.state} {self.intent} {self.reservation and self.reservation.id}>"
@@ -92,7 +93,11 @@ class Submission:
         return self.state == "open" and not self.is_closing
 
     def unfinished(self) -> list[Chunk]:
-        return [chunk for chunk in self.chunks if chunk.state not in {"done", "dead", "skipped"} and chunk.intent not in {"done", "dead"}]
+        return [
+            chunk
+            for chunk in self.chunks
+            if chunk.state not in {"done", "dead", "skipped", "dropped"} and chunk.intent not in {"done", "dead"}
+        ]
 
     def count(self, *states: str) -> int:
         return sum(chunk.state in states for chunk in self.chunks)

@@ -99,12 +99,12 @@ class Working:
         submission = chunks[0].submission
         if any(chunk.intent for chunk in chunks):
             return None
-        finished = [chunk for chunk in chunks if chunk.state in {"done", "dead"}]
+        finished = [chunk for chunk in chunks if chunk.state in {"done", "dead", "dropped"}]
         rest = [chunk for chunk in chunks if chunk not in finished]
         refusals = {
             (submission.id, chunk.index): "already_finished"
             for chunk in finished
-            if chunk.state == "dead" or chunk.done_by != ticket.reservation_id
+            if chunk.state != "done" or chunk.done_by != ticket.reservation_id
         }
         if rest and (not submission.is_open or (finished and has_results)):
             return refusals | {(submission.id, chunk.index): "reservation_lost" for chunk in rest}
@@ -262,6 +262,7 @@ class Working:
             else:
                 chunk.let_go()
                 chunk.state, chunk.done_by = intent, done_by
+                chunk.deaths += intent == "dead"
 
         self.forming.changes.append((settle, lambda now: self._undo(chunk)))
 
