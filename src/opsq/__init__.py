@@ -16,37 +16,43 @@ from opsq.version import __version__
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
-    from opsq import errors, strategy
+    from opsq import errors, serialisation, strategy
     from opsq.client.aio import connect_async
     from opsq.client.chunk import Chunk
     from opsq.client.consumer import Consumer
     from opsq.client.producer import Producer
     from opsq.client.queue import Queue, connect
     from opsq.client.submission import Submission
+    from opsq.client.verdicts import Bury, Retry
 
 __all__ = [
+    "Bury",
     "Chunk",
     "Consumer",
     "Producer",
     "Queue",
+    "Retry",
     "Submission",
     "__version__",
     "connect",
     "connect_async",
     "errors",
+    "serialisation",
     "strategy",
 ]
 
 _PLACES = {
+    "Bury": "opsq.client.verdicts",
     "Chunk": "opsq.client.chunk",
     "Consumer": "opsq.client.consumer",
     "Producer": "opsq.client.producer",
     "Queue": "opsq.client.queue",
+    "Retry": "opsq.client.verdicts",
     "Submission": "opsq.client.submission",
     "connect": "opsq.client.queue",
     "connect_async": "opsq.client.aio",
 }
-_MODULES = ("errors", "strategy")
+_MODULES = ("errors", "serialisation", "strategy")
 
 
 def __getattr__(name: str) -> object:

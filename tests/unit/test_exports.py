@@ -20,15 +20,18 @@ def test_every_promised_name_is_there() -> None:
 
 def test_promised_names_are_these() -> None:
     assert set(opsq.__all__) == {
+        "Bury",
         "Chunk",
         "Consumer",
         "Producer",
         "Queue",
+        "Retry",
         "Submission",
         "__version__",
         "connect",
         "connect_async",
         "errors",
+        "serialisation",
         "strategy",
     }
 

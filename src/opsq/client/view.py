@@ -1,0 +1,51 @@
+"""A chunk as a function sees it that runs elsewhere than the consumer that holds it: in a worker process, in a thread.
+
+It is read only; it knows nothing of verdicts and of the reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opsq.ids import Handle, SubmissionId
+from opsq.wire.messages import SubmissionContent
+
+
+class ChunkView:
+    """What can be read of a chunk under the names of `Chunk`.
+
+    Attributes:
+        submission_id: the submission that it belongs to.
+        index: its place in the submission, from 0.
+        attempt: how many attempts failed or were lost before.
+        handle: what names it for any other process.
+        metadata: the strategic metadata of its submission.
+        chunks_count: how many chunks its submission has.
+    """
+
+    def __init__(
+        self, described: SubmissionContent, handle: Handle, read: Callable[[], bytes], read_attachment: Callable[[], bytes | None]
+    ) -> None:
+        self.submission_id = SubmissionId(described.submission_id)
+        self.index: int = handle.index
+        self.attempt = handle.token.attempt
+        self.handle = handle
+        self.metadata = described.metadata
+        self.chunks_count = described.chunks_count
+        self._read = read
+        self._read_attachment = read_attachment
+
+    def __repr__(self) -> str:
+        return f"<ChunkView {self.submission_id}/{self.index}>"
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes, read anew each time; see `Chunk.data`."""
+        return self._read()
+
+    def __bytes__(self) -> bytes:
+        return self.data
+
+    def attachment(self) -> bytes | None:
+        """The attachment of its submission; None if it has none."""
+        return self._read_attachment()

@@ -1,0 +1,257 @@
+r"""How the operations of a chunk stand in its bytes: bytes, text lines, JSON lines, MessagePack. Nothing here is ever pickled.
+
+This file only turns bytes into records and back; it must not read chunks or call anybody's function. Each format holds what
+it holds also when chunks are joined: the records in `a + b` are those in `a`, then those in `b`, if `a` came from `encode`.
+
+    Bytes        records end with a delimiter, which they do not contain; each is `bytes` without it
+    TextLines    lines in UTF-8; each is a `str` without its line end (a carriage return in front of that belongs to the line)
+    JsonLines    one JSON value a line; blank lines are none
+    MessagePack  batches of records: the length of a batch in 4 bytes, big-endian, then its records as one MessagePack array
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from opsq.errors import InputUnreadable, UsageError
+
+_ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+_DECODE_ERRORS = (ValueError, RecursionError, msgspec.MsgspecError)
+_LENGTH_BYTES = 4
+
+
+class Serialisation(ABC):
+    """A format. One of your own must be picklable to be used in worker processes."""
+
+    @abstractmethod
+    def decode(self, data: bytes) -> list[Any]:
+        """The records in `data`, in order.
+
+        Raises:
+            InputUnreadable: a record is not of this format; it is named by its number, from 1.
+        """
+
+    @abstractmethod
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """The bytes that hold these records.
+
+        Raises:
+            UsageError: a record cannot be written in this format; it is named by its number, from 1.
+        """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Bytes(Serialisation):
+    r"""Records that end with a delimiter; the last one of a chunk may lack it. `None` among the records to encode is none.
+
+    Args:
+        delimiter: what ends a record, at least one byte.
+    """
+
+    def __init__(self, delimiter: bytes = b"\n") -> None:
+        if not delimiter:
+            raise UsageError("A delimiter has at least one byte.")
+        self._delimiter = delimiter
+
+    def __repr__(self) -> str:
+        return f"Bytes({self._delimiter!r})"
+
+    def decode(self, data: bytes) -> list[bytes]:
+        """See `Serialisation.decode`; any bytes will do."""
+        records = data.split(self._delimiter)
+        if not records[-1]:
+            records.pop()
+        return records
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """See `Serialisation.encode`."""
+        delimiter = self._delimiter
+        try:
+            data = delimiter.join(records)
+        except TypeError:
+            records = [self._checked(number, record) for number, record in enumerate(records, 1) if record is not None]
+            data = delimiter.join(records)
+        if not records:
+            return b""
+        data += delimiter
+        # A longer delimiter may also come about by the end of a record and the delimiter behind it.
+        if data.count(delimiter) != len(records) or (len(delimiter) > 1 and self.decode(data) != list(map(bytes, records))):
+            number = next(number for number, record in enumerate(map(bytes, records), 1) if self.decode(record + delimiter) != [record])
+            raise UsageError(f"Record {number} cannot be told from its delimiter {delimiter!r}.")
+        return data
+
+    def _checked(self, number: int, record: Any) -> bytes:
+        if not isinstance(record, bytes | bytearray | memoryview):
+            raise UsageError(
+                f"Record {number} is of type {type(record).__name__}; bytes are wanted.", hint="Encode text first: text.encode()."
+            )
+        return bytes(record)
+
+
+class TextLines(Serialisation):
+    """Lines of text in UTF-8; the last one of a chunk may lack its line end. `None` among the records to encode is none."""
+
+    def decode(self, data: bytes) -> list[str]:
+        """See `Serialisation.decode`."""
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            number = data.count(b"\n", 0, error.start) + 1
+            raise InputUnreadable(f"Record {number} is not UTF-8: {error.reason} (byte {data[error.start]:#04x}).") from None
+        records = text.split("\n")
+        if not records[-1]:
+            records.pop()
+        return records
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """See `Serialisation.encode`."""
+        try:
+            text = "\n".join(records)
+        except TypeError:
+            records = [self._checked(number, record) for number, record in enumerate(records, 1) if record is not None]
+            text = "\n".join(records)
+        if not records:
+            return b""
+        if text.count("\n") != len(records) - 1:
+            number = next(number for number, record in enumerate(records, 1) if "\n" in record)
+            raise UsageError(f"Record {number} contains a line end.")
+        try:
+            return (text + "\n").encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"Record {text.count(chr(10), 0, error.start) + 1} cannot be written in UTF-8: {error.reason}.") from None
+
+    def _checked(self, number: int, record: Any) -> str:
+        if not isinstance(record, str):
+            raise UsageError(f"Record {number} is of type {type(record).__name__}; a str is wanted.")
+        return record
+
+
+class JsonLines(Serialisation):
+    """One JSON value a line, read and written by msgspec.
+
+    Args:
+        type: what each record must be, as msgspec understands it (a Struct, a dataclass, `int`, …).
+    """
+
+    def __init__(self, type: Any = Any) -> None:  # noqa: A002  # as msgspec calls it
+        self._type = type
+        self._decoder = msgspec.json.Decoder(type)
+        self._encoder = msgspec.json.Encoder()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JsonLines, (self._type,)
+
+    def decode(self, data: bytes) -> list[Any]:
+        """See `Serialisation.decode`."""
+        try:
+            records = self._decoder.decode_lines(data)
+        except _DECODE_ERRORS:
+            pass
+        else:
+            # A value over two lines, or two on one, is no record: where chunks are cut, it would be torn.
+            if len(records) == data.count(b"\n") + (data[-1:] not in {b"", b"\n"}):
+                return records
+        lines = data.split(b"\n")
+        return [self._one(line, number) for number, line in enumerate(lines, 1) if line.strip()]
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """See `Serialisation.encode`."""
+        try:
+            return self._encoder.encode_lines(records)
+        except _ENCODE_ERRORS as error:
+            raise _unwritable(records, self._encoder.encode, "JSON", error) from error
+
+    def _one(self, line: bytes, number: int) -> Any:
+        try:
+            return self._decoder.decode(line)
+        except _DECODE_ERRORS as error:
+            raise InputUnreadable(f"Line {number} is not the JSON that is wanted: {error}.") from error
+
+
+class MessagePack(Serialisation):
+    """Batches of values, each batch one MessagePack array behind its length in 4 bytes (big-endian); read and written by msgspec.
+
+    What is encoded at once is one batch, so a chunk usually is one. (A length for each record would take ten times as long.)
+
+    Args:
+        type: what each record must be, as msgspec understands it.
+    """
+
+    def __init__(self, type: Any = Any) -> None:  # noqa: A002  # as msgspec calls it
+        self._type = type
+        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[type])
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MessagePack, (self._type,)
+
+    def decode(self, data: bytes) -> list[Any]:
+        """See `Serialisation.decode`."""
+        records: list[Any] = []
+        end, size = 0, len(data)
+        while end < size:
+            start = end + _LENGTH_BYTES
+            end = start + int.from_bytes(data[end:start], "big")
+            if end > size:
+                raise InputUnreadable(f"The batch behind record {len(records)} is cut off: {end - size} bytes are missing.")
+            batch = data[start:end]
+            try:
+                records += self._decoder.decode(batch)
+            except _DECODE_ERRORS as error:
+                raise self._unreadable(batch, len(records), error) from error
+        return records
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """See `Serialisation.encode`."""
+        if not records:
+            return b""
+        try:
+            batch = self._encoder.encode(records)
+        except _ENCODE_ERRORS as error:
+            raise _unwritable(records, self._encoder.encode, "MessagePack", error) from error
+        return len(batch).to_bytes(_LENGTH_BYTES, "big") + batch
+
+    def _unreadable(self, batch: bytes, records_before: int, error: Exception) -> InputUnreadable:
+        """What to say of the first record of a batch that is not as wanted, or of the batch."""
+        try:
+            values = msgspec.msgpack.decode(batch, type=list[msgspec.Raw])
+        except _DECODE_ERRORS:
+            return InputUnreadable(f"The batch behind record {records_before} is no MessagePack array: {error}.")
+        for number, value in enumerate(values, records_before + 1):
+            try:
+                msgspec.msgpack.decode(value, type=self._type)
+            except _DECODE_ERRORS as found:
+                return InputUnreadable(f"Record {number} is not the MessagePack that is wanted: {found}.")
+        return InputUnreadable(f"The batch behind record {records_before} cannot be read: {error}.")
+
+
+_NAMED: dict[str, Callable[[], Serialisation]] = {"bytes": Bytes, "text": TextLines, "json": JsonLines, "msgpack": MessagePack}
+
+
+def find(wanted: Serialisation | str) -> Serialisation:
+    """The format by its name (`bytes`, `text`, `json`, `msgpack`), or the one that is given.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if isinstance(wanted, Serialisation):
+        return wanted
+    if wanted not in _NAMED:
+        raise UsageError(f"{wanted!r} is no serialisation.", hint=f"There are {', '.join(_NAMED)}, and the classes of opsq.serialisation.")
+    return _NAMED[wanted]()
+
+
+def _unwritable(records: Iterable[Any], encode: Callable[[Any], bytes], kind: str, error: Exception) -> UsageError:
+    """What to say of the first record that cannot be encoded."""
+    for number, record in enumerate(records, 1):
+        try:
+            encode(record)
+        except _ENCODE_ERRORS as found:
+            return UsageError(f"Record {number} cannot be written as {kind}: {found}.")
+    return UsageError(f"The records cannot be written as {kind}: {error}.")
