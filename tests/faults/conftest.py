@@ -16,11 +16,12 @@ DISK_MB = 8
 
 
 @pytest.fixture
-def small_disk(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[Path | None]:
-    """A disk of 8 MB.
+def small_disk(request: pytest.FixtureRequest, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path | None]:
+    """A disk of 8 MB, which daemons may fill to its last byte.
 
     Whoever may not mount runs the test once more inside a user namespace, where anybody may; then there is nothing left to do (None).
     """
+    monkeypatch.setenv("OPSQ_MIN_FREE_BYTES", "0")
     disk = runtime_dir / "disk"
     disk.mkdir()
     if os.geteuid() != 0:

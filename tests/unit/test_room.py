@@ -11,6 +11,7 @@ import pytest
 from opsq.errors import NoRoom
 from opsq.queue import room
 from opsq.queue.policy import Policy
+from opsq.store.filesystem import Space
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -244,7 +245,7 @@ def test_without_a_limit_there_is_room_for_any_number(runtime_dir: Path) -> None
 def disk(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """What the disk tells that it has left."""
     left: list[int | None] = [1 << 40]
-    monkeypatch.setattr(room, "free_bytes", lambda _: left[0])
+    monkeypatch.setattr(room, "space", lambda _: None if left[0] is None else Space(1 << 40, left[0]))
     return left
 
 
@@ -277,6 +278,23 @@ def test_content_that_is_to_be_written_must_leave_the_floor(runtime_dir: Path, d
     rig.ask(rig.connect(), m.Room(1, 1, 1000))
     with pytest.raises(NoRoom, match="1001 are to be written"):
         rig.ask(rig.connect(), m.Room(2, 1, 1001))
+    rig.close()
+
+
+@pytest.mark.parametrize(("set_bytes", "floor_bytes"), [(None, 50), (400, 400), (0, 0)])
+def test_small_disk_may_be_filled_up_to_its_last_twentieth_unless_another_floor_is_set(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, set_bytes: int | None, floor_bytes: int
+) -> None:
+    left = floor_bytes
+    monkeypatch.setattr(room, "space", lambda _: Space(1000, left))
+    rig = Rig(runtime_dir, Policy(min_free_bytes=set_bytes))
+    rig.submit(1)
+    left -= 1
+    if floor_bytes:
+        with pytest.raises(NoRoom, match=f"{floor_bytes} must stay free"):
+            rig.submit(1)
+    else:
+        rig.submit(1)
     rig.close()
 
 

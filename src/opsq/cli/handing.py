@@ -158,18 +158,20 @@ def _naming_limit() -> Iterator[None]:
 
 def _ask_for_room(caller: Caller, daemon: Connection, chunks_count: int, content_bytes: int, room: RoomWait) -> None:
     """See to it that there is room, before content is written; a person is told when it takes time."""
-
-    def ask(wait_s: float | None) -> None:
-        daemon.call(Room(daemon.next_id(), chunks_count, content_bytes, wait_s), HasRoom)
-
     try:
-        ask(0.0)
+        daemon.call(Room(daemon.next_id(), chunks_count, content_bytes), HasRoom)
+        return
     except NoRoom as error:
-        wait_s = room.left_s
-        if wait_s == 0.0:
+        if room.left_s == 0.0:
             raise
         caller.remark(f"{error.message} Waiting for it.")
-        ask(wait_s)
+    while True:
+        with caller.connect(reconnect_s=RESEND_S) as own:
+            try:
+                own.call(Room(own.next_id(), chunks_count, content_bytes, room.left_s), HasRoom)
+                return
+            except Unreachable:
+                continue  # the daemon is restarted, perhaps; if it is not, this ends with the next connection
 
 
 def _known_bytes(paths: list[str]) -> int:

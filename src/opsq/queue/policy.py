@@ -6,6 +6,11 @@ import msgspec
 
 from opsq.wire.messages import Backoff
 
+FLOOR_BYTES = 64 << 20
+"""The write-ahead log may grow by so much while what is there is completed."""
+FLOOR_SHARE = 20
+"""A twentieth: a disk of 100 MB is not to be useless."""
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Every number that a user may set and the engine obeys."""
@@ -24,7 +29,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Named strategies of the configuration: name → text."""
     max_backlog_chunks: int = 0
     """How many chunks may be unfinished before submissions are held back; 0: any number."""
-    min_free_bytes: int = 64 << 20
-    """What must be left on the disk; less holds submissions back. The write-ahead log may grow by so much while the rest is completed."""
+    min_free_bytes: int | None = None
+    """What must be left on the disk; less holds submissions back. None: `FLOOR_BYTES`, or `FLOOR_SHARE` of a small disk."""
     restart_lease_s: float = 30.0
     """How long the daemon keeps, over its own restart, what connected consumers hold."""

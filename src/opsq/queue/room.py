@@ -15,9 +15,10 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import NoRoom, OpsqError
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
+from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
 from opsq.queue.timers import Timers
 from opsq.store import history, lanes
-from opsq.store.filesystem import free_bytes
+from opsq.store.filesystem import Space, space
 from opsq.wire.messages import ErrorReply, HasRoom, Submit
 from opsq.wire.messages import Room as AskRoom
 
@@ -77,7 +78,7 @@ class Room:
 
     def disk_free_bytes(self) -> int | None:
         """What is left on the fullest of the file systems; None: it cannot be told."""
-        return min((left for left in map(free_bytes, self._folders) if left is not None), default=None)
+        return min((found.free_bytes for found in map(space, self._folders) if found is not None), default=None)
 
     # --- requests -----------------------------------------------------------------------------------------------------------------
 
@@ -196,23 +197,28 @@ class Room:
 
     def _lack(self, chunks_count: int, content_bytes: int) -> NoRoom | None:
         """Why there is no room for so much; None: there is."""
-        limit, least_bytes = self.limit, self._core.policy.min_free_bytes
+        limit = self.limit
         there = self._backlog_count + self._accepted_count
         if limit is not None and chunks_count and there + chunks_count > limit:
             return NoRoom(
                 f"There is no room for {chunks_count} more chunks: {there} are unfinished, and {limit} may be.",
                 hint=f"{_WAIT}, or raise the setting max_backlog_chunks of the daemon.",
             )
-        for number, folder in enumerate(self._folders) if least_bytes else ():
-            left_bytes = free_bytes(folder)
+        for number, folder in enumerate(self._folders) if self._core.policy.min_free_bytes != 0 else ():
             wanted_bytes = content_bytes if number == len(self._folders) - 1 and number else 0
-            if left_bytes is not None and left_bytes - wanted_bytes < least_bytes:
+            found = space(folder)
+            if found is not None and found.free_bytes - wanted_bytes < self._floor_bytes(found):
                 more = f", and {wanted_bytes} are to be written" if wanted_bytes else ""
                 return NoRoom(
-                    f"There is no room on the disk: {folder} has {left_bytes} bytes left{more}; {least_bytes} must stay free.",
+                    f"There is no room on the disk: {folder} has {found.free_bytes} bytes left{more};"
+                    f" {self._floor_bytes(found)} must stay free.",
                     hint=f"Free some space. {_WAIT}, or lower the setting min_free_bytes of the daemon.",
                 )
         return None
+
+    def _floor_bytes(self, found: Space) -> int:
+        least_bytes = self._core.policy.min_free_bytes
+        return min(FLOOR_BYTES, found.total_bytes // FLOOR_SHARE) if least_bytes is None else least_bytes
 
     def _others(self) -> NoRoom:
         count = len(self._line)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\w*|9p|afs|afpfs|webdav|ceph|glusterfs|lustre|beegfs|gpfs|fuse\.(sshfs|glusterfs|s3fs|gcsfuse|rclone|davfs.*)"
@@ -23,13 +24,20 @@ def network_filesystem(folder: Path) -> str | None:
     return None
 
 
-def free_bytes(folder: Path) -> int | None:
-    """What a user may still write where `folder` lies; None: the file system does not tell (it has no size, as some networks' have not)."""
+class Space(NamedTuple):
+    """How much a file system holds, and how much of that a user may still write."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+def space(folder: Path) -> Space | None:
+    """The space where `folder` lies; None: the file system does not tell (it has no size, as some networks' have not)."""
     try:
         found = os.statvfs(folder)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize if found.f_blocks else None
+    return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize) if found.f_blocks else None
 
 
 def _mounts() -> dict[str, str]:
