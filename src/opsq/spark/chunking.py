@@ -1,0 +1,110 @@
+"""Cuts Arrow batches into chunks: so many rows each, or about so many bytes, in the order in which the rows came.
+
+This file must not know Spark, and no format beyond that an encoder turns a table into bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+Encode = Callable[[pa.Table], memoryview]
+"""Turns a table of at least one row into the bytes of a chunk."""
+
+_TOO_LARGE = 2.0
+"""A chunk that came out larger than this many times the wanted size is cut in two, as often as need be."""
+
+
+class Piece(NamedTuple):
+    """The bytes of one chunk, and how many rows they are."""
+
+    payload: memoryview
+    rows_count: int
+
+
+def cut(
+    batches: Iterable[pa.RecordBatch], encode: Encode, *, rows_per_chunk: int | None = None, bytes_per_chunk: int | None = None
+) -> Iterator[Piece]:
+    """Cut batches of one schema into chunks; the last one has what is left.
+
+    Args:
+        batches: the rows.
+        encode: makes the bytes of a chunk.
+        rows_per_chunk: each chunk has so many rows.
+        bytes_per_chunk: each chunk has about so many bytes. How many rows that are is judged by the chunks before: nobody knows the
+            encoded size of rows before they are encoded. A chunk of more than one row never has more than twice as many bytes.
+    """
+    if rows_per_chunk is not None:
+        for table in _runs(batches, lambda _: rows_per_chunk):
+            yield Piece(encode(table), table.num_rows)
+        return
+    wanted_bytes = bytes_per_chunk or 1
+    sizes = _Sizes(wanted_bytes)
+    for table in _runs(batches, sizes.rows_wanted):
+        for piece in _halved(table, encode, wanted_bytes):
+            sizes.saw(table.nbytes * piece.rows_count / table.num_rows, len(piece.payload))
+            yield piece
+
+
+def _runs(batches: Iterable[pa.RecordBatch], rows_wanted: Callable[[list[pa.RecordBatch]], int]) -> Iterator[pa.Table]:
+    """Tables of as many rows as are wanted for what waits, without a copy; the last one may have fewer."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        waiting_rows += batch.num_rows
+        while waiting_rows >= (wanted := rows_wanted(waiting)):
+            taken, waiting = _split(waiting, wanted)
+            waiting_rows -= wanted
+            yield pa.Table.from_batches(taken)
+            if not waiting:
+                break
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _split(batches: list[pa.RecordBatch], rows_count: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """The first rows, and the rest."""
+    taken: list[pa.RecordBatch] = []
+    for number, batch in enumerate(batches):
+        if batch.num_rows >= rows_count:
+            taken.append(batch if batch.num_rows == rows_count else batch.slice(0, rows_count))
+            rest = batches[number + 1 :]
+            if batch.num_rows > rows_count:
+                rest.insert(0, batch.slice(rows_count))
+            return taken, rest
+        taken.append(batch)
+        rows_count -= batch.num_rows
+    return taken, []
+
+
+def _halved(table: pa.Table, encode: Encode, wanted_bytes: int) -> Iterator[Piece]:
+    payload = encode(table)
+    if len(payload) <= _TOO_LARGE * wanted_bytes or table.num_rows == 1:
+        yield Piece(payload, table.num_rows)
+        return
+    middle = table.num_rows // 2
+    yield from _halved(table.slice(0, middle), encode, wanted_bytes)
+    yield from _halved(table.slice(middle), encode, wanted_bytes)
+
+
+class _Sizes:
+    """How many rows make a chunk of the wanted size, as far as the chunks before tell."""
+
+    def __init__(self, wanted_bytes: int) -> None:
+        self._wanted_bytes = wanted_bytes
+        self._ratio = 1.0
+        """Encoded bytes for each byte that the rows take in memory."""
+
+    def rows_wanted(self, waiting: list[pa.RecordBatch]) -> int:
+        rows_count = sum(batch.num_rows for batch in waiting)
+        row_bytes = max(sum(batch.nbytes for batch in waiting) / rows_count, 1 / 8) * self._ratio
+        return max(int(self._wanted_bytes / row_bytes), 1)
+
+    def saw(self, memory_bytes: float, encoded_bytes: int) -> None:
+        if memory_bytes:
+            self._ratio = (self._ratio + encoded_bytes / memory_bytes) / 2

@@ -1,0 +1,135 @@
+"""Turns Arrow tables into the bytes of chunks: a whole small Parquet file, an Arrow stream, JSON lines, CSV, lines of text.
+
+This file must not know Spark or where the bytes go. What it writes, `decoding` reads back to the same values.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from opsq.errors import UsageError
+from opsq.spark.chunking import Encode
+
+COMPRESSION = "zstd"
+_LARGE_ROWS = 2000
+"""Fewer rows are written without dictionaries and statistics: 100 rows took 230 µs instead of 360, and 2140 bytes instead of 2940."""
+_JSON_FLOATS = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+Say = Callable[[Any], Any]
+"""Turns a Python value of a column into one that JSON has."""
+
+
+def encoder(chunk_format: str, schema: pa.Schema) -> Encode:
+    """What makes the bytes of a chunk.
+
+    Args:
+        chunk_format: parquet, arrow, jsonl, csv or text.
+        schema: of every table that it will be given.
+    """
+    if chunk_format == "parquet":
+        return _parquet
+    if chunk_format == "arrow":
+        return _arrow
+    if chunk_format == "csv":
+        return _csv
+    if chunk_format == "text":
+        return _text
+    return _json_encoder(schema)
+
+
+def header_of(chunk_format: str, schema: pa.Schema) -> bytes:
+    """What comes in front of each chunk: the names of CSV."""
+    if chunk_format != "csv":
+        return b""
+    sink = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(schema.empty_table(), sink, pyarrow.csv.WriteOptions(include_header=True, quoting_style="needed"))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _parquet(table: pa.Table) -> memoryview:
+    is_large = table.num_rows >= _LARGE_ROWS
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression=COMPRESSION, row_group_size=table.num_rows, use_dictionary=is_large, write_statistics=is_large)
+    return memoryview(sink.getvalue())
+
+
+def _arrow(table: pa.Table) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def _csv(table: pa.Table) -> memoryview:
+    """An empty text is quoted and a null is not, which tells them apart."""
+    sink = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed"))
+    return memoryview(sink.getvalue())
+
+
+def _text(table: pa.Table) -> memoryview:
+    name = table.schema.names[0]
+    column = table.column(0)
+    if column.null_count:
+        raise UsageError(f"Column {name!r} has a null, which lines of text cannot say.", hint="Use .na.fill, or another chunkFormat.")
+    if pc.any(pc.match_substring(column, "\n")).as_py():
+        raise UsageError(f"Column {name!r} has a value with a line end in it, which would become two lines.", hint="Use jsonl or parquet.")
+    return memoryview("".join(f"{line}\n" for line in column.to_pylist()).encode())
+
+
+def _json_encoder(schema: pa.Schema) -> Encode:
+    says = [sayer(field.type) for field in schema]
+    names = schema.names
+    encode_lines = msgspec.json.Encoder(decimal_format="number").encode_lines
+
+    def encode(table: pa.Table) -> memoryview:
+        columns = [
+            values if say is None else [None if value is None else say(value) for value in values]
+            for say, values in zip(says, (column.to_pylist() for column in table.columns), strict=True)
+        ]
+        return memoryview(encode_lines([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]))
+
+    return encode
+
+
+def sayer(kind: pa.DataType) -> Say | None:
+    """How a value of a type becomes one that JSON has; None: it is one already."""
+    if pt.is_floating(kind):
+        return _say_float
+    if pt.is_binary(kind) or pt.is_large_binary(kind):
+        return lambda value: base64.b64encode(value).decode()
+    if pt.is_timestamp(kind):
+        return _say_timestamp
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        element = sayer(kind.value_type)
+        return None if element is None else lambda values: [None if value is None else element(value) for value in values]
+    if pt.is_map(kind):
+        inner = sayer(kind.item_type)
+        return lambda pairs: {key: value if value is None or inner is None else inner(value) for key, value in pairs}
+    if pt.is_struct(kind):
+        fields = {field.name: say for field in kind if (say := sayer(field.type)) is not None}
+        if not fields:
+            return None
+        return lambda row: row | {name: None if row[name] is None else say(row[name]) for name, say in fields.items()}
+    return None
+
+
+def _say_float(value: float) -> float | str:
+    """JSON has no such numbers; Spark writes them as these words too."""
+    return value if math.isfinite(value) else "NaN" if value != value else _JSON_FLOATS[value]  # noqa: PLR0124
+
+
+def _say_timestamp(value: dt.datetime) -> str:
+    text = value.isoformat(timespec="microseconds")
+    return text.removesuffix("+00:00") + "Z" if value.tzinfo is not None else text

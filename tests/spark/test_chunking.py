@@ -1,0 +1,210 @@
+"""Cutting Arrow batches into chunks, and every format there and back: order, types, nulls, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opsq.errors import UsageError
+from opsq.spark.chunking import cut
+from opsq.spark.decoding import combined, decoder, schema_of, sniff
+from opsq.spark.encoding import encoder, header_of
+
+NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+def batches_of(sizes: list[int]) -> list[pa.RecordBatch]:
+    batches, start = [], 0
+    for size in sizes:
+        numbers = range(start, start + size)
+        batches.append(
+            pa.record_batch([pa.array(numbers, pa.int64()), pa.array([f"row {n}" for n in numbers], pa.string())], schema=NUMBERS)
+        )
+        start += size
+    return batches
+
+
+def numbers_in(payloads: list[memoryview], chunk_format: str) -> list[list[int]]:
+    decode = decoder(chunk_format, NUMBERS)
+    header = header_of(chunk_format, NUMBERS)
+    return [decode(header + bytes(payload)).column("n").to_pylist() for payload in payloads]
+
+
+@given(st.lists(st.integers(0, 30), max_size=8), st.integers(1, 40))
+@settings(max_examples=40)
+def test_chunks_have_so_many_rows_and_the_last_what_is_left(sizes: list[int], rows_per_chunk: int):
+    pieces = list(cut(batches_of(sizes), encoder("arrow", NUMBERS), rows_per_chunk=rows_per_chunk))
+    found = numbers_in([piece.payload for piece in pieces], "arrow")
+    assert [n for chunk in found for n in chunk] == list(range(sum(sizes)))
+    assert all(len(chunk) == rows_per_chunk for chunk in found[:-1])
+    assert [len(chunk) for chunk in found] == [piece.rows_count for piece in pieces]
+
+
+@pytest.mark.parametrize("chunk_format", ["parquet", "arrow", "jsonl", "csv"])
+def test_chunks_by_bytes_come_near_and_never_go_beyond_twice(chunk_format: str):
+    wanted_bytes = 20_000
+    pieces = list(cut(batches_of([10_000] * 4), encoder(chunk_format, NUMBERS), bytes_per_chunk=wanted_bytes))
+    assert [n for chunk in numbers_in([piece.payload for piece in pieces], chunk_format) for n in chunk] == list(range(40_000))
+    sizes = [len(piece.payload) for piece in pieces]
+    assert max(sizes) <= 2 * wanted_bytes
+    assert all(wanted_bytes / 2 < size for size in sizes[3:-1])
+
+
+def test_rows_of_very_unequal_size_are_cut_in_two_until_they_fit():
+    rows = ["x" * (5000 if n % 100 == 0 else 1) for n in range(1000)]
+    [table] = [pa.table({"value": rows})]
+    pieces = list(cut(table.to_batches(), encoder("text", table.schema), bytes_per_chunk=6000))
+    assert b"".join(piece.payload for piece in pieces) == "".join(f"{row}\n" for row in rows).encode()
+    assert max(len(piece.payload) for piece in pieces) <= 12_000
+
+
+def test_a_row_above_the_wanted_size_is_a_chunk_of_its_own():
+    table = pa.table({"value": ["a" * 100, "b" * 100]})
+    pieces = list(cut(table.to_batches(), encoder("text", table.schema), bytes_per_chunk=10))
+    assert [piece.rows_count for piece in pieces] == [1, 1]
+
+
+UTC = dt.UTC
+FLAT: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "bool": (pa.bool_(), [True, None, False]),
+    "byte": (pa.int8(), [-128, None, 127]),
+    "long": (pa.int64(), [-(1 << 63), None, (1 << 63) - 1]),
+    "float": (pa.float32(), [1.5, None, -0.0]),
+    "double": (pa.float64(), [0.1 + 0.2, None, 1e300]),
+    "decimal": (pa.decimal128(38, 18), [decimal.Decimal("12345678901234567890.123456789012345678"), None, decimal.Decimal("-1E-18")]),
+    "text": (pa.string(), ["", None, 'ä "quoted", \\ new\nline\r\n']),
+    "date": (pa.date32(), [dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
+    "moment": (pa.timestamp("us", "UTC"), [dt.datetime(2026, 3, 29, 1, 30, 0, 1, UTC), None, dt.datetime(1969, 12, 31, tzinfo=UTC)]),
+    "local": (pa.timestamp("us"), [dt.datetime(2026, 3, 29, 2, 30, 0, 123456), None, dt.datetime(1900, 1, 1)]),  # noqa: DTZ001
+}
+NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "binary": (pa.binary(), [b"\0\xff", None, b""]),
+    "list": (pa.list_(pa.field("element", pa.int32())), [[1, None], None, []]),
+    "map": (pa.map_(pa.string(), pa.float64()), [[("a", 1.5), ("b", None)], None, []]),
+    "struct": (
+        pa.struct([("when", pa.timestamp("us", "UTC")), ("parts", pa.list_(pa.field("element", pa.decimal128(10, 2))))]),
+        [{"when": dt.datetime(2026, 1, 1, tzinfo=UTC), "parts": [decimal.Decimal("1.10"), None]}, None, {"when": None, "parts": None}],
+    ),
+}
+WIDE = {"interval": (pa.duration("us"), [dt.timedelta(days=-1, microseconds=5), None, dt.timedelta(0)])}
+HELD = {"parquet": FLAT | NESTED | WIDE, "arrow": FLAT | NESTED | WIDE, "jsonl": FLAT | NESTED, "csv": FLAT}
+
+
+def table_of(columns: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
+    return pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
+
+
+@pytest.mark.parametrize("chunk_format", HELD)
+def test_types_nulls_and_column_order_survive_each_format_that_holds_them(chunk_format: str):
+    table = table_of(HELD[chunk_format])
+    [piece] = cut(table.to_batches(), encoder(chunk_format, table.schema), rows_per_chunk=10)
+    back = decoder(chunk_format, table.schema)(header_of(chunk_format, table.schema) + bytes(piece.payload))
+    assert back.schema.equals(table.schema)
+    assert back.to_pylist() == table.to_pylist()
+
+
+@pytest.mark.parametrize("chunk_format", ["parquet", "arrow", "jsonl", "csv"])
+def test_numbers_that_are_none_survive(chunk_format: str):
+    table = pa.table({"x": pa.array([math.nan, math.inf, -math.inf, None, 1.0])})
+    [piece] = cut(table.to_batches(), encoder(chunk_format, table.schema), rows_per_chunk=10)
+    back = decoder(chunk_format, table.schema)(header_of(chunk_format, table.schema) + bytes(piece.payload)).column("x").to_pylist()
+    assert math.isnan(back[0])
+    assert back[1:] == [math.inf, -math.inf, None, 1.0]
+
+
+def test_json_lines_are_what_other_programs_expect():
+    table = table_of({name: FLAT[name] for name in ("long", "text", "moment", "local", "date")} | {"map": NESTED["map"]})
+    [piece] = cut(table.slice(0, 1).to_batches(), encoder("jsonl", table.schema), rows_per_chunk=10)
+    assert bytes(piece.payload) == (
+        b'{"long":-9223372036854775808,"text":"","moment":"2026-03-29T01:30:00.000001Z","local":"2026-03-29T02:30:00.123456",'
+        b'"date":"0001-01-01","map":{"a":1.5,"b":null}}\n'
+    )
+
+
+def test_csv_has_its_names_in_the_header_and_not_in_the_chunk():
+    table = pa.table({'a "b"': ["x", "", None], "n": [1, 2, 3]})
+    [piece] = cut(table.to_batches(), encoder("csv", table.schema), rows_per_chunk=10)
+    assert header_of("csv", table.schema) == b'"a ""b""","n"\n'
+    assert bytes(piece.payload) == b'"x",1\n"",2\n,3\n'
+
+
+@pytest.mark.parametrize(("value", "reason"), [(None, "has a null"), ("two\nlines", "line end in it")])
+def test_text_refuses_what_a_line_cannot_say(value: str | None, reason: str):
+    table = pa.table({"line": pa.array(["fine", value], pa.string())})
+    with pytest.raises(UsageError, match=f"Column 'line' has a .*{reason[6:]}"):
+        list(cut(table.to_batches(), encoder("text", table.schema), rows_per_chunk=10))
+
+
+def test_text_results_are_lines_with_or_without_a_last_line_end():
+    decode = decoder("text", pa.schema([("value", pa.string())]))
+    for result, lines in ((b"a\nb\n", ["a", "b"]), (b"a\n\nb", ["a", "", "b"]), (b"\n", [""])):
+        assert decode(result).column("value").to_pylist() == lines
+
+
+def test_binary_results_are_one_row_each():
+    assert decoder("binary", pa.schema([("value", pa.binary())]))(b"\0x").to_pylist() == [{"value": b"\0x"}]
+
+
+def test_results_with_other_arrow_types_are_cast_to_those_wanted():
+    wanted = pa.schema([pa.field("n", pa.int64(), nullable=False), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    given = pa.table(
+        {
+            "at": pa.array([0], pa.timestamp("ms", "Europe/Berlin")),
+            "text": pa.array(["x"], pa.large_string()).dictionary_encode(),
+            "n": pa.array([7], pa.int32()),
+            "more": [1],
+        }
+    )
+    for chunk_format in ("parquet", "arrow"):
+        [piece] = cut(given.to_batches(), encoder(chunk_format, given.schema), rows_per_chunk=10)
+        back = decoder(chunk_format, wanted)(bytes(piece.payload))
+        assert back.schema.equals(wanted)
+        assert back.column("n").to_pylist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("result_format", "result", "message"),
+    [
+        ("parquet", b"no such thing", "cannot be read as parquet"),
+        ("arrow", b"no such thing", "cannot be read as arrow"),
+        ("jsonl", b'{"n": 1}\n{"n": ', "is no JSON lines"),
+        ("jsonl", b'{"n": "x"}\n', "Its column 'n' is not int64"),
+        ("jsonl", b'{"n": 1.5}\n', "Its column 'n' is not int64"),
+        ("csv", b"n,text\nx,y\n", "cannot be read as csv"),
+        ("csv", b"n\n1\n", "It has no column 'text'; it has n."),
+        ("text", b"\xff\n", "cannot be read as text"),
+    ],
+)
+def test_result_that_is_not_of_its_format_says_what_is_wrong(result_format: str, result: bytes, message: str):
+    wanted = pa.schema([("value", pa.string())]) if result_format == "text" else NUMBERS
+    with pytest.raises(UsageError, match=message):
+        decoder(result_format, wanted)(result)
+
+
+@pytest.mark.parametrize("chunk_format", ["parquet", "arrow", "jsonl", "csv"])
+def test_schema_is_found_in_the_first_result(chunk_format: str):
+    [piece] = cut(batches_of([3]), encoder(chunk_format, NUMBERS), rows_per_chunk=10)
+    found = schema_of(chunk_format, header_of(chunk_format, NUMBERS) + bytes(piece.payload))
+    assert [(field.name, str(field.type)) for field in found] == [("n", "int64"), ("text", "string")]
+
+
+def test_formats_with_a_magic_number_are_recognised():
+    for chunk_format in ("parquet", "arrow"):
+        [piece] = cut(batches_of([3]), encoder(chunk_format, NUMBERS), rows_per_chunk=10)
+        assert sniff(bytes(piece.payload)) == chunk_format
+    assert sniff(b'{"a": 1}\n') is None
+    assert sniff(b"") is None
+
+
+def test_many_small_tables_become_few_batches():
+    tables = [pa.table({"n": [n]}) for n in range(250)]
+    found = combined(tables, 100)
+    assert [batch.num_rows for batch in found] == [100, 100, 50]
+    assert [n for batch in found for n in batch.column(0).to_pylist()] == list(range(250))
