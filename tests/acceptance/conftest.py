@@ -45,6 +45,11 @@ class Ran(NamedTuple):
         return self.out.decode().splitlines()
 
     @property
+    def documents(self) -> list[Any]:
+        """Stdout as a JSON document per line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
     def json(self) -> Any:
         """Stdout as one JSON document."""
         return json.loads(self.out)

@@ -18,7 +18,8 @@ def test_dead_chunk_is_exit_1_with_the_tail_of_stderr_as_reason(queue):
     submission = queue.submit_lines(1, "--max-attempts", "1")
     ran = queue("consume", "--until-empty", "--json", "--", "sh", "-c", "echo no such date >&2; exit 7")
     assert ran.status == 1
-    assert (ran.json["failed"], ran.json["dead"], ran.json["error"]["code"]) == (1, 1, "work_failed")
+    end = ran.documents[-1]
+    assert (end["failed"], end["dead"], end["error"]["code"]) == (1, 1, "work_failed")
     (chunk,) = queue.ok("dead", submission, "--json").json["chunks"]
     assert chunk["exit_status"] == 7
     assert "no such date" in chunk["reason"]

@@ -55,7 +55,7 @@ def test_nul_invalid_utf8_and_a_missing_line_end_survive(queue):
 
 def test_program_that_writes_nothing_completes_with_an_empty_result(queue):
     submission = queue.submit_lines(2)
-    assert queue.ok("consume", "--until-empty", "--json", "--", "true").json["completed"] == 2
+    assert queue.ok("consume", "--until-empty", "--json", "--", "true").documents[-1]["completed"] == 2
     assert queue.ok("results", submission).out == b""
 
 
@@ -76,7 +76,7 @@ def test_failed_attempt_is_tried_again_after_its_backoff(queue):
     """Until-empty waits for it; what failed is told on stderr, the end is good."""
     submission = queue.submit_lines(1, "--backoff", "0.01,1,1")
     ran = queue("consume", "--until-empty", "--json", "--", "sh", "-c", "if [ ! -e tried ]; then : > tried; exit 9; fi; cat")
-    assert (ran.status, ran.json) == (0, {"completed": 1, "failed": 1, "dead": 0, "released": 0})
+    assert (ran.status, ran.documents[-1]) == (0, {"completed": 1, "failed": 1, "dead": 0, "released": 0})
     assert f"{submission}/0 failed: exit status 9" in ran.err
     assert queue.ok("results", submission).out == b"0\n"
 
@@ -104,7 +104,7 @@ def test_dead_chunk_skips_the_rest_and_others_are_still_done(queue):
     other = queue.submit_lines(2)
     script = "read x; test $x -lt 2"
     ran = queue("consume", "-j", "1", "-s", "OldestFirst", "--until-empty", "--json", "--", "sh", "-c", script)
-    assert (ran.status, ran.json["completed"], ran.json["dead"]) == (1, 4, 1)
+    assert (ran.status, ran.documents[-1]["completed"], ran.documents[-1]["dead"]) == (1, 4, 1)
     assert queue.ok("show", failing, "--json").json["state"] == "failed"
     assert queue.ok("show", other, "--json").json["state"] == "completed"
 
@@ -146,7 +146,7 @@ def test_chunk_whose_file_has_changed_fails_and_says_so(queue):
 def test_until_idle_ends_at_once_although_others_work(queue):
     queue.submit_lines(2)
     queue.reserve("--lease", "1h")
-    assert queue.ok("consume", "--until-idle", "--json", "--", "cat").json["completed"] == 1
+    assert queue.ok("consume", "--until-idle", "--json", "--", "cat").documents[-1]["completed"] == 1
 
 
 def test_nothing_is_reserved_ahead_while_chunks_take_long(queue):

@@ -21,13 +21,15 @@ from opsq.client import consumer as client_consumer
 from opsq.client import reporter
 from opsq.content.manifest import Content, Part, encode, pack_numbers
 from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, Refused
-from opsq.runner import driven, pool, stopping
+from opsq.runner import driven, judging, pool, stopping
 from opsq.runner.ahead import AHEAD_LIMIT_COUNT, Ahead
 from opsq.runner.failures import Failures
+from opsq.runner.options import ConsumeOptions
 from opsq.runner.pool import Outcome
 from opsq.runner.process import Child, Children
 from opsq.runner.stopping import StopSignals
 from opsq.runner.tally import Tally
+from opsq.runner.viewer import ChunkEnd, Viewer
 from opsq.wire.messages import (
     ChunkMask,
     Complete,
@@ -199,6 +201,26 @@ class Wire(ScriptedWire):
         self.close()
 
 
+class Witness(Viewer):
+    """Keeps what a person would be told."""
+
+    tells_stderr = False
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+        self.stderr: list[tuple[str, bytes]] = []
+        self.ends: list[ChunkEnd] = []
+
+    def say(self, text: str) -> None:
+        self.sentences.append(text)
+
+    def said(self, chunk_name: str, piece: bytes) -> None:
+        self.stderr.append((chunk_name, piece))
+
+    def ended(self, end: ChunkEnd) -> None:
+        self.ends.append(end)
+
+
 class Daemon:
     """Grants chunks 0, 1, … of one submission, one block, and remembers what came; `answer` may be replaced."""
 
@@ -211,6 +233,7 @@ class Daemon:
         self.refusals: list[ErrorReply] = []
         self.names: set[str] = set()
         self.content = Content("f", len(chunks), 0, inline=chunks)
+        self.witness = Witness()
 
     def connect(self, *, name: str) -> Any:
         self.names.add(name)
@@ -238,7 +261,8 @@ class Daemon:
         return Reserved(request_id, request_id, 600.0, grants, [described] if grants else [], not grants)
 
     def consume(self, *command: str, jobs: int = 1, **options: Any) -> Outcome:
-        return pool.consume(self.connect, command, jobs=jobs, until="empty", **options)
+        asked = ConsumeOptions(jobs=jobs, until="empty")._replace(**options)
+        return pool.consume(self.connect, command, asked, viewer=self.witness)
 
     def completions(self) -> list[Completion]:
         return [one for request in self.sent if isinstance(request, Complete | CompleteAndReserve) for one in request.completions]
@@ -278,7 +302,7 @@ def test_failures_carry_status_signal_and_reason_and_the_dead_are_asked_for() ->
     """What died under others, or failed here and lives, is not counted."""
     daemon = Daemon([b"exit 3", b"echo oh >&2; kill -9 $$", b"true"])
     daemon.dead = [DeadChunk(SUBMISSION, index, 1, 0, 0, "", None, None) for index in (1, 2, 60)]
-    assert daemon.consume("sh") == Outcome(1, 2, 1, 0)
+    assert daemon.consume("sh") == Outcome(1, 2, 1, 0, child_status=3)
     failures = {failure.held.mask: failure for request in daemon.of(Fail) for failure in request.failures}
     assert (failures[1].exit_status, failures[1].signal, failures[1].reason) == (3, None, "exit status 3")
     assert (failures[2].exit_status, failures[2].signal, failures[2].reason) == (None, 9, "killed by SIGKILL: oh")
@@ -304,11 +328,11 @@ def test_chunk_without_room_for_its_program_waits_for_another_to_end(monkeypatch
     starts: list[int] = []
     real = Children.start
 
-    def start(self: Children, *words: Any) -> Child:
+    def start(self: Children, *words: Any, **named: Any) -> Child:
         starts.append(len(self))
         if len(self) >= 1:
             raise Refused("no room")
-        return real(self, *words)
+        return real(self, *words, **named)
 
     monkeypatch.setattr(Children, "start", start)
     daemon = Daemon([b"a", b"b", b"c"])
@@ -318,7 +342,7 @@ def test_chunk_without_room_for_its_program_waits_for_another_to_end(monkeypatch
 
 
 def test_no_room_for_even_one_program_ends_the_consumer_and_costs_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(*_: object) -> Child:
+    def start(*_: object, **__: object) -> Child:
         raise Refused("no room")
 
     monkeypatch.setattr(Children, "start", start)
@@ -368,7 +392,7 @@ def test_unreadable_chunk_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(pool.Pool, "_content", content)
     daemon = Daemon([b"a", b"b"])
-    assert daemon.consume("cat") == Outcome(1, 1, 0, 0)
+    assert daemon.consume("cat") == Outcome(1, 1, 0, 0, child_status=1)
     assert [failure.reason for request in daemon.of(Fail) for failure in request.failures] == ["gone"]
 
 
@@ -414,14 +438,14 @@ def test_chunk_that_is_taken_away_before_its_program_starts_is_not_run(monkeypat
     real = Children.start
     starts_count = 0
 
-    def start(self: Children, *words: Any) -> Child:
+    def start(self: Children, *words: Any, **named: Any) -> Child:
         nonlocal starts_count
         if len(self):
             assert daemon.wire is not None
             daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 0b10)], "cancelled"))
             raise Refused("no room")
         starts_count += 1
-        return real(self, *words)
+        return real(self, *words, **named)
 
     lost = pool.Pool._lost
     monkeypatch.setattr(Children, "start", start)
@@ -439,9 +463,9 @@ def test_verdict_leaves_at_once_when_nothing_else_runs(monkeypatch: pytest.Monke
 
 def test_next_program_starts_before_the_last_result_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    for name, event in (("_start", "start"), ("_judge", "judge")):
-        real = getattr(pool.Pool, name)
-        monkeypatch.setattr(pool.Pool, name, lambda *words, real=real, event=event: (events.append(event), real(*words))[1])
+    for owner, name, event in ((pool.Pool, "_start", "start"), (judging.Judge, "judge", "judge")):
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *words, real=real, event=event: (events.append(event), real(*words))[1])
     daemon = Daemon([b"a"] * 8)
     daemon.consume("cat")
     assert "start start judge" in " ".join(events)  # in one slot
@@ -453,9 +477,9 @@ def test_slow_programs_are_told_of_before_they_start(monkeypatch: pytest.MonkeyP
     real = Children.start
     told: list[int] = []
 
-    def start(self: Children, *words: Any) -> Child:
+    def start(self: Children, *words: Any, **named: Any) -> Child:
         told.append(max(begun.mask for request in daemon.of(Started) for begun in request.chunks))
-        return real(self, *words)
+        return real(self, *words, **named)
 
     monkeypatch.setattr(Children, "start", start)
     daemon.consume("cat", jobs=2)
@@ -487,20 +511,22 @@ def test_end_by_a_stop_signal_that_is_seen_before_the_signal_waits_for_it(monkey
     assert not daemon.of(Fail)
 
 
-@pytest.mark.parametrize("script", ["kill -TERM $$", "kill -INT $PPID; kill -TERM $$", "kill -INT $PPID; kill -KILL $$"])
-def test_program_killed_by_another_signal_than_the_one_that_stops_us_has_failed(script: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "status"), [("kill -TERM $$", 143), ("kill -INT $PPID; kill -TERM $$", 143), ("kill -INT $PPID; kill -KILL $$", 137)]
+)
+def test_program_killed_by_another_signal_than_the_one_that_stops_us_has_failed(script: str, status: int) -> None:
     daemon = Daemon([b"a"])
-    assert daemon.consume("sh", "-c", script) == Outcome(0, 1, 0, 0)
+    assert daemon.consume("sh", "-c", script) == Outcome(0, 1, 0, 0, child_status=status)
 
 
 def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Children.start
     starts_count = 0
 
-    def start(self: Children, *words: Any) -> Child:
+    def start(self: Children, *words: Any, **named: Any) -> Child:
         nonlocal starts_count
         starts_count += 1
-        child = real(self, *words)
+        child = real(self, *words, **named)
         os.kill(os.getpid(), signal.SIGTERM)
         return child
 
@@ -513,45 +539,35 @@ def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(
 # --- failures that are final, or none -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a person is told."""
-    lines: list[str] = []
-    monkeypatch.setattr(pool.Pool, "_say", lambda self, text: lines.append(text))
-    return lines
-
-
 def failures_of(daemon: Daemon) -> list[Any]:
     return [failure for request in daemon.of(Fail) for failure in request.failures]
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_chunks_of_a_changed_or_missing_file_in_place_die_at_once_and_are_told_of_once(
-    is_gone: bool, tmp_path: Any, said: list[str]
-) -> None:
+def test_chunks_of_a_changed_or_missing_file_in_place_die_at_once_and_are_told_of_once(is_gone: bool, tmp_path: Any) -> None:
     path = tmp_path / "in-place"
     if not is_gone:
         path.write_bytes(b"abcdef")
     daemon = Daemon([b""] * 3)
     part = Part(os.fsencode(path), 6, 0, (6, 1, 1))
     daemon.content = Content("f", 3, 6, [part], 1, ends=pack_numbers(array("Q", [2, 4, 6])))
-    assert daemon.consume("cat") == Outcome(0, 3, 0, 0)
+    assert daemon.consume("cat") == Outcome(0, 3, 0, 0, child_status=1)
     assert [failure.is_final for failure in failures_of(daemon)] == [True] * 3
-    (line,) = said
+    (line,) = daemon.witness.sentences
     assert ("is gone" if is_gone else "has changed since") in line
 
 
 @pytest.mark.parametrize(("error", "is_final"), [(ContentMissing("short"), False), (ContentChanged("cut"), True)])
 def test_chunk_found_unreadable_while_it_is_fed(
-    error: ContentMissing | ContentChanged, is_final: bool, said: list[str], monkeypatch: pytest.MonkeyPatch
+    error: ContentMissing | ContentChanged, is_final: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Missing content of ours may come back (a mount): it is tried again."""
     real = Children.poll
     monkeypatch.setattr(Children, "poll", lambda self, *words: [one._replace(error=error) for one in real(self, *words)])
     daemon = Daemon([b"a", b"b"])
-    assert daemon.consume("cat") == Outcome(0, 2, 0, 0)
+    assert daemon.consume("cat") == Outcome(0, 2, 0, 0, child_status=1)
     assert [failure.is_final for failure in failures_of(daemon)] == [is_final] * 2
-    assert len(said) == (1 if is_final else 2)
+    assert len(daemon.witness.sentences) == (1 if is_final else 2)
 
 
 class EndedDaemon(Daemon):
@@ -565,41 +581,40 @@ class EndedDaemon(Daemon):
         return [Completed(request.id, [Refusal(SUBMISSION, 0, mask, "reservation_lost", "It has failed.")] if mask else [])]
 
 
-def test_failure_that_the_daemon_refuses_is_neither_told_nor_counted(said: list[str]) -> None:
+def test_failure_that_the_daemon_refuses_is_neither_told_nor_counted() -> None:
     daemon = EndedDaemon([b"exit 1"] * 4)
-    assert daemon.consume("sh", jobs=4) == Outcome(0, 1, 0, 0)
-    assert said == [f"Chunk {SUBMISSION}/0 failed: exit status 1"]
+    assert daemon.consume("sh", jobs=4) == Outcome(0, 1, 0, 0, child_status=1)
+    assert daemon.witness.sentences == [f"Chunk {SUBMISSION}/0 failed: exit status 1"]
 
 
-def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_failed(
-    said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = Daemon([b"exit 1"])
-    real = pool.Pool._judge
+    real = judging.Judge.judge
 
-    def judge(self: pool.Pool, *words: Any) -> None:
+    def judge(self: judging.Judge, *words: Any) -> bool:
         assert daemon.wire is not None
         daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 1)], "cancelled"))
         self._consumer.poll()
-        real(self, *words)
+        return real(self, *words)
 
-    monkeypatch.setattr(pool.Pool, "_judge", judge)
+    monkeypatch.setattr(judging.Judge, "judge", judge)
     assert daemon.consume("sh") == Outcome(0, 0, 0, 0)
     assert not daemon.of(Fail)
-    assert len(said) == 1
-    assert "is not ours any more" in said[0]
+    assert len(daemon.witness.sentences) == 1
+    assert "is not ours any more" in daemon.witness.sentences[0]
 
 
-def test_failure_refused_after_it_was_sent_again_counts(said: list[str]) -> None:
+def test_failure_refused_after_it_was_sent_again_counts() -> None:
     """It may have been taken the first time, by a daemon that died before it could say so."""
     chunk = SimpleNamespace(submission_id=SUBMISSION, index=3, is_revoked=False)
     consumer = SimpleNamespace(reconnects_count=0, refused=set())
-    tally = Tally()
-    failures = Failures(consumer, tally, said.append)  # type: ignore[arg-type]  # of the consumer only these two are asked
-    failures.enter(chunk, "failed")  # type: ignore[arg-type]  # likewise
+    tally, witness = Tally(), Witness()
+    failures = Failures(consumer, tally, witness)  # type: ignore[arg-type]  # of the consumer only these two are asked
+    end = ChunkEnd(SUBMISSION, 3, 0, "failed", 1, None, 0.0, "")
+    failures.enter(chunk, end, "failed")  # type: ignore[arg-type]  # likewise
     failures.settle()
-    assert not said
+    assert not witness.sentences
     consumer.reconnects_count, chunk.is_revoked = 1, True
     consumer.refused.add((SUBMISSION, 3))
     failures.settle()
-    assert (said, tally.failed_count) == (["failed"], 1)
+    assert (witness.sentences, witness.ends, tally.failed_count) == (["failed"], [end], 1)

@@ -2,69 +2,104 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from typing import Annotated, Literal
 
 import typer
 from msgspec.structs import replace
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
+from opsq.cli.consuming import Consuming, Records, positive_duration
 from opsq.cli.failure import Silent
 from opsq.cli.json_shapes import ConsumeDocument, ErrorShape
 from opsq.cli.reach import with_restart
 from opsq.cli.submissions import pairs_text
+from opsq.cli.viewing import WorkViewer
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
+from opsq.ids import parse_submission_id
 from opsq.runner.pool import consume as run
-from opsq.wire.messages import List, Listed, RulesState, ShowRules
+from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
 
 
 def consume(
     caller: Caller,
     command: Annotated[list[str], typer.Argument(metavar="CMD", help="The program and its arguments, behind --.")],
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, max=4096, metavar="N", help="How many at once; by default one a core.")
-    ] = None,
+    programs: Consuming,
+    records: Records,
     strategy: Annotated[
         str, typer.Option("--strategy", "-s", metavar="STRATEGY", help="Which chunks come first; see `opsq explain`.")
     ] = "Random",
+    submission: Annotated[
+        str | None, typer.Option("--submission", metavar="ID", help="Take chunks of this submission only, in the order of --strategy.")
+    ] = None,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when nothing is free, reserved by anyone or waiting for a retry.")
     ] = False,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End as soon as nothing can be reserved.")] = False,
+    max_chunks: Annotated[
+        int | None, typer.Option("--max-chunks", min=1, metavar="N", help="End after N chunks were completed or failed.")
+    ] = None,
+    stop_after: Annotated[
+        str | None, typer.Option("--stop-after", metavar="D", help="Begin no chunk after this long; end when what runs has ended.")
+    ] = None,
+    single: Annotated[
+        str | None,
+        typer.Option("--single", metavar="NAME", help="Exit 0 at once if another consumer of the daemon runs under this NAME."),
+    ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What this consumer is called in `opsq status`.")] = "",
-    grace: Annotated[str | None, typer.Option("--grace", metavar="D", help="How long what runs may go on after a signal.")] = None,
+    exit_status: Annotated[
+        Literal["opsq", "child"],
+        typer.Option("--exit-status", help="What it exits with at the end: opsq's own, or that of the first program that did not exit 0."),
+    ] = "opsq",
 ) -> None:
     """Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.
 
     Any other exit fails the chunk, with the tail of stderr as the reason. Chunks may be run more than once, when a consumer is lost.
     """
     values.exclude(until_empty=until_empty, until_idle=until_idle)
-    grace_s = values.duration("--grace", grace)
-    with caller.progress() as progress:
+    submission_id = None if submission is None else parse_submission_id(submission)
+    options = programs.as_options(caller, records.as_separator())._replace(
+        strategy=strategy,
+        submission_id=submission_id,
+        until="empty" if until_empty else "idle" if until_idle else "",
+        max_chunks=max_chunks,
+        stop_after_s=positive_duration("--stop-after", stop_after),
+        claim=single or "",
+        name=name,
+    )
+    if submission_id is not None:
+        with caller.connect() as daemon:
+            daemon.call(Show(daemon.next_id(), submission_id), Shown)
+    with WorkViewer(caller, is_reporting=programs.progress) as viewer:
         try:
-            outcome = run(
-                caller.connect,
-                command,
-                jobs=jobs,
-                strategy=strategy,
-                until="empty" if until_empty else "idle" if until_idle else "",
-                name=name,
-                grace_s=caller.settings.grace_s if grace_s is None else grace_s,
-                progress=progress,
-            )
+            outcome = run(caller.connect, command, options, viewer=viewer)
         except InvalidStrategy as error:
             raise with_restart(error, caller.settings, strategy) from None
     if until_empty and not outcome.signal:
         _remark_paused(caller)
     document = ConsumeDocument(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)
+    is_childs = exit_status == "child" and not outcome.signal
     if not outcome.dead_count:
-        caller.document(document)
+        _tell(caller, document, viewer)
         if outcome.signal:
             raise Silent(128 + outcome.signal)
+        if is_childs:
+            raise Silent(outcome.child_status)
         return
     failure = WorkFailed(f"{values.counted(outcome.dead_count, 'chunk')} died.", hint="`opsq dead list` tells why.")
-    caller.document(replace(document, error=ErrorShape.of(failure)))
-    raise caller.told(failure)
+    _tell(caller, replace(document, error=ErrorShape.of(failure)), viewer)
+    told = caller.told(failure)
+    raise Silent(outcome.child_status) if is_childs else told
+
+
+def _tell(caller: Caller, document: ConsumeDocument, viewer: WorkViewer) -> None:
+    """Print the closing document, unless whoever read the lines before it has gone: that ends no work, and is no failure."""
+    if viewer.is_stdout_closed:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    caller.document(document)
 
 
 def _remark_paused(caller: Caller) -> None:

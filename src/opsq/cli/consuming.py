@@ -15,6 +15,7 @@ from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.errors import UsageError
 from opsq.runner.options import ConsumeOptions, Logs
+from opsq.runner.programs import Feeding
 from opsq.runner.verdicts import verdicts_of
 
 JOBS_LIMIT_COUNT = 4096
@@ -22,11 +23,37 @@ JOBS_LIMIT_COUNT = 4096
 _JOBS = re.compile(r"([+-]?)([0-9]{1,6})(%?)", re.ASCII)
 
 
+class Records(NamedTuple):
+    """What ends a record, for verbs that do not cut the input themselves."""
+
+    delimiter: Annotated[
+        str | None, typer.Option("--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes; a line end by default.")
+    ] = None
+    null: Annotated[bool, typer.Option("--null", "-0", help="A NUL byte ends a record.")] = False
+
+    def as_separator(self) -> bytes:
+        """The bytes that end a record.
+
+        Raises:
+            UsageError: both were given, or an escape is broken.
+        """
+        values.exclude(delimiter=self.delimiter, null=self.null)
+        return b"\0" if self.null else b"\n" if self.delimiter is None else values.delimiter(self.delimiter)
+
+
 class Consuming(NamedTuple):
     """How programs are run and judged; each field is an option."""
 
     jobs: Annotated[
         str | None, typer.Option("--jobs", "-j", metavar="N|N%|+N|-N", help="How many at once: N, or of the cores; by default one a core.")
+    ] = None
+    each: Annotated[bool, typer.Option("--each", help="Run once per record of the chunk, which stands for {} or comes last.")] = False
+    args: Annotated[
+        int | None, typer.Option("--args", min=1, metavar="N", help="Run once per up to N records, which are arguments, as xargs does.")
+    ] = None
+    server: Annotated[
+        Literal["frames", "records"] | None,
+        typer.Option("--server", help="Start one program per slot and feed it chunk after chunk, as frames or as records."),
     ] = None
     grace: Annotated[str | None, typer.Option("--grace", metavar="D", help="How long what runs may go on after a signal.")] = None
     max_runtime: Annotated[
@@ -52,16 +79,21 @@ class Consuming(NamedTuple):
     log_failed: Annotated[bool, typer.Option("--log-failed", help="Keep only the logs of attempts that were not completed.")] = False
     progress: Annotated[bool, typer.Option("--progress", help="Off a terminal: a line about the state every 30 s.")] = False
 
-    def as_options(self, caller: Caller) -> ConsumeOptions:
+    def as_options(self, caller: Caller, separator: bytes) -> ConsumeOptions:
         """What they mean to the pool; the rest of its options is left at the defaults.
+
+        Args:
+            separator: what ends a record.
 
         Raises:
             UsageError: a value is not possible, or two contradict each other.
         """
         if self.log_failed and self.log_dir is None:
             raise UsageError("--log-failed is about --log-dir, which is not there.")
+        values.exclude(each=self.each, args=self.args, server=self.server)
         grace_s = values.duration("--grace", self.grace)
         return ConsumeOptions(
+            feeding=Feeding(self.each, self.args, separator, self.server or ""),
             jobs=jobs_count(self.jobs, cores_count()),
             grace_s=caller.settings.grace_s if grace_s is None else grace_s,
             max_runtime_s=positive_duration("--max-runtime", self.max_runtime),

@@ -425,13 +425,30 @@ class DoctorDocument(Shape):
     error: ErrorShape | UnsetType = UNSET
 
 
+class ChunkEndShape(Shape):
+    """A line of `opsq consume` per program that has ended, after `attempt` failures and losses; `outcome`: completed or failed."""
+
+    submission_id: str
+    index: int
+    attempt: int
+    outcome: str
+    exit_status: int | None
+    signal: str | None
+    run_s: float
+    reason: str
+
+
 class ConsumeDocument(Shape):
-    """`opsq consume`: what became of the chunks that it was given; there is an `error` when some died."""
+    """The last line of `opsq consume`: what became of the chunks that it was given.
+
+    There is an `error` when some died, and `taken` when another consumer had the name of --single.
+    """
 
     completed: int
     failed: int
     dead: int
     released: int
+    taken: bool | UnsetType = UNSET
     error: ErrorShape | UnsetType = UNSET
 
 

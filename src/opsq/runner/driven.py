@@ -15,7 +15,7 @@ from opsq.client.lot import Result
 from opsq.client.reporting import AGAIN_S, OnLost
 from opsq.errors import OpsqError
 from opsq.ids import mask_indexes
-from opsq.wire.messages import ChunkMask, Completed, Held, Reply
+from opsq.wire.messages import ChunkMask, Completed, Counts, DaemonState, Held, Reply, Show, Shown, Status, SubmissionState
 
 if TYPE_CHECKING:
     from opsq.client.connection import Dial
@@ -42,6 +42,10 @@ class DrivenConsumer(Consumer):
         """Submission and index of the chunks whose verdict was refused; who looks at it empties it."""
         self.reconnects_count = 0
         """How often what is held was taken up again, and what had no answer sent again."""
+        self.counts: Counts | None = None
+        """What the daemon said last about how things stand; see `ask_counts`."""
+        self.is_counting = False
+        """Whether the daemon was asked and has not answered."""
         self._in_place: dict[int, bool] = {}
         super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_driven=True)
         self._until = until
@@ -71,6 +75,20 @@ class DrivenConsumer(Consumer):
     def send(self) -> None:
         """Tell the daemon now instead of soon what was begun and what has a verdict."""
         self._flush()
+
+    def ask_counts(self, submission_id: int | None) -> None:
+        """Have the daemon say how things stand, with one submission or with all; `counts` has it once it is answered."""
+        if not self.is_counting:
+            self.is_counting = True
+            request_id = self._link.next_id()
+            self._link.send([Status(request_id) if submission_id is None else Show(request_id, submission_id)], self._counted)
+
+    def _counted(self, reply: Reply) -> None:
+        self.is_counting = False
+        if isinstance(reply, DaemonState):
+            self.counts = reply.total
+        elif isinstance(reply, Shown):
+            self.counts = _counts_of(reply.submission)
 
     def due_s(self) -> float:
         """In how many seconds something is to be done even if nothing arrives: `poll`, or an `order` after a refusal."""
@@ -152,3 +170,17 @@ class DrivenConsumer(Consumer):
     def _holdings(self) -> tuple[list[Held], list[ChunkMask]]:
         self.reconnects_count += 1
         return super()._holdings()
+
+
+def _counts_of(state: SubmissionState) -> Counts:
+    finished_count = state.completed_count + state.dead_count + state.skipped_count
+    return Counts(
+        state.submission_id,
+        1,
+        state.chunks_count - finished_count - state.reserved_count - state.delayed_count,
+        state.delayed_count,
+        state.reserved_count,
+        state.completed_count,
+        state.dead_count,
+        state.skipped_count,
+    )

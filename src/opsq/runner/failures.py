@@ -6,17 +6,18 @@ by an earlier failure or otherwise) is none, so nobody is told of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from opsq.client.chunk import Chunk
     from opsq.runner.driven import DrivenConsumer
     from opsq.runner.tally import Tally
+    from opsq.runner.viewer import ChunkEnd, Viewer
 
 
 class _Failed(NamedTuple):
     chunk: Chunk
+    end: ChunkEnd
     text: str
     reconnects_count: int
 
@@ -27,24 +28,26 @@ class Failures:
     Args:
         consumer: holds the chunks, and hears what is refused.
         tally: where failures are counted.
-        say: tells a person.
+        viewer: told of them.
     """
 
-    def __init__(self, consumer: DrivenConsumer, tally: Tally, say: Callable[[str], None]) -> None:
+    def __init__(self, consumer: DrivenConsumer, tally: Tally, viewer: Viewer) -> None:
         self._consumer = consumer
         self._tally = tally
-        self._say = say
+        self._viewer = viewer
         self._unanswered: list[_Failed] = []
         self._unreadable: set[int] = set()
 
-    def enter(self, chunk: Chunk, text: str) -> None:
-        """Enter a failure that is about to be sent; `text` is told if it is no refused one."""
-        self._unanswered.append(_Failed(chunk, text, self._consumer.reconnects_count))
+    def enter(self, chunk: Chunk, end: ChunkEnd, text: str, *, is_shared: bool = False) -> None:
+        """Enter a failure that is about to be sent; it is told if it is no refused one.
 
-    def enter_final(self, chunk: Chunk, text: str) -> None:
-        """Enter a failure that others of the submission are going to share: only the first is told."""
-        self.enter(chunk, "" if chunk.submission_id in self._unreadable else text)
-        self._unreadable.add(chunk.submission_id)
+        Args:
+            is_shared: others of the submission are going to fail alike: only of the first `text` is told.
+        """
+        if is_shared:
+            text = "" if chunk.submission_id in self._unreadable else text
+            self._unreadable.add(chunk.submission_id)
+        self._unanswered.append(_Failed(chunk, end, text, self._consumer.reconnects_count))
 
     def settle(self, *, is_last: bool = False) -> None:
         """Count and tell what has been answered since.
@@ -61,7 +64,8 @@ class Failures:
             elif not self._is_refused(failed):
                 self._tally.failed(chunk)
                 if failed.text:
-                    self._say(failed.text)
+                    self._viewer.say(failed.text)
+                self._viewer.ended(failed.end)
         if not self._unanswered:
             self._consumer.refused.clear()
 

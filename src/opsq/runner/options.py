@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from opsq.runner.driven import Until
+from opsq.runner.programs import Feeding
 from opsq.runner.verdicts import Verdicts
 
 OnLost = Literal["stop", "finish"]
@@ -25,6 +26,7 @@ class Logs(NamedTuple):
 class ConsumeOptions(NamedTuple):
     """All that can be asked for."""
 
+    feeding: Feeding = Feeding()
     jobs: int | None = None
     """How many programs run at once; None: one a core."""
     strategy: str = "Random"
@@ -47,3 +49,13 @@ class ConsumeOptions(NamedTuple):
     on_lost: OnLost = "stop"
     verdicts: Verdicts = Verdicts()
     logs: Logs | None = None
+
+    @property
+    def whole_strategy(self) -> str:
+        """The strategy, bound to the submission if there is one."""
+        if self.submission_id is None:
+            return self.strategy
+        return f"SelectOnly(submission={self.submission_id}, {self.strategy})"
+
+
+DEFAULTS = ConsumeOptions()

@@ -1,12 +1,11 @@
 """Runs a program for each chunk: fills the slots, gives each end its verdict, and stops in one way whoever asks for it.
 
-One thread, no event loop: it waits in `Children.poll` for programs, the daemon and signals alike. This file must not know
-how bytes move (process.py), what is held or owed (driven.py), or how a person is told (the caller's).
+One thread, no event loop: it waits in `poll` for programs, the daemon and signals alike. This file must not know
+how bytes move (process.py), what is held or owed (driven.py), or how a person is told (the viewer's).
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
 import socket
@@ -14,26 +13,31 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opsq.client.chunk import Chunk
 from opsq.client.lot import Lost
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NotFound, OpsqError, Refused
 from opsq.runner.ahead import Ahead
-from opsq.runner.driven import DrivenConsumer, Until
-from opsq.runner.failures import Failures
+from opsq.runner.driven import DrivenConsumer
+from opsq.runner.endings import Endings, Why
+from opsq.runner.judging import Judge, name_of
+from opsq.runner.logs import ChunkLog, ChunkLogs
+from opsq.runner.looking import Looking, operations_count
+from opsq.runner.options import DEFAULTS, ConsumeOptions
 from opsq.runner.pipes import MEMORY_BYTES
-from opsq.runner.process import Child, Children, Finished, Range
+from opsq.runner.programs import Child, Finished, Range, make_programs
 from opsq.runner.stopping import ECHO_S, STOP_SIGNALS, StopSignals
 from opsq.runner.tally import Outcome, Tally
+from opsq.runner.viewer import View, Viewer
 
 if TYPE_CHECKING:
     from opsq.client.connection import Connection
 
 KILL_AFTER_S = 5.0
-"""Between SIGTERM and SIGKILL lies the grace, but no more than this."""
+"""Between SIGTERM and SIGKILL lies the grace, but no more than this when we are to stop."""
 LEAVE_AFTER_S = 5.0
 """What does not even end by SIGKILL (it runs as another user, or hangs in the system) is left behind so long after it."""
 MEMORY_LIMIT_BYTES = 64 << 20
@@ -43,11 +47,8 @@ _READ_BYTES = 1 << 16
 _DESCRIPTORS_PER_JOB = 5
 _DESCRIPTORS_KEPT = 100
 """For the store's files (64 are kept open), the connection, and our own start."""
-_DRAW_S = 0.1
-_TOLD_CHARACTERS = 300
-_COMMAND_ERRORS: dict[int, type[OpsqError]] = {126: CommandNotExecutable, 127: CommandNotFound}
-
-_log = logging.getLogger("opsq")
+_CONGESTED_S = 0.05
+"""How often it is looked whether somebody reads again what we say."""
 
 
 class Connect(Protocol):
@@ -60,25 +61,16 @@ class Connect(Protocol):
 def consume(
     connect: Connect,
     command: Sequence[str],
+    options: ConsumeOptions = DEFAULTS,
     *,
-    jobs: int | None = None,
-    strategy: str = "Random",
-    until: Until = "",
-    name: str = "",
-    grace_s: float = 10.0,
-    progress: Any = None,
+    viewer: Viewer | None = None,
     signals: StopSignals | None = None,
 ) -> Outcome:
-    """Run `command` for each chunk: the chunk is its stdin, its stdout the result, exit 0 completes; all else fails the chunk.
+    """Run `command` for each chunk: the chunk is its stdin, its stdout the result, its exit status the verdict.
 
     Args:
         connect: called once here, and again after each loss of the connection.
-        jobs: how many run at once; None: one a core.
-        until: see `Until`.
-        name: what the consumer is called; default: host and process id.
-        grace_s: how long programs may go on after the first SIGTERM, SIGINT or SIGHUP; what does not end by then is
-            terminated, then killed, and its chunk given back. A second signal does all that at once.
-        progress: a rich `Progress` to draw on, or None.
+        viewer: told what happens while it does.
         signals: entered already, by whoever wants to end it by `StopSignals.stop`; None: caught while this runs.
 
     Raises:
@@ -89,78 +81,94 @@ def consume(
 
     Effects: however it ends, no program goes on, and what has no verdict is given back.
     """
-    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     with StopSignals() if signals is None else nullcontext(signals) as heard:
-        with Pool(lambda: connect(name=name), command, jobs or _cores_count(), strategy, until, grace_s, heard, progress) as pool:
+        with Pool(lambda: connect(name=name), command, options, heard, viewer or Viewer()) as pool:
             pool.run()
         tally, dead_count = pool.tally, 0
         if tally.has_failures and not pool.signal:
             with connect(name=name) as daemon:
                 dead_count = tally.dead_count(daemon)
-        return Outcome(tally.completed_count, tally.failed_count, dead_count, tally.released_count, pool.signal)
+        return tally.outcome(dead_count, pool.signal)
+
+
+class _Work(NamedTuple):
+    """What a child works on."""
+
+    chunk: Chunk
+    log: ChunkLog | None
+    operations_count: int
+    """Its records, if somebody wants to see how many."""
+
+
+class _Ended(NamedTuple):
+    """A child that has ended, and why if it was told to."""
+
+    finished: Finished
+    work: _Work
+    why: Why
 
 
 class Pool:
     """The slots of one consumer. Enter it, `run` it once.
 
-    Whatever way a program is fed, `_start` makes a child of a chunk, and `_judge` a verdict of the child's end.
+    Whatever way a program is fed, `_start` makes a child of a chunk, and the judge a verdict of the child's end.
     """
 
-    def __init__(
-        self,
-        dial: Any,
-        command: Sequence[str],
-        wanted_jobs: int,
-        strategy: str,
-        until: Until,
-        grace_s: float,
-        signals: StopSignals,
-        progress: Any,
-    ) -> None:
-        self._command = list(command)
-        self._jobs = jobs = min(wanted_jobs, _affordable_count())
-        self._grace_s = grace_s
-        self._kill_after_s = min(grace_s, KILL_AFTER_S)
+    def __init__(self, dial: Any, command: Sequence[str], options: ConsumeOptions, signals: StopSignals, viewer: Viewer) -> None:
+        self._options = options
         self._signals = signals
-        self._progress = progress
-        self._bar = progress.add_task("working", total=None) if progress is not None else None
-        self._drawn_at = 0.0
+        self._viewer = viewer
+        wanted_jobs = options.jobs or _cores_count()
+        self._jobs = jobs = min(wanted_jobs, _affordable_count())
+        self._kill_after_s = min(options.grace_s, KILL_AFTER_S)
         self.tally = Tally()
         self.signal = 0
         """The signal that ended everything at once."""
-        self._running: dict[Child, Chunk] = {}
+        self._running: dict[Child, _Work] = {}
         self._held_up: deque[Chunk] = deque()
         """Chunks for which the system has no room for a program at the moment."""
-        self._kill_at: dict[Child, float] = {}
-        """Children that were told to end, and when they are killed."""
-        self._given_up: set[Child] = set()
-        """Those of them whose chunk is not ours any more."""
+        self._lost_codes: dict[Child, str] = {}
+        """Why the chunk of a running program is not ours any more."""
+        self._is_draining = False
+        """Nothing more is begun."""
         self._terminate_at: float | None = None
         """When programs are told to end, once a signal came."""
+        self._drain_at = None if options.stop_after_s is None else time.monotonic() + options.stop_after_s
+        self._logs = None if options.logs is None else ChunkLogs(options.logs, viewer.say)
         if jobs < wanted_jobs:
-            self._say(f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n).")
+            viewer.say(f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n).")
         self._ahead = Ahead(jobs)
         self._watched_fd = -1
         self._has_arrived = False
-        self._consumer = DrivenConsumer(dial, strategy, until, self._lost)
-        self._failures = Failures(self._consumer, self.tally, self._say)
-        spool_dir = self._consumer.store_folder or tempfile.gettempdir()
-        self._children = Children(spool_dir, memory_bytes=min(MEMORY_BYTES, MEMORY_LIMIT_BYTES // jobs))
-        self._children.watch(signals.fileno, signals.drain)
+        self._consumer = DrivenConsumer(dial, options.whole_strategy, options.until, self._lost)
+        self._judge = Judge(self._consumer, self.tally, options, viewer, signals)
+        self._programs = make_programs(
+            command,
+            options.feeding,
+            spool_dir=self._consumer.store_folder or tempfile.gettempdir(),
+            memory_bytes=min(MEMORY_BYTES, MEMORY_LIMIT_BYTES // jobs),
+            consumer=self._consumer.name,
+            jobs=jobs,
+            attachment=self._consumer.attachment,
+        )
+        self._programs.watch(signals.fileno, signals.drain)
+        self._looking = Looking(viewer, self._consumer, options.submission_id, self._view)
+        self._endings = Endings(self._programs, options.max_runtime_s, options.grace_s)
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End what still runs, then give back what has no verdict."""
-        self._children.close()
+        self._programs.close()
         try:
             if self.signal:
                 self._consumer.leave_at_once()
             else:
                 self._consumer.close()
         finally:
-            self._failures.settle(is_last=True)
+            self._judge.failures.settle(is_last=True)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +179,7 @@ class Pool:
         while not self._is_over():
             # Here descriptors of the connection may have been closed, and no new ones be watched yet.
             self._watch_connection()
-            ended = [(finished, *self._free(finished.child)) for finished in self._children.poll(self._due_s())]
+            ended = [self._free(finished) for finished in self._programs.poll(self._due_s())]
             self._look_for_signal_of(ended)
             self._heed_signals()
             # First the next program, then the last one's verdict: so the processor is not idle while a result is stored.
@@ -183,9 +191,9 @@ class Pool:
                 self._fill()
             if not self._running:
                 self._consumer.send()
-            self._failures.settle()
-            self._kill_what_is_due()
-            self._draw()
+            self._judge.failures.settle()
+            self._endings.see_to()
+            self._looking.see_to()
 
     def _is_over(self) -> bool:
         if self.signal:
@@ -194,17 +202,20 @@ class Pool:
             return self._terminate_at is not None and time.monotonic() > self._terminate_at + self._kill_after_s + LEAVE_AFTER_S
         if self._terminate_at is not None:
             return True
-        return self._consumer.is_ended and not self._consumer.ready_count and self._consumer.is_settled
+        is_done = self._is_draining or self._room_count() <= 0 or (self._consumer.is_ended and not self._consumer.ready_count)
+        return is_done and self._consumer.is_settled
 
     def _due_s(self) -> float:
         """How long to wait at most for something to happen."""
         due_s = self._consumer.due_s()
-        if self._progress is not None:
-            due_s = min(due_s, _DRAW_S)
-        if self._kill_at or self._terminate_at is not None:
-            instants = list(self._kill_at.values())
-            if self._terminate_at is not None:
-                instants += [self._terminate_at, self._terminate_at + self._kill_after_s + LEAVE_AFTER_S]
+        if self._viewer.is_congested:
+            due_s = min(due_s, _CONGESTED_S)
+        instants = [*self._endings.instants(), *self._looking.instants()]
+        if self._drain_at is not None and not self._is_draining:
+            instants.append(self._drain_at)
+        if self._terminate_at is not None:
+            instants += [self._terminate_at, self._terminate_at + self._kill_after_s + LEAVE_AFTER_S]
+        if instants:
             now = time.monotonic()
             due_s = min([due_s, *(instant - now for instant in instants if instant > now)])
         return due_s
@@ -215,27 +226,34 @@ class Pool:
         if fd == self._watched_fd:
             return
         if self._watched_fd >= 0:
-            self._children.unwatch(self._watched_fd)
+            self._programs.unwatch(self._watched_fd)
         if fd >= 0:
-            self._children.watch(fd, self._arrived)
+            self._programs.watch(fd, self._arrived)
         self._watched_fd = fd
 
     def _arrived(self) -> None:
         self._has_arrived = True
 
-    def _draw(self) -> None:
-        if self._progress is not None and time.monotonic() >= self._drawn_at + _DRAW_S:
-            self._drawn_at = time.monotonic()
-            text = f"{len(self._running)} running" + (f", {self.tally.failed_count} failed" if self.tally.failed_count else "")
-            self._progress.update(self._bar, description=text, completed=self.tally.completed_count)
+    def _view(self) -> View:
+        submissions = {work.chunk.submission_id: work.chunk.metadata for work in self._running.values()}
+        tally = self.tally
+        return View(
+            len(self._running),
+            list(submissions.items()),
+            tally.completed_count,
+            tally.failed_count,
+            tally.operations_count,
+            self._consumer.counts,
+        )
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Start a program in each free slot, and order the chunks for the next ones."""
-        if self._signals.count:
+        if self._is_draining or self._viewer.is_congested:
             return
-        while len(self._running) < self._jobs and not self._signals.count:
+        slots_count = self._jobs * (1 if self._options.max_runtime_s is not None else self._programs.depth)
+        while len(self._running) < slots_count and not self._signals.count:
             chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
             if chunk is None:
                 break
@@ -245,10 +263,16 @@ class Pool:
                 return
         if self._signals.count:
             return
-        free_count = self._jobs - len(self._running)
-        count = self._ahead.next_count(free_count, self._consumer.ready_count)
-        if count:
+        free_count = slots_count - len(self._running)
+        count = min(self._ahead.next_count(free_count, self._consumer.ready_count), self._room_count())
+        if count > 0:
             self._consumer.order(count)
+
+    def _room_count(self) -> int:
+        """How many more chunks may be reserved."""
+        if self._options.max_chunks is None:
+            return sys.maxsize
+        return self._options.max_chunks - self._judge.judged_count - len(self._running) - len(self._held_up) - self._consumer.ready_count
 
     def _start(self, chunk: Chunk) -> bool:
         """Start the program for a chunk; false if that has to wait until another one has ended."""
@@ -259,22 +283,25 @@ class Pool:
         try:
             stdin = self._content(chunk)
             self._watch_connection()
-            child = self._children.start(self._command, stdin)
+            count = 0 if self._viewer.look_s is None else operations_count(stdin, self._options.feeding.separator)
+            log, said = self._listener(chunk)
+            child = self._programs.start(chunk, stdin, said)
         except NotFound:  # the submission was removed
             chunk.release()
         except (ContentMissing, ContentChanged) as error:
-            self._fail_unreadable(chunk, error)
+            self._judge.fail_unreadable(chunk, error)
         except (CommandNotFound, CommandNotExecutable):
-            self._release(chunk)
+            self._judge.release(chunk)
             raise
         except Refused:
             if not self._running:
-                self._release(chunk)
+                self._judge.release(chunk)
                 raise
             self._held_up.append(chunk)
             return False
         else:
-            self._running[child] = chunk
+            self._running[child] = _Work(chunk, log, count)
+            self._endings.begin(child)
         finally:
             if isinstance(stdin, Range):
                 os.close(stdin.fd)
@@ -285,147 +312,68 @@ class Pool:
         place = reader.open_range(chunk.index) if reader.size(chunk.index) > _READ_BYTES else None
         if place is None:
             return reader.read(chunk.index)
-        return Range(place.descriptor, place.offset_bytes, place.size_bytes, reader.header, f"Chunk {_name_of(chunk)}")
+        return Range(place.descriptor, place.offset_bytes, place.size_bytes, reader.header, f"Chunk {name_of(chunk)}")
+
+    def _listener(self, chunk: Chunk) -> tuple[ChunkLog | None, Callable[[bytes], object]]:
+        """Where what the program says on stderr goes."""
+        if self._logs is not None:
+            log = self._logs.log(chunk)
+            return log, log.write
+        name = name_of(chunk)
+        return None, lambda piece: self._viewer.said(name, piece)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
-    def _free(self, child: Child) -> tuple[Chunk, bool]:
-        """Empty the slot of a child; gives its chunk, and whether it ended because it was told to."""
-        is_told_to_end = self._kill_at.pop(child, None) is not None
-        return self._running.pop(child), is_told_to_end
+    def _free(self, finished: Finished) -> _Ended:
+        """Empty the slot of a child."""
+        return _Ended(finished, self._running.pop(finished.child), self._endings.ended(finished.child))
 
-    def _judge_all(self, ended: list[tuple[Finished, Chunk, bool]]) -> None:
+    def _judge_all(self, ended: list[_Ended]) -> None:
         """Give each its verdict, also when one of them ends everything."""
         failure: OpsqError | None = None
-        for finished, chunk, is_told_to_end in ended:
+        for one in ended:
+            if not one.why:
+                self._ahead.note(one.finished.run_s)
             try:
-                self._judge(finished, chunk, is_told_to_end)
+                lost_code = self._lost_codes.pop(one.finished.child, "")
+                if self._judge.judge(one.finished, one.work.chunk, one.work.log, one.why, lost_code):
+                    self.tally.operations_count += one.work.operations_count
             except OpsqError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
 
-    def _judge(self, finished: Finished, chunk: Chunk, is_told_to_end: bool) -> None:
-        """Give a chunk the verdict that the end of its program means."""
-        try:
-            if is_told_to_end:
-                # Whatever its exit status: a program may exit 0 on SIGTERM, with half a result.
-                self._take_back(finished.child, chunk)
-                return
-            self._ahead.note(finished.run_s)
-            if finished.is_success:
-                self._complete(finished, chunk)
-            elif finished.error is None and finished.signal in self._signals.numbers:
-                # The signal was sent to our process group while this child, just made, still belonged to it.
-                self._release(chunk)
-            elif isinstance(finished.error, ContentMissing | ContentChanged):
-                self._fail_unreadable(chunk, finished.error, run_s=finished.run_s)
-            elif isinstance(finished.error, Refused):
-                self._release(chunk)
-                raise finished.error
-            elif finished.exit_status in _COMMAND_ERRORS and finished.error is None:
-                self._release(chunk)
-                raise _COMMAND_ERRORS[finished.exit_status](
-                    f"The command ended with {finished.exit_status} on chunk {_name_of(chunk)}, as if it cannot be run: {finished.reason}"
-                )
-            else:
-                is_ours = finished.error is None
-                self._fail(
-                    chunk,
-                    finished.reason,
-                    run_s=finished.run_s,
-                    exit_status=finished.exit_status if is_ours else None,
-                    signal=finished.signal if is_ours else None,
-                )
-        finally:
-            finished.stdout.close()
-
-    def _complete(self, finished: Finished, chunk: Chunk) -> None:
-        output = finished.stdout
-        if output.fd >= 0:
-            self._consumer.complete_by_file(chunk, output.fd, run_s=finished.run_s, exit_status=0)
-        else:
-            chunk.complete(output.memory, run_s=finished.run_s, exit_status=0)
-        self.tally.completed_count += 1
-
-    def _fail(
-        self, chunk: Chunk, reason: str, *, run_s: float | None = None, exit_status: int | None = None, signal: int | None = None
-    ) -> None:
-        if chunk.is_revoked:
-            chunk.release()
-            return
-        self._failures.enter(chunk, f"Chunk {_name_of(chunk)} failed: {reason}")
-        chunk.fail(reason, run_s=run_s, exit_status=exit_status, signal=signal)
-
-    def _fail_unreadable(self, chunk: Chunk, error: OpsqError, *, run_s: float | None = None) -> None:
-        """Fail a chunk that cannot be read: for good if its file, submitted in place, is gone or is not what it was."""
-        if not (isinstance(error, ContentChanged) or self._consumer.is_in_place(chunk.submission_id)):
-            self._fail(chunk, str(error), run_s=run_s)
-        elif chunk.is_revoked:
-            chunk.release()
-        else:
-            self._failures.enter_final(chunk, f"Chunk {_name_of(chunk)} failed for good (told once a submission): {error}")
-            chunk.fail(str(error), retry=False, run_s=run_s)
-
-    def _release(self, chunk: Chunk) -> None:
-        self.tally.released_count += 1
-        chunk.release()
-
-    def _take_back(self, child: Child, chunk: Chunk) -> None:
-        if child in self._given_up:
-            self._given_up.discard(child)
-            chunk.release()
-        else:
-            self._release(chunk)
-
     def _lost(self, lost: Lost) -> None:
         """A chunk is not ours any more: its program has nothing to work for."""
-        self._say(f"Chunk {lost.submission_id}/{lost.index} is not ours any more: {lost.message}")
-        for child, chunk in self._running.items():
-            if chunk.index == lost.index and chunk.submission_id == lost.submission_id:
-                self._given_up.add(child)
-                self._tell_to_end(child)
-
-    def _say(self, text: str) -> None:
-        text = text if len(text) <= _TOLD_CHARACTERS else text[:_TOLD_CHARACTERS] + "…"
-        # What a program says may move the cursor or worse.
-        text = "".join(letter if letter.isprintable() else " " for letter in text)
-        if self._progress is not None:
-            self._progress.console.print(text, markup=False, highlight=False)
-        else:
-            _log.warning("opsq: %s", text)
+        self._viewer.say(f"Chunk {lost.submission_id}/{lost.index} is not ours any more: {lost.message}")
+        for child, work in self._running.items():
+            if work.chunk.index == lost.index and work.chunk.submission_id == lost.submission_id:
+                self._lost_codes[child] = lost.code
+                if self._options.on_lost == "stop":
+                    self._endings.tell(child, "lost", self._kill_after_s)
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
-    def _look_for_signal_of(self, ended: list[tuple[Finished, Chunk, bool]]) -> None:
+    def _look_for_signal_of(self, ended: list[_Ended]) -> None:
         """Before an end by a stop signal is judged, let the same signal reach us: who signals a group signals one by one."""
-        if any(finished.signal in STOP_SIGNALS and finished.signal not in self._signals.numbers for finished, _, _ in ended):
+        if any(one.finished.signal in STOP_SIGNALS and one.finished.signal not in self._signals.numbers for one in ended):
             self._signals.wait(ECHO_S)
 
     def _heed_signals(self) -> None:
+        now = time.monotonic()
         if self._signals.count > 1:
             self.signal = self._signals.last
-            self.tally.released_count += len(self._running) - len(self._given_up)
+            self.tally.released_count += sum(child not in self._lost_codes for child in self._running)
         if self._signals.count and self._terminate_at is None:
-            self._terminate_at = time.monotonic() + self._grace_s
+            self._terminate_at = now + self._options.grace_s
+        if not self._is_draining and (self._signals.count or (self._drain_at is not None and now >= self._drain_at)):
+            self._is_draining = True
             self.tally.released_count += self._consumer.order_no_more()
             while self._held_up:
-                self._release(self._held_up.popleft())
-        if self._terminate_at is not None and time.monotonic() >= self._terminate_at:
+                self._judge.release(self._held_up.popleft())
+        if self._terminate_at is not None and now >= self._terminate_at:
             for child in self._running:
-                self._tell_to_end(child)
-
-    def _tell_to_end(self, child: Child) -> None:
-        if child not in self._kill_at:
-            self._kill_at[child] = time.monotonic() + self._kill_after_s
-            self._children.terminate(child)
-
-    def _kill_what_is_due(self) -> None:
-        if self._kill_at:
-            now = time.monotonic()
-            for child, instant in self._kill_at.items():
-                if now >= instant:
-                    self._children.kill(child)
+                self._endings.tell(child, "stop", self._kill_after_s)
 
 
 def _cores_count() -> int:
@@ -436,7 +384,3 @@ def _affordable_count() -> int:
     """How many programs the limit of open files allows for."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else max((limit - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_JOB, 1)
-
-
-def _name_of(chunk: Chunk) -> str:
-    return f"{chunk.submission_id}/{chunk.index}"

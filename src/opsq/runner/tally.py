@@ -27,6 +27,8 @@ class Outcome(NamedTuple):
     """Chunks given back, no attempt counted."""
     signal: int = 0
     """The signal that ended everything at once; 0: it ended as asked."""
+    child_status: int = 0
+    """The first exit status of a program that was not 0; 128 and the number after a signal, 1 if there was no program to ask."""
 
 
 class Tally:
@@ -36,8 +38,24 @@ class Tally:
         self.completed_count = 0
         self.failed_count = 0
         self.released_count = 0
+        self.operations_count = 0
+        """Records of completed chunks, where they are counted."""
+        self._child_status = 0
         self._failed: dict[int, dict[int, int]] = {}
         """By submission and block, the mask of the chunks that failed: a chunk of its own costs a bit."""
+
+    def completed(self, status: int) -> None:
+        """Enter a chunk that is done, and the exit status of its program."""
+        self.completed_count += 1
+        self.ended_with(status)
+
+    def ended_with(self, status: int) -> None:
+        """Enter the exit status of a program."""
+        self._child_status = self._child_status or status
+
+    def outcome(self, dead_count: int, signal: int) -> Outcome:
+        """All in all."""
+        return Outcome(self.completed_count, self.failed_count, dead_count, self.released_count, signal, self._child_status)
 
     def failed(self, chunk: Chunk) -> None:
         """Enter a failed attempt."""

@@ -5,7 +5,7 @@ This file shows nothing; the pool calls it from its one thread, and nothing here
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -19,8 +19,8 @@ class ChunkEnd(msgspec.Struct, frozen=True):
     submission_id: int
     index: int
     attempt: int
-    """Which attempt it was, from 1."""
-    outcome: Literal["completed", "failed", "released"]
+    """How many attempts failed or were lost before."""
+    outcome: Literal["completed", "failed"]
     exit_status: int | None
     signal: int | None
     run_s: float
@@ -31,11 +31,13 @@ class View(NamedTuple):
     """How things stand."""
 
     running_count: int
-    submissions: Sequence[int]
-    """Whose chunks run now, each once."""
+    submissions: Sequence[tuple[int, Mapping[str, int | str]]]
+    """Whose chunks run now, each once, with their metadata."""
     completed_count: int
     """By this consumer; likewise the failures."""
     failed_count: int
+    operations_count: int
+    """Records of the chunks that were completed by this consumer."""
     counts: Counts | None
     """What the daemon last said: of the submission that is worked on, or of all. None: nothing yet, or nobody asked."""
 
@@ -43,8 +45,10 @@ class View(NamedTuple):
 class Viewer:
     """Sees everything and shows nothing."""
 
+    tells_stderr = False
+    """Whether what is `said` is shown, so that a failure need not repeat the last of it."""
     look_s: float | None = None
-    """At least so often `look` is called; None: never, and the daemon is not asked for its counts."""
+    """About so often `look` is called; None: never, and neither is the daemon asked for its counts nor are records counted."""
 
     @property
     def is_congested(self) -> bool:

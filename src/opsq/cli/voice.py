@@ -1,0 +1,119 @@
+"""Says things on stdout and stderr from a thread of its own, so that a reader who does not read holds up nobody who works.
+
+It must not decide what is said. What a program wrote is left out, and that is said, rather than kept without limit; all else is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+CONGESTED_BYTES = 1 << 20
+"""So much waits to be read when no more work should be begun."""
+WAITING_LIMIT_BYTES = 8 << 20
+"""So much waits when lines of programs are left out."""
+
+
+class Voice:
+    """One thread that writes, in the order in which it was asked to."""
+
+    def __init__(self) -> None:
+        self.is_stdout_closed = False
+        """Whether nobody reads stdout any more."""
+        self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
+        self._waiting_bytes = 0
+        self._left_out_count = 0
+        self._is_closing = False
+        self._news = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether so much waits that no more work should be begun."""
+        return self._waiting_bytes > CONGESTED_BYTES
+
+    def out(self, content: bytes) -> None:
+        """Write to stdout; nothing once nobody reads it."""
+        self._later(len(content), lambda: self._out(content))
+
+    def err(self, content: bytes) -> None:
+        """Write to stderr."""
+        self._later(len(content), lambda: _write(2, content))
+
+    def err_lines(self, content: bytes, write: Callable[[bytes], object] | None = None) -> None:
+        """Write lines of a program, unless too much waits already.
+
+        Args:
+            write: writes them in the thread; None: to stderr as they are.
+        """
+        if self._waiting_bytes + len(content) > WAITING_LIMIT_BYTES:
+            self._left_out_count += content.count(b"\n")
+            return
+        self._tell_left_out()
+        self._later(len(content), lambda: _write(2, content) if write is None else write(content))
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Have the thread do something that writes, such as to draw."""
+        self._later(0, work)
+
+    def close(self) -> None:
+        """Wait until all is said, and end the thread."""
+        self._tell_left_out()
+        with self._news:
+            self._is_closing = True
+            self._news.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    # --- inside -------------------------------------------------------------------------------------------------------------------
+
+    def _tell_left_out(self) -> None:
+        count, self._left_out_count = self._left_out_count, 0
+        if count:
+            self.err(b"opsq: %d lines of programs are left out here: nobody read them in time.\n" % count)
+
+    def _later(self, size_bytes: int, work: Callable[[], object]) -> None:
+        with self._news:
+            self._waiting.append((size_bytes, work))
+            self._waiting_bytes += size_bytes
+            self._news.notify()
+            if self._thread is None:  # few consumers ever say anything
+                self._thread = threading.Thread(target=self._run, name="opsq-voice", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                while not self._waiting:
+                    if self._is_closing:
+                        return
+                    self._news.wait()
+                size_bytes, work = self._waiting.popleft()
+            with suppress(OSError):  # whoever listened has gone; the work goes on
+                work()
+            with self._news:
+                self._waiting_bytes -= size_bytes
+
+    def _out(self, content: bytes) -> None:
+        if self.is_stdout_closed:
+            return
+        try:
+            _write(1, content)
+        except OSError:
+            self.is_stdout_closed = True
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # whoever shares it with us does not want to wait
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()

@@ -1,0 +1,69 @@
+"""When somebody is shown how things stand: the daemon is asked for its counts first, and shown is what it says.
+
+This file must not show anything; a daemon that does not answer delays it by no more than a moment.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from opsq.runner.driven import DrivenConsumer
+from opsq.runner.programs import Range
+from opsq.runner.viewer import View, Viewer
+
+_PATIENCE_S = 0.5
+_READ_BYTES = 1 << 18
+
+
+class Looking:
+    """The looks of one viewer.
+
+    Args:
+        viewer: who looks, if he does.
+        consumer: asks the daemon.
+        submission_id: whose counts are shown; None: of all.
+        view: how things stand here.
+    """
+
+    def __init__(self, viewer: Viewer, consumer: DrivenConsumer, submission_id: int | None, view: Callable[[], View]) -> None:
+        self._viewer = viewer
+        self._consumer = consumer
+        self._submission_id = submission_id
+        self._view = view
+        self._ask_at = time.monotonic()
+        self._look_at: float | None = None
+
+    def see_to(self) -> None:
+        """Ask if it is time to, and show what was answered."""
+        look_s = self._viewer.look_s
+        if look_s is None:
+            return
+        now = time.monotonic()
+        if self._look_at is None:
+            if now >= self._ask_at:
+                self._ask_at = now + look_s
+                self._look_at = now + _PATIENCE_S
+                self._consumer.ask_counts(self._submission_id)
+        elif now >= self._look_at or not self._consumer.is_counting:
+            self._look_at = None
+            self._viewer.look(self._view())
+
+    def instants(self) -> Iterator[float]:
+        """When `see_to` has something to do, on the monotonic clock."""
+        if self._viewer.look_s is not None:
+            yield self._ask_at if self._look_at is None else self._look_at
+
+
+def operations_count(stdin: bytes | Range, separator: bytes) -> int:
+    """How many records a chunk has; what follows the last separator is one too. Cost: a look at each of its bytes."""
+    if isinstance(stdin, bytes):
+        return stdin.count(separator) + (bool(stdin) and not stdin.endswith(separator))
+    count, offset, end = 0, stdin.offset, stdin.offset + stdin.length
+    piece = b""
+    while offset < end and (read := os.pread(stdin.fd, min(_READ_BYTES, end - offset), offset)):
+        offset += len(read)
+        piece = (piece[1 - len(separator) :] if len(separator) > 1 else b"") + read  # a separator may lie across the cut
+        count += piece.count(separator)
+    return count + (bool(piece) and not piece.endswith(separator))
