@@ -31,6 +31,15 @@ def test_results_come_in_chunk_order_whatever_the_order_of_rows() -> None:
     assert cursor.content == b"content"
 
 
+def test_the_content_comes_with_the_first_page_and_is_kept_for_the_next() -> None:
+    cursor = ResultCursor(7)
+    full = (1 << 64) - 1
+    list(cursor.take(page([], [full], 65)))
+    [place] = cursor.take(msgspec.structs.replace(page([row(1, 1, [["part", 1, 2]])], [1], 65, next_block=2), content=b""))
+    assert place == ("part", 1, 2)
+    assert cursor.content == b"content"
+
+
 def test_a_submission_without_chunks_has_no_results() -> None:
     cursor = ResultCursor(7)
     assert list(cursor.take(page([], [], 0))) == []

@@ -50,7 +50,7 @@ class ResultCursor:
             NotFinished: the submission is not final.
             WorkFailed: the next chunk has no result and will have none.
         """
-        self.content = page.content
+        self.content = page.content or self.content  # it comes with the first page only
         if not (page.is_final or self._is_following):
             raise NotFinished(
                 f"Submission {self._submission_id} is {page.state}, so it has no results yet.",
