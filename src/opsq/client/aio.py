@@ -11,19 +11,20 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from opsq.client import preparing
 from opsq.client.aio_chunk import AsyncChunk
 from opsq.client.aio_consumer import AsyncConsumer
 from opsq.client.aio_link import AsyncLink
+from opsq.client.collecting import CLOSED_REASON, NAMED_DEAD_COUNT, check_on_close, chunks_of, failure, formats
 from opsq.client.connection import Address
 from opsq.client.contents import Contents
 from opsq.client.queue import find_daemon
 from opsq.client.results import ResultCursor
 from opsq.client.ruling import AsyncRuling
 from opsq.client.submission import request_parts
-from opsq.errors import OpsqError, TimedOut, Unreachable
+from opsq.errors import OpsqError, TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import (
     Attachment,
@@ -53,6 +54,10 @@ from opsq.wire.messages import (
     Submitted,
     Wait,
 )
+
+if TYPE_CHECKING:
+    from opsq.client.collecting import OnClose
+    from opsq.serialisation import Serialisation
 
 
 class AsyncSubmission:
@@ -100,6 +105,11 @@ class AsyncSubmission:
             for chunk in page.chunks:
                 yield chunk
             after = page.next_after
+
+    async def first_dead(self, count: int) -> list[DeadChunk]:
+        """The first of its dead chunks."""
+        link = self._queue.link
+        return (await link.call(Dead(link.next_id(), self.id, (0, -1), count), DeadChunks)).chunks
 
     async def attachment(self) -> bytes | None:
         """Its attachment; None if it has none."""
@@ -163,6 +173,38 @@ class AsyncQueue(AsyncRuling):
         began = time.monotonic()
         prepared = await self.prepare(chunks, **options)
         return (await self._hand_over([prepared], preparing.wait_s_of(wait_for_room, began)))[0]
+
+    async def run(
+        self,
+        items: Iterable[Any],
+        *,
+        serialisation: Serialisation | str | None = None,
+        result_serialisation: Serialisation | str | None = None,
+        operations_per_chunk: int = 1000,
+        skip_dead: bool = False,
+        on_close: OnClose = "leave",
+        **options: Any,
+    ) -> AsyncIterator[Any]:
+        """Hand over `items`, and iterate over the results in order as they come; see `Producer.run`.
+
+        Nothing is handed over before the first result is asked for. `items` is read in a thread.
+        """
+        check_on_close(on_close)
+        if skip_dead:
+            options.setdefault("on_dead", "keep")
+        encoding, decode = formats(serialisation, result_serialisation)
+        submission = await self.submit(chunks_of(items, encoding, operations_per_chunk), **options)
+        try:
+            async for result in submission.follow(skip_dead=skip_dead):
+                for item in [result] if decode is None else decode(result):
+                    yield item
+        except WorkFailed as error:
+            dead = await submission.first_dead(NAMED_DEAD_COUNT)
+            raise failure(await submission.state(), dead, error) from error
+        except GeneratorExit:
+            if on_close == "cancel":
+                await submission.cancel(CLOSED_REASON)
+            raise
 
     async def prepare(self, chunks: Iterable[bytes], *, wait_for_room: preparing.RoomWait = False, **options: Any) -> NewSubmission:
         """Write the content of a submission, in a thread; see `Producer.prepare`."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from opsq.client.aio_chunk import AsyncChunk
 from opsq.client.aio_link import AsyncLink
@@ -39,8 +39,10 @@ from opsq.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from opsq.client.running import Tally
     from opsq.content.reading import ChunkReader
     from opsq.content.results import ResultWriter
+    from opsq.serialisation import Serialisation
 
 MakeLink = Callable[..., AsyncLink]
 """Makes a link that is not open yet; takes the keyword arguments of `AsyncLink` that a consumer sets."""
@@ -118,6 +120,35 @@ class AsyncConsumer:
         finally:
             await self._give_back()
 
+    async def run_each_chunk(
+        self, f: Callable[[Any], Any], *, concurrency: int = 1, until_empty: bool = True, until_idle: bool = False
+    ) -> Tally:
+        """Call `f` for each chunk, `concurrency` of them at once; see `Consumer.run_each_chunk`.
+
+        A coroutine function gets the `AsyncChunk` and is awaited; any other is called in threads with a view of the chunk
+        that can only be read. No signal handlers are set: `loop.add_signal_handler(SIGTERM, consumer.stop)` drains, and
+        cancelling gives the chunks at hand back.
+        """
+        from opsq.client.aio_running import run
+
+        return await run(self, f, concurrency=concurrency, until_empty=until_empty, until_idle=until_idle)
+
+    async def run_each_operation(
+        self,
+        f: Callable[[Any], Any],
+        *,
+        serialisation: Serialisation | str = "bytes",
+        result_serialisation: Serialisation | str | None = None,
+        keeps_results: bool = True,
+        **options: Any,
+    ) -> Tally:
+        """Call `f` for each operation; see `Consumer.run_each_operation`. Those of one chunk follow one another."""
+        from opsq.client.aio_running import is_awaited
+        from opsq.client.operations import EachOperation
+
+        each = EachOperation(f, serialisation, result_serialisation, keeps_results=keeps_results)
+        return await self.run_each_chunk(each.awaited if is_awaited(f) else each, **options)
+
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every verdict is durable with the daemon; see `Consumer.flush`."""
         await self._flush()
@@ -192,7 +223,11 @@ class AsyncConsumer:
         reader: ChunkReader = self._contents.reader(described)
         if reader.content.inline is not None:
             return reader.read(index)
-        return await asyncio.to_thread(lambda: self._contents.reader(described).read(index))
+        return await asyncio.to_thread(self.read_here, described, index)
+
+    def read_here(self, described: SubmissionContent, index: int) -> bytes:
+        """The bytes of a chunk, read by the calling thread, which may be any."""
+        return self._contents.reader(described).read(index)
 
     async def attachment(self, described: SubmissionContent) -> bytes | None:
         """See `AsyncChunk.attachment`."""

@@ -6,9 +6,12 @@ This file must not know where it runs or what becomes of the chunk.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsq.serialisation import Serialisation, find
+
+if TYPE_CHECKING:
+    from opsq.client.aio_chunk import AsyncChunk
 
 
 class EachOperation:
@@ -52,10 +55,10 @@ class EachOperation:
             raise
         return self._encode(results) if self._keeps_results else b""
 
-    async def awaited(self, data: bytes) -> bytes:
+    async def awaited(self, chunk: AsyncChunk) -> bytes:
         """As a call, for a function to be awaited: one operation after the other."""
         f: Callable[[Any], Awaitable[Any]] = self._f
-        operations = self._decode(data)
+        operations = self._decode(await chunk.data())
         results: list[Any] = []
         try:
             for operation in operations:

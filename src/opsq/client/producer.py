@@ -31,8 +31,10 @@ from opsq.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from opsq.client.collecting import OnClose, ResultStream
     from opsq.client.connection import Dial
     from opsq.client.preparing import Moment, RoomWait
+    from opsq.serialisation import Serialisation
 
 
 class Producer:
@@ -102,6 +104,50 @@ class Producer:
         began = time.monotonic()
         prepared = self.prepare(chunks, wait_for_room=wait_for_room, **options)
         return self._hand_over([prepared], preparing.wait_s_of(wait_for_room, began))[0]
+
+    def run(
+        self,
+        items: Iterable[Any],
+        *,
+        serialisation: Serialisation | str | None = None,
+        result_serialisation: Serialisation | str | None = None,
+        operations_per_chunk: int = 1000,
+        skip_dead: bool = False,
+        on_close: OnClose = "leave",
+        **options: Any,
+    ) -> ResultStream:
+        """Hand over `items` as one submission, and iterate over the results, in order as they come.
+
+        The work is done by consumers: other processes, or a thread of this one. With a serialisation, items and results are
+        operations (see `Consumer.run_each_operation`), else chunks and the results of chunks.
+
+        Args:
+            items: chunks, or operations if there is a serialisation; read once, to its end, before this returns, in constant
+                memory.
+            serialisation: cut the items into chunks of operations in this format.
+            result_serialisation: of the results; None: the same.
+            operations_per_chunk: how many operations go into a chunk; the last one may have fewer.
+            skip_dead: pass over chunks that died (with all their operations) instead of raising.
+            on_close: what becomes of the submission when the stream is closed before its end: "leave" it be, so that an
+                interrupt throws no work away (with a `unique_key`, the same call takes it up again), or "cancel" it.
+            options: those of `submit`. With `skip_dead`, `on_dead` is "keep" unless it is given.
+
+        Returns:
+            The stream of results; its `submission` tells the id.
+
+        Raises:
+            UsageError: an operation cannot be written in that format, or as `submit`; nothing is left of it.
+            WorkFailed: (while iterating) a chunk has no result, at its place in the order; chunks that died are named.
+            InputUnreadable: (while iterating) a result is not of the format.
+        """
+        from opsq.client.collecting import ResultStream, check_on_close, chunks_of, formats
+
+        check_on_close(on_close)
+        if skip_dead:
+            options.setdefault("on_dead", "keep")
+        encoding, decode = formats(serialisation, result_serialisation)
+        submission = self.submit(chunks_of(items, encoding, operations_per_chunk), **options)
+        return ResultStream(submission, decode, skip_dead=skip_dead, on_close=on_close)
 
     def prepare(self, chunks: Iterable[bytes], *, wait_for_room: RoomWait = False, **options: Any) -> NewSubmission:
         """Write the content of a submission, to be handed over by `submit_many`; the arguments are those of `submit`."""
