@@ -57,9 +57,10 @@ class Bucket:
 
     def refill(self, now: MonoNs) -> float:
         """The tokens there are now."""
-        self.tokens = min(self.burst, self.tokens + (now - self.at) / 1e9 * self.rate_per_s)
+        tokens = self.tokens + (now - self.at) / 1e9 * self.rate_per_s
         self.at = now
-        return self.tokens
+        self.tokens = tokens = min(self.burst, tokens)
+        return tokens
 
     def next_token_at(self) -> MonoNs:
         """When there is a whole token again, rounded up; if it is not whole then after all, at least a nanosecond later."""
@@ -105,14 +106,15 @@ class Gates:
         room = NO_LIMIT
         if not gates and not self._rules.version:
             return None, room
-        for gate in gates:
-            blocker = self._blocker_of(gate.key, supply)
-            if blocker is None:
+        for key, maximum in gates:
+            number = self._number_of(key, supply)
+            if number is None:
                 continue
-            left = self.max_of(gate.max) - self._count(blocker, supply)
-            if left <= 0:
-                return blocker, 0
-            room = min(room, left)
+            left = self.max_of(maximum) - self._count(number, supply)
+            if left < room:
+                if left <= 0:
+                    return Blocker("live", number), 0
+                room = left
         return self._look_at_rules(supply, room) if self._rules.version else (None, room)
 
     def _look_at_rules(self, supply: Supply, room: int) -> tuple[Blocker | None, int]:
@@ -121,19 +123,20 @@ class Gates:
             return Blocker("pause", pauses[0].id), 0
         for limit, lane_id in limits:
             if limit.concurrency is not None:
-                blocker = Blocker("live", lane_id)
-                left = limit.concurrency - self._count(blocker, supply)
-                if left <= 0:
-                    return blocker, 0
-                room = min(room, left)
+                left = limit.concurrency - self._count(lane_id, supply)
+                if left < room:
+                    if left <= 0:
+                        return Blocker("live", lane_id), 0
+                    room = left
             if limit.rate_per_s is not None:
                 bucket = self._bucket(limit, lane_id)
                 tokens = bucket.refill(self._clock.mono)
-                if tokens < 1:
-                    blocker = Blocker("rate", limit.id, lane_id)
-                    self._arm(blocker, bucket)
-                    return blocker, 0
-                room = min(room, int(tokens))
+                if tokens < room:
+                    if tokens < 1:
+                        blocker = Blocker("rate", limit.id, lane_id)
+                        self._arm(blocker, bucket)
+                        return blocker, 0
+                    room = int(tokens)
         return None, room
 
     def is_closed(self, gates: tuple[Gate, ...], blocker: Blocker) -> bool:
@@ -160,15 +163,15 @@ class Gates:
 
     def reserved_under(self, key: str, supply: Supply) -> int:
         """How many chunks are reserved under the value that a submission has of a key some gate asks about."""
-        blocker = self._blocker_of(key, supply)
-        return self._count(blocker, supply) if blocker is not None else 0
+        number = self._number_of(key, supply)
+        return self._count(number, supply) if number is not None else 0
 
     def count_at(self, blocker: Blocker) -> int:
         """How many chunks are counted at a gate that bounds them."""
         if blocker.number >= 0:
             return self._live.get(blocker.number, 0)
         supply = self._core.supplies.get(~blocker.number)
-        return self._count(blocker, supply) if supply is not None else 0
+        return self._count(blocker.number, supply) if supply is not None else 0
 
     def next_token_s(self, limit: LimitRow, lane_id: int) -> float:
         """Seconds until a rate lets a chunk through; 0: now."""
@@ -198,18 +201,19 @@ class Gates:
             return max(1, math.ceil(self._consumers_count * maximum.percent / 100))
         return maximum
 
-    def _blocker_of(self, key: str, supply: Supply) -> Blocker | None:
+    def _number_of(self, key: str, supply: Supply) -> int | None:
+        """The lane under which a key counts what a submission has reserved; None if it has none."""
         if key == SUBMISSION_KEY:
-            return Blocker("live", ~supply.id)
+            return ~supply.id
         found = supply.lane_of.get(key)
-        return Blocker("live", found[0]) if found is not None else None
+        return found[0] if found is not None else None
 
-    def _count(self, blocker: Blocker, supply: Supply) -> int:
-        if blocker.number < 0:
-            if not supply.has_all_delays:
-                self._core.restore_delays(supply, self._clock)
-            return supply.reserved_count + supply.delayed_count
-        return self._live.get(blocker.number, 0)
+    def _count(self, number: int, supply: Supply) -> int:
+        if number >= 0:
+            return self._live.get(number, 0)
+        if not supply.has_all_delays:
+            self._core.restore_delays(supply, self._clock)
+        return supply.reserved_count + supply.delayed_count
 
     def _arm(self, blocker: Blocker, bucket: Bucket) -> None:
         """Have whoever waits for a token of this rate looked at when there is one."""
@@ -233,8 +237,9 @@ class Gates:
     def taken(self, supply: Supply, count: int, *, is_grant: bool = True) -> None:
         """Chunks of a submission were reserved; what is only taken up again after a reconnect spends no token."""
         if self._keys:
+            live = self._live
             for lane_id in self._lanes_of(supply):
-                self._live[lane_id] = self._live.get(lane_id, 0) + count
+                live[lane_id] = live.get(lane_id, 0) + count
         if is_grant and self._rules.has_rates:
             for limit, lane_id in self._rules.of(supply)[1]:
                 if limit.rate_per_s is not None:
@@ -256,13 +261,15 @@ class Gates:
     def given_back(self, supply: Supply, count: int) -> None:
         """Chunks of a submission are reserved no more: gates may open."""
         if self._keys:
+            live = self._live
             for lane_id in self._lanes_of(supply):
-                left = self._live.get(lane_id, 0) - count
+                left = live.get(lane_id, 0) - count
                 if left > 0:
-                    self._live[lane_id] = left
+                    live[lane_id] = left
                 else:
-                    self._live.pop(lane_id, None)
-                self._open(Blocker("live", lane_id))
+                    live.pop(lane_id, None)
+                if self._waiting:
+                    self._open(Blocker("live", lane_id))
         self.slot_freed(supply)
         if self._rules.pauses and not supply.reserved_count:
             self._core.has_news = True  # what is paused and reserved by nobody does not hold a call that waits for the end of work
@@ -272,9 +279,13 @@ class Gates:
         if self._waiting:
             self._open(Blocker("live", ~supply.id))
 
-    def _lanes_of(self, supply: Supply) -> list[int]:
-        lane_of = supply.lane_of
-        return [lane_of[key][0] for key in self._keys if key in lane_of]
+    def _lanes_of(self, supply: Supply) -> tuple[int, ...]:
+        """The lanes of a submission that are counted; worked out when the keys change."""
+        if supply.counted_keys is not self._keys:
+            lane_of = supply.lane_of
+            supply.counted_keys = self._keys
+            supply.counted_lanes = tuple([lane_of[key][0] for key in self._keys if key in lane_of])
+        return supply.counted_lanes
 
     # --- waiting behind a gate ----------------------------------------------------------------------------------------------------
 

@@ -348,8 +348,9 @@ class Parked:
             if reservation is None:
                 reservation = call.reservation = self._open(call, supply.row.reservation_s, now)
             call.parts += self._reservations.add(reservation, supply, work, mask)
-        if left < count and supply.row.reservation_s < call.shortest_s:
-            call.shortest_s = supply.row.reservation_s
+        if left < count:
+            core.gates.taken(supply, count - left)
+            call.shortest_s = min(call.shortest_s, supply.row.reservation_s)
         return count - left
 
     def _open(self, call: Call, length_s: float, now: Now) -> Reservation:

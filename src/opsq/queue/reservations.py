@@ -131,12 +131,10 @@ class Reservations:
         return reservation
 
     def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
-        """Reserve free chunks of a block: one part for each attempt number among them."""
+        """Reserve free chunks of a block: one part for each attempt number among them. The caller tells the gates."""
         core = self._core
         work.reserved |= mask
-        count = mask.bit_count()
-        supply.reserved_count += count
-        core.gates.taken(supply, count)
+        supply.reserved_count += mask.bit_count()
         attempts = work.attempts if work.attempts is not None else supply.attempts_of(core.reader, work)
         parts = []
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):

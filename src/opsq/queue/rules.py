@@ -25,11 +25,10 @@ class Rules:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.pauses = rules.pauses(core.reader)
-        self.limits: list[LimitRow] = rules.limits(core.reader)
+        self.limits = rules.limits(core.reader)
         self._weights = rules.weights(core.reader)
         self._next_id = max([*(row.id for row in self.pauses), *(row.id for row in self.limits)], default=0) + 1
         self._keys_of_lanes: dict[int, tuple[str, Value]] = {}
-        self.has_rates = _has_rates(self.limits)
         self.version = 1 if self.pauses or self.limits else 0
         """0: there is no pause and no limit; else it grows with every change."""
 
@@ -49,15 +48,38 @@ class Rules:
         """The keys under which live reservations must be counted."""
         return frozenset(limit.key for limit in self.limits if limit.concurrency is not None)
 
+    @property
+    def limits(self) -> list[LimitRow]:
+        """Every limit."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: list[LimitRow]) -> None:
+        self._limits = limits
+        self.has_rates = any(limit.rate_per_s is not None for limit in limits)
+        self._limits_by_key: dict[str, list[tuple[int, LimitRow]]] = {}
+        for position, row in enumerate(limits):
+            self._limits_by_key.setdefault(row.key, []).append((position, row))
+
     def of(self, supply: Supply) -> tuple[list[PauseRow], list[tuple[LimitRow, int]]]:
-        """The pauses and the limits (each with its lane) that a submission falls under; worked out once a change."""
+        """The pauses and the limits (each with its lane) that a submission falls under; worked out once a change.
+
+        Cost: the pauses, and the limits on the keys that the submission has.
+        """
         found: tuple[list[PauseRow], list[tuple[LimitRow, int]]] | None = supply.rules if supply.rules_version == self.version else None
         if found is None:
-            metadata = supply.metadata | {SUBMISSION_KEY: supply.id}
-            found = supply.rules = (
-                [row for row in self.pauses if all(metadata.get(key) == value for key, value in row.pairs)],
-                [(row, lane_id) for row in self.limits if (lane_id := _lane_under(row, supply)) is not None],
-            )
+            pauses: list[PauseRow] = []
+            if self._pauses:
+                metadata = supply.metadata | {SUBMISSION_KEY: supply.id}
+                pauses = [row for row in self._pauses if all(metadata.get(key) == value for key, value in row.pairs)]
+            by_key = self._limits_by_key
+            under = [(position, row, ~supply.id) for position, row in by_key.get(SUBMISSION_KEY, ())]
+            for key, (lane_id, value) in supply.lane_of.items():
+                for position, row in by_key.get(key, ()):
+                    if row.value is None or _is_same(value, row.value):
+                        under.append((position, row, lane_id))
+            under.sort()  # as the rules stand; positions differ, so that nothing else is compared
+            found = supply.rules = (pauses, [(row, lane_id) for _, row, lane_id in under])
             supply.rules_version = self.version
         return found
 
@@ -67,7 +89,7 @@ class Rules:
 
     def limits_of_key(self, key: str) -> list[LimitRow]:
         """The limits on values of a key."""
-        return [row for row in self.limits if row.key == key]
+        return [row for _, row in self._limits_by_key.get(key, ())]
 
     def key_of_lane(self, lane_id: int) -> str:
         """The key of a lane."""
@@ -78,7 +100,7 @@ class Rules:
         if not self.limits:
             return NO_LIMIT
         key, value = self.pair_of_lane(lane_id)
-        return min((row.concurrency or NO_LIMIT for row in self.limits if row.key == key and row.value in {None, value}), default=NO_LIMIT)
+        return min((row.concurrency or NO_LIMIT for row in self.limits_of_key(key) if row.value in {None, value}), default=NO_LIMIT)
 
     def pair_of_lane(self, lane_id: int) -> tuple[str, Value]:
         """Key and value of a lane."""
@@ -191,7 +213,6 @@ class Rules:
     def _change(self, pauses: list[PauseRow], limits: list[LimitRow]) -> None:
         """Rules hold at once: a pause that is being committed must not let another chunk through."""
         self.pauses, self.limits = pauses, limits
-        self.has_rates = _has_rates(limits)
         self.version += 1
         self._core.gates.watch(self.limited_keys)
         self._core.gates.rules_changed()
@@ -202,30 +223,14 @@ class Rules:
         """The batch of a change is gone: what the file says holds."""
         reader = self._core.reader
         self.pauses, self.limits, self._weights = rules.pauses(reader), rules.limits(reader), rules.weights(reader)
-        self.has_rates = _has_rates(self.limits)
         self.version += 1
         self._core.gates.rules_changed()
-
-
-def _has_rates(limits: list[LimitRow]) -> bool:
-    """Whether any limit has a rate."""
-    return any(limit.rate_per_s is not None for limit in limits)
 
 
 def check_weight(weight: float) -> None:
     """`UsageError` unless a weight is possible."""
     if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
         raise UsageError(f"A weight of {weight:g} is not possible: it lies between {WEIGHT_MIN:g} and {WEIGHT_MAX:g}.")
-
-
-def _lane_under(limit: LimitRow, supply: Supply) -> int | None:
-    """The lane under which a submission falls under a limit; None if it does not."""
-    if limit.key == SUBMISSION_KEY:
-        return ~supply.id
-    found = supply.lane_of.get(limit.key)
-    if found is None or (limit.value is not None and not _is_same(found[1], limit.value)):
-        return None
-    return found[0]
 
 
 def _is_same(left: Value | None, right: Value | None) -> bool:

@@ -73,6 +73,8 @@ class Supply:
         "blocks",
         "blocks_count",
         "completed",
+        "counted_keys",
+        "counted_lanes",
         "cursor",
         "dead",
         "delayed_count",
@@ -117,6 +119,8 @@ class Supply:
         self.loaded: list[int] = []
         self.rules: Any = _NO_RULES
         self.rules_version = 0
+        self.counted_keys: frozenset[str] | None = None
+        self.counted_lanes: tuple[int, ...] = ()
         self._lanes: dict[str, tuple[int, int | str]] | None = None
 
     @property
