@@ -57,7 +57,7 @@ def test_database_of_schema_1_goes_on_where_it_stopped(rig: Rig) -> None:
 
 
 def test_database_of_schema_1_finds_repeated_requests(rig: Rig) -> None:
-    again = m.NewSubmission((1).to_bytes(16, "big"), 200)
+    again = m.NewSubmission((1).to_bytes(16, "big"), 200, b"parts")
     unique = m.NewSubmission(b"another request!", 1, unique_key="nightly")
     created = rig.only(rig.connect(), m.Submit(1, [again, unique]), m.Submitted).created
     ids = sorted(int(str(row[0])) for row in rig.rows("SELECT id FROM submission"))

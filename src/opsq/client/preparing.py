@@ -111,6 +111,7 @@ def new_submission(
     unique_key: str | None = None,
     reservation_s: float | None = None,
     weights: Mapping[str, float] | None = None,
+    idempotency_key: str | None = None,
 ) -> NewSubmission:
     """What to send for a submission whose content is in place. The arguments are those of `Producer.submit`.
 
@@ -140,6 +141,7 @@ def new_submission(
         unique_key,
         reservation_s,
         dict(weights or {}),
+        idempotency_key,
     )
     try:
         return _decoder.decode(msgspec.msgpack.encode(new))
@@ -154,11 +156,11 @@ def check_count(submissions: Sequence[NewSubmission]) -> None:
 
 
 def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]) -> dict[bytes, int]:
-    """By request key, the ids of those that had been made before, under their unique key or by an earlier, resent frame."""
+    """By request key, the ids of those that had been made before, under one of their keys or by an earlier, resent frame."""
     return {
         new.request_key: made.submission_id
         for new, made in zip(submissions, created, strict=True)
-        if not made.is_new and new.unique_key is not None
+        if not made.is_new and (new.unique_key is not None or new.idempotency_key is not None)
     }
 
 

@@ -14,12 +14,14 @@ from opsq.client import preparing
 from opsq.client.contents import Contents
 from opsq.client.link import Link
 from opsq.client.submission import Submission
-from opsq.errors import OpsqError, Unreachable
+from opsq.errors import Conflict, OpsqError, Unreachable
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
     Backoff,
     Describe,
     Described,
+    Find,
+    Found,
     HasRoom,
     List,
     Listed,
@@ -28,6 +30,7 @@ from opsq.wire.messages import (
     SubmissionState,
     Submit,
     Submitted,
+    Withdraw,
 )
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class Producer:
         unique_key: str | None = None,
         reservation_s: float | None = None,
         weights: Mapping[str, float] | None = None,
+        idempotency_key: str | None = None,
         wait_for_room: RoomWait = False,
     ) -> Submission:
         """Hand over one submission; durable when this returns.
@@ -87,11 +91,12 @@ class Producer:
             unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
             reservation_s: how long a reservation of its chunks lasts without a heartbeat.
             weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
+            idempotency_key: makes one submission for as long as that is known, also after its end; it is returned to whoever repeats it.
             wait_for_room: wait until there is room, True without limit, a number for so many seconds. A list or tuple of chunks waits
                 before any content is written.
 
         Returns:
-            The submission; `is_new` is False if it existed under `unique_key`.
+            The submission; `is_new` is False if it existed under `unique_key` or `idempotency_key`.
 
         Raises:
             UsageError: a value is out of its range.
@@ -186,8 +191,8 @@ class Producer:
         request = Submit(self.link.next_id(), list(submissions), wait_s)
         try:
             reply = self.link.call(request, Submitted)
-        except Unreachable:
-            raise  # perhaps they were stored: their content stays; what nobody names is swept up by the daemon
+        except (Unreachable, Conflict):
+            raise  # they may be stored, or a request key is another's: content stays; what nobody names is swept up by the daemon
         except OpsqError:
             preparing.delete_content(submissions, self.contents)
             raise
@@ -196,6 +201,25 @@ class Producer:
             described = self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
             preparing.delete_content(preparing.unnamed(submissions, old, described.submissions), self.contents)
         return [Submission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
+
+    def find(self, idempotency_key: str) -> Submission | None:
+        """The submission that this idempotency key has made; None if there is none (any more)."""
+        found = self.link.call(Find(self.link.next_id(), None, idempotency_key), Found)
+        return None if found.submission_id is None else Submission(self, found.submission_id)
+
+    def find_request(self, request_key: bytes) -> Submission | None:
+        """The submission that a hand-over under this request key has made; None if there is none (any more)."""
+        found = self.link.call(Find(self.link.next_id(), request_key), Found)
+        return None if found.submission_id is None else Submission(self, found.submission_id)
+
+    def withdraw(self, request_key: bytes) -> Submission | None:
+        """Take back a hand-over of which it is not known whether it arrived.
+
+        Returns:
+            The submission that it has made, which goes on; None: it has made none, and never will.
+        """
+        found = self.link.call(Withdraw(self.link.next_id(), request_key), Found)
+        return None if found.submission_id is None else Submission(self, found.submission_id)
 
     def submission(self, submission_id: int | str) -> Submission:
         """The handle of a submission by its id; nothing is asked yet.

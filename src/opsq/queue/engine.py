@@ -23,6 +23,7 @@ from opsq.queue.explaining import Explaining
 from opsq.queue.folding import Folding
 from opsq.queue.following import Following
 from opsq.queue.intake import Intake
+from opsq.queue.keys import Keys
 from opsq.queue.letters import Letters
 from opsq.queue.outcomes import Outcomes
 from opsq.queue.parked import Parked
@@ -65,7 +66,8 @@ class Engine:
         self._letters = Letters(core, self._endings)
         self._outcomes = self._reservations.outcomes = Outcomes(core, self._reservations, self._endings)
         self._room = Room(core, (database.path.parent, *folders))
-        self._intake = Intake(core, self._room)
+        keys = Keys(core)
+        self._intake = Intake(core, self._room, keys)
         self._parked = Parked(core, self._reservations)
         self._following = Following(core, self._parked, self._reservations)
         self._reports = self._watched.reports = Reports(core, self._reservations, self._parked, self._room)
@@ -81,6 +83,8 @@ class Engine:
         self._endings.restore(now)
         self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
             m.Submit: self._intake.submit,
+            m.Find: lambda peer, request, _: keys.find(peer, request),
+            m.Withdraw: keys.withdraw,
             m.Room: self._room.ask,
             m.Reserve: self._parked.reserve,
             m.Complete: self.complete,

@@ -10,11 +10,12 @@ from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
+from opsq.queue.keys import Keys
 from opsq.queue.room import Room
 from opsq.queue.rules import check_weight
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
-from opsq.store import lanes, submissions
+from opsq.store import lanes, request_keys, submissions
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.strategy.arms import shuffle_of
@@ -31,11 +32,11 @@ DUE_LIMIT = 200
 class Intake:
     """Takes submissions in."""
 
-    def __init__(self, core: Core, room: Room) -> None:
+    def __init__(self, core: Core, room: Room, keys: Keys) -> None:
         self._core = core
         self._room = room
+        self._keys = keys
         self._ids = SubmissionIds(submissions.last_id(core.reader))
-        self._by_request_key: dict[bytes, SubmissionId] = {}
         self._delays: Timers[SubmissionId] = Timers()
         self._opening: set[int] = set()
         self._is_behind = False
@@ -52,26 +53,30 @@ class Intake:
 
         Raises:
             UsageError: one of them cannot be; nothing is stored.
+            Conflict: one of them was withdrawn, or its request key has made another.
             NoRoom: there is no room for them, and the producer does not want to wait.
         """
         for new in request.submissions:
             _validate(new)
+            self._keys.check(new)
         most = sum(new.chunks_count for new in request.submissions)
         self._room.enter(peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now)
 
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
+        for new in request.submissions:
+            self._keys.check(new)  # once more: it may have waited for room meanwhile
         created = [self._submit_one(new, now) for new in request.submissions]
         self._core.batch.replies.append((peer, Submitted(request.id, created)))
 
     def _needed(self, request: Submit) -> int | None:
         """How many chunks a request would add; None: all its submissions are known already."""
-        new = {one.unique_key or one.request_key: one for one in request.submissions if self._known(one) is None}
+        new = {one.unique_key or one.idempotency_key or one.request_key: one for one in request.submissions if self._known(one) is None}
         return sum(one.chunks_count for one in new.values()) if new else None
 
     def _known(self, new: NewSubmission) -> SubmissionId | None:
-        """The submission that this request has made before, or that has its unique key."""
+        """The submission that this request has made before, or that has one of its keys."""
         core = self._core
-        known = self._by_request_key.get(new.request_key) or submissions.by_request_key(core.reader, new.request_key)
+        known = self._keys.known(new)
         if known is None and new.unique_key is not None:
             known = core.unique_keys.get(new.unique_key) or submissions.by_unique_key(core.reader, new.unique_key)
         return known
@@ -82,7 +87,7 @@ class Intake:
         if known is not None:
             return Created(known, False)
         row = self._row(new, now)
-        self._by_request_key[new.request_key] = row.id
+        self._keys.enter(new, row.id)
         if new.unique_key is not None and row.state != "completed":
             core.unique_keys[new.unique_key] = row.id
         self._room.accept(batch, new.chunks_count)
@@ -157,7 +162,7 @@ class Intake:
         self._forget_keys(new, row)
 
     def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
-        self._by_request_key.pop(new.request_key, None)
+        self._keys.leave(new)
         if new.unique_key is not None and row.state != "completed":
             self._core.unique_keys.pop(new.unique_key, None)
 
@@ -250,6 +255,8 @@ class _Submitted:
         found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
         row = self._row = self._row._replace(lanes=lanes.encode(found))
         submissions.insert(writer, row, new.content, new.attachment)
+        if new.idempotency_key is not None:
+            request_keys.keep(writer, new.idempotency_key, row.id)
         lane_ids = [lane for lane, _ in found.values()]
         lanes.attach(writer, row.id, lane_ids)
         if row.state == "open":

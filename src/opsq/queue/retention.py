@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsq.clock import MonoNs, Now
 from opsq.queue.core import Core
 from opsq.queue.endings import Endings
-from opsq.store import history, submissions
+from opsq.store import history, request_keys, submissions
 from opsq.store.database import Database
 
 PERIOD_NS = 60_000_000_000
@@ -48,6 +48,8 @@ class Retention:
             if self._is_pruning:
                 before_at = now.wall - int(policy.history_days * DAY_MS)
                 core.batch.statements.append(lambda database, _: self._prune(database, before_at))
+                withdrawn_before = now.wall - int(policy.finished_days * DAY_MS)
+                core.batch.statements.append(lambda database, _: request_keys.prune(database.writer, withdrawn_before))
             core.batch.entries.append(self)
 
     def _prune(self, database: Database, before_at: int) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import apsw
 
 from opsq.ids import SubmissionId
-from opsq.store import lanes, meta
+from opsq.store import lanes, meta, request_keys
 
 FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
 STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
@@ -254,6 +254,7 @@ def remove_slice(writer: apsw.Connection, submission_id: int) -> list[int] | Non
     if not is_done:
         return None
     gone = lanes.forget(writer, submission_id)
+    request_keys.forget(writer, submission_id)
     meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
     writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
     return gone

@@ -65,10 +65,12 @@ class NewSubmission(Record):
     unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     reservation_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     weights: dict[Key, Annotated[float, Meta(gt=0)]] = {}
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    """Makes one submission for as long as that is known, also after its end; whoever asks again is given that one."""
 
 
 class Created(Record):
-    """The answer for one `NewSubmission`: its id, and whether this call made it (else it existed by request key or unique key)."""
+    """The answer for one `NewSubmission`: its id, and whether this call made it (else it existed by one of its keys)."""
 
     submission_id: Id
     is_new: bool
@@ -345,6 +347,21 @@ class Room(Message):
     chunks_count: Count
     content_bytes: Count = 0
     wait_s: Duration | None = 0.0
+
+
+class Find(Message):
+    """Ask which submission a request key, or an idempotency key, has made. → Found."""
+
+    id: Id
+    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)] | None = None
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+
+
+class Withdraw(Message):
+    """Take back a Submit that may or may not have arrived: unless it has made a submission, it never will. → Found."""
+
+    id: Id
+    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class Reserve(Message):
@@ -643,6 +660,8 @@ class Check(Message):
 Request = (
     Hello
     | Submit
+    | Find
+    | Withdraw
     | Room
     | Reserve
     | Complete
@@ -716,6 +735,14 @@ class HasRoom(Message):
 
     id: Id
     left_count: Count | None
+
+
+class Found(Message):
+    """Answer to Find and Withdraw; `submission_id` None: the key has made none, and (`is_withdrawn`) never will."""
+
+    id: Id
+    submission_id: Id | None
+    is_withdrawn: bool
 
 
 class Reserved(Message):
@@ -898,6 +925,7 @@ class Draining(Message):
 Reply = (
     Welcome
     | Submitted
+    | Found
     | HasRoom
     | Reserved
     | Completed

@@ -1,0 +1,46 @@
+"""Rows of `idempotency` and `withdrawn`: what a key made for ever, and requests that were taken back before they came."""
+
+from __future__ import annotations
+
+import apsw
+
+from opsq.ids import SubmissionId
+
+PRUNE_ROWS = 2_000
+
+
+def by_idempotency_key(connection: apsw.Connection, key: str) -> SubmissionId | None:
+    """The submission that this key made, unless it was removed."""
+    row = connection.execute(
+        "SELECT id FROM idempotency JOIN submission ON id = submission_id WHERE idempotency.key = ? AND state != 'removed'", (key,)
+    ).fetchone()
+    return SubmissionId(row[0]) if row else None
+
+
+def keep(writer: apsw.Connection, key: str, submission_id: int) -> None:
+    """The key has made this submission; one that it made before was removed."""
+    writer.execute("INSERT OR REPLACE INTO idempotency (key, submission_id) VALUES (?, ?)", (key, submission_id))
+
+
+def forget(writer: apsw.Connection, submission_id: int) -> None:
+    """A submission is gone, and its key is free."""
+    writer.execute("DELETE FROM idempotency WHERE submission_id = ?", (submission_id,))
+
+
+def is_withdrawn(connection: apsw.Connection, request_key: bytes) -> bool:
+    """Whether a request was taken back."""
+    return connection.execute("SELECT 1 FROM withdrawn WHERE request_key = ?", (request_key,)).fetchone() is not None
+
+
+def withdraw(writer: apsw.Connection, request_key: bytes, withdrawn_at: int) -> None:
+    """Take a request back; when it was first taken back stays."""
+    writer.execute("INSERT OR IGNORE INTO withdrawn (request_key, withdrawn_at) VALUES (?, ?)", (request_key, withdrawn_at))
+
+
+def prune(writer: apsw.Connection, before_at: int) -> None:
+    """Forget some of the requests that were taken back before `before_at`, the oldest first."""
+    writer.execute(
+        f"DELETE FROM withdrawn WHERE request_key IN "
+        f"(SELECT request_key FROM withdrawn WHERE withdrawn_at < ? ORDER BY withdrawn_at LIMIT {PRUNE_ROWS})",
+        (before_at,),
+    )
