@@ -185,23 +185,38 @@ class Capture:
             Refused: the spool folder cannot be written for another reason.
         """
         try:
-            taken_bytes = self._spool(pipe_fd) if self._fd >= 0 else self._remember(pipe_fd)
+            if self._fd < 0:
+                piece = os.read(pipe_fd, _READ_BYTES)
+                taken_bytes = len(piece)
+                self._keep(piece)
+            else:
+                taken_bytes = self._spool(pipe_fd)
         except BlockingIOError:
             return False
         except OSError as error:
-            kind = StorageFull if error.errno in _NO_ROOM else Refused
-            raise kind(
-                f"Output of a program cannot be kept in {self._spool_dir}: {error.strerror}, at byte {self.length}.",
-                hint="Free some space there." if kind is StorageFull else "See that the folder exists and can be written.",
-            ) from error
+            raise self._unkept(error) from error
         self.length += taken_bytes
         if self._may_widen and taken_bytes >= _PIPE_DEFAULT_BYTES:
             self._may_widen = False
             widen(pipe_fd)
         return not taken_bytes
 
-    def _remember(self, pipe_fd: int) -> int:
-        piece = os.read(pipe_fd, _READ_BYTES)
+    def add(self, piece: bytes) -> None:
+        """Take bytes that somebody else has read.
+
+        Raises:
+            StorageFull, Refused: as `take`.
+        """
+        try:
+            self._keep(piece)
+        except OSError as error:
+            raise self._unkept(error) from error
+        self.length += len(piece)
+
+    def _keep(self, piece: bytes) -> None:
+        if self._fd >= 0:
+            _write_all(self._fd, piece)
+            return
         if piece:
             self._pieces.append(piece)
         if self.length + len(piece) > self._memory_bytes:
@@ -209,7 +224,13 @@ class Capture:
             for kept in self._pieces:
                 _write_all(self._fd, kept)
             self._pieces.clear()
-        return len(piece)
+
+    def _unkept(self, error: OSError) -> Refused:
+        kind = StorageFull if error.errno in _NO_ROOM else Refused
+        return kind(
+            f"Output of a program cannot be kept in {self._spool_dir}: {error.strerror}, at byte {self.length}.",
+            hint="Free some space there." if kind is StorageFull else "See that the folder exists and can be written.",
+        )
 
     def _spool(self, pipe_fd: int) -> int:
         if sys.platform == "linux":

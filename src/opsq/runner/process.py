@@ -286,7 +286,7 @@ class Children:
         try:
             is_done = child._feed.send(child._stdin_fd)
         except OpsqError as error:
-            self._give_up(child, error)
+            self.give_up(child, error)
             is_done = True
         if is_done:
             child._stdin_fd = self._drop(child._stdin_fd)
@@ -306,7 +306,7 @@ class Children:
         try:
             is_done = child._capture.take(child._stdout_fd)
         except OpsqError as error:
-            self._give_up(child, error)
+            self.give_up(child, error)
             is_done = True
         if is_done:
             child._stdout_fd = self._drop(child._stdout_fd)
@@ -317,7 +317,13 @@ class Children:
             child._stderr_fd = self._drop(child._stderr_fd)
             self._tick_s = _TICK_MIN_S
 
-    def _give_up(self, child: Child, error: OpsqError) -> None:
+    def listen(self, child: Child) -> None:
+        """Take what a lasting child has written by now."""
+        if child._stdout_fd >= 0 and _waiting_bytes(child._stdout_fd):
+            self._on_stdout(child)
+
+    def give_up(self, child: Child, error: OpsqError) -> None:
+        """Kill a child for this reason, unless there is one already."""
         child._error = child._error or error
         self.kill(child)
 

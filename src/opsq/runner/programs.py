@@ -166,10 +166,13 @@ def make_programs(
         Refused: there is no place for temporary files.
     """
     from opsq.runner.each import EachRecord
+    from opsq.runner.servers import Servers
     from opsq.runner.whole import WholeChunks
 
     feeding.check()
     common = Common(os.fspath(spool_dir), memory_bytes, consumer, attachment)
     if feeding.each or feeding.args_count is not None:
         return EachRecord(command, feeding, common)
+    if feeding.server:
+        return Servers(command, feeding, common, jobs)
     return WholeChunks(command, common)
