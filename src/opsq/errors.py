@@ -19,7 +19,8 @@ This file must not import anything of ours. The class docstring is the default m
     │   ├── AlreadyFinished        already_finished   5
     │   ├── NotFinished            not_finished       5
     │   ├── ContentChanged         content_changed    5
-    │   └── AlreadyRunning         already_running    5
+    │   ├── AlreadyRunning         already_running    5
+    │   └── NameTaken              name_taken         5
     ├── Refused                    refused            6
     │   ├── NoRoom                 no_room            6
     │   ├── StorageFull            storage_full       6
@@ -158,6 +159,12 @@ class AlreadyRunning(Conflict):
     """Another process owns this state folder."""
 
     code = "already_running"
+
+
+class NameTaken(Conflict):
+    """Another consumer has this name for itself."""
+
+    code = "name_taken"
 
 
 class Refused(OpsqError):

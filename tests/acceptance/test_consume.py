@@ -2,6 +2,8 @@
 
 import signal
 
+from waiting import wait_until
+
 
 def test_program_turns_chunks_into_results(queue):
     submission = queue.ok("submit", "-", "-l", "1", stdin=b"a\nb\nc\n").text
@@ -66,3 +68,18 @@ def test_until_empty_says_on_a_terminal_that_paused_work_is_left(queue):
     queue.submit_lines(1, "-m", "tenant=a")
     queue.ok("pause", "tenant=a")
     assert b"What is paused was left: tenant=a" in queue.on_terminal("consume", "--until-empty", "--", "cat").out
+
+
+def test_single_is_exit_0_with_nothing_done_while_another_has_the_name_and_takes_over_from_a_killed_one(queue):
+    """What cron starts again while the last run goes on does no harm, and no file is left behind that would keep it from running."""
+    queue.submit_lines(2)
+    with queue.running("consume", "-j", "1", "--single", "nightly", "--", "sh", "-c", "echo > started; exec sleep 60") as process:
+        wait_until((queue.folder / "started").exists, what="the first runs")
+        ran = queue.ok("consume", "-j", "1", "--single", "nightly", "--until-idle", "--json", "--", "cat")
+        assert ran.json == {"completed": 0, "failed": 0, "dead": 0, "released": 0, "taken": True}
+        assert b"nightly" in queue.on_terminal("consume", "--single", "nightly", "--", "cat").out
+        assert queue.ok("consume", "--single", "hourly", "--until-idle", "--json", "--", "cat").documents[-1]["completed"] == 1
+        process.kill()
+        process.wait()
+        wait_until(lambda: queue.ok("status", "--json").json["consumers"] == [], what="the daemon has noticed")
+    assert queue.ok("consume", "--single", "nightly", "--until-idle", "--json", "--", "cat").documents[-1]["completed"] == 1

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from opsq.client import consumer as client_consumer
 from opsq.client import reporter
 from opsq.content.manifest import Content, Part, encode, pack_numbers
-from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, Refused
+from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, NameTaken, Refused
 from opsq.runner import driven, judging, pool, stopping
 from opsq.runner.ahead import AHEAD_LIMIT_COUNT, Ahead
 from opsq.runner.failures import Failures
@@ -32,6 +32,7 @@ from opsq.runner.tally import Tally
 from opsq.runner.viewer import ChunkEnd, Viewer
 from opsq.wire.messages import (
     ChunkMask,
+    Claim,
     Complete,
     CompleteAndReserve,
     Completed,
@@ -170,6 +171,11 @@ class Wire(ScriptedWire):
         if replies:
             os.write(self._news_w, b"!")
 
+    def cut(self) -> None:
+        """Break, as the other side would see it."""
+        self._is_cut = True
+        os.write(self._news_w, b"!")
+
     def receive(self, timeout_s: float | None) -> list[Reply]:
         replies = super().receive(timeout_s)
         if replies:
@@ -234,9 +240,14 @@ class Daemon:
         self.names: set[str] = set()
         self.content = Content("f", len(chunks), 0, inline=chunks)
         self.witness = Witness()
+        self.claims: list[Claim | None] = []
+        self.taken_after: int | None = None
 
-    def connect(self, *, name: str) -> Any:
+    def connect(self, *, name: str, claim: Claim | None = None) -> Any:
         self.names.add(name)
+        self.claims.append(claim)
+        if self.taken_after is not None and len(self.claims) > self.taken_after:
+            raise NameTaken
         self.wire = Wire(self.answer)
         return self.wire
 
@@ -618,3 +629,33 @@ def test_failure_refused_after_it_was_sent_again_counts() -> None:
     consumer.refused.add((SUBMISSION, 3))
     failures.settle()
     assert (witness.sentences, witness.ends, tally.failed_count) == (["failed"], [end], 1)
+
+
+# --- a name for one consumer alone --------------------------------------------------------------------------------------
+
+
+def test_name_that_another_has_at_the_start_ends_it_with_nothing_done() -> None:
+    daemon = Daemon([b"a"])
+    daemon.taken_after = 0
+    assert daemon.consume("cat", claim="nightly") == Outcome(0, 0, 0, 0, is_taken=True)
+    assert not daemon.sent
+
+
+def test_name_that_another_took_while_the_daemon_was_away_ends_it_and_its_programs(tmp_path: Any) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    daemon = Daemon([b"a"])
+    daemon.taken_after = 1
+
+    def go_away() -> None:
+        fifo.read_bytes()  # the program runs
+        assert daemon.wire is not None
+        daemon.wire.cut()
+
+    thread = threading.Thread(target=go_away)
+    thread.start()
+    with pytest.raises(NameTaken):
+        daemon.consume("sh", "-c", f"echo > {fifo}; while :; do sleep 0.01; done", claim="nightly")
+    thread.join()
+    first, second = daemon.claims
+    assert first == second == Claim("nightly", first.key if first else b"")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from opsq.client.connection import Connection
     from opsq.errors import OpsqError
+    from opsq.wire.messages import Claim
 
 
 class Caller:
@@ -57,9 +58,9 @@ class Caller:
         """Which setting chose `target`."""
         return self.settings.source("address" if is_remote(self.settings) else "socket")
 
-    def connect(self, *, reconnect_s: float = 0.0, name: str = "") -> Connection:
+    def connect(self, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
         """A greeted connection to the daemon; the verb closes it."""
-        return connect(self.settings, reconnect_s=reconnect_s, name=name)
+        return connect(self.settings, reconnect_s=reconnect_s, name=name, claim=claim)
 
     # --- speaking -----------------------------------------------------------------------------------------------------------------
 

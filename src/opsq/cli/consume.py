@@ -76,6 +76,10 @@ def consume(
             outcome = run(caller.connect, command, options, viewer=viewer)
         except InvalidStrategy as error:
             raise with_restart(error, caller.settings, strategy) from None
+    if outcome.is_taken:
+        caller.remark(f"Another consumer runs under the name {single!r}; nothing was done.")
+        caller.document(ConsumeDocument(0, 0, 0, 0, taken=True))
+        return
     if until_empty and not outcome.signal:
         _remark_paused(caller)
     document = ConsumeDocument(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)

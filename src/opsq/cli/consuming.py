@@ -14,7 +14,7 @@ import typer
 from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.errors import UsageError
-from opsq.runner.options import ConsumeOptions, Logs
+from opsq.runner.options import ConsumeOptions, Logs, cores_count
 from opsq.runner.programs import Feeding
 from opsq.runner.verdicts import verdicts_of
 
@@ -130,8 +130,3 @@ def jobs_count(text: str | None, cores: int) -> int:
     if not 1 <= count <= JOBS_LIMIT_COUNT:
         raise UsageError(f"--jobs {text}: from 1 to {JOBS_LIMIT_COUNT} programs run at once.")
     return count
-
-
-def cores_count() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,7 +13,7 @@ from opsq.client.connection import Address, Connection, expect
 from opsq.errors import InputUnreadable, InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.settings import Settings, load, split_address
-from opsq.wire.messages import Completed, ErrorReply, Heartbeat, Held, Refusal, Request
+from opsq.wire.messages import Claim, Completed, ErrorReply, Heartbeat, Held, Refusal, Request
 
 R = TypeVar("R")
 
@@ -42,12 +42,12 @@ def settings_of(options: Mapping[str, object], by_flag: Iterable[str], more: Map
         raise
 
 
-def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "") -> Connection:
+def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
     """A greeted connection to the daemon that the settings name; `name` is what `status` calls this side."""
     address: Address = settings.socket
     if is_remote(settings):
         address = split_address(settings.address)
-    return Connection.open(address, name=name or f"cli-{os.getpid()}", token=_token(settings), reconnect_s=reconnect_s)
+    return Connection.open(address, name=name or f"cli-{os.getpid()}", token=_token(settings), reconnect_s=reconnect_s, claim=claim)
 
 
 def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> InvalidStrategy:

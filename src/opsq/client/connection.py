@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, Unreachable, UsageError, from_code
 from opsq.wire.frames import encode, reply_reader
-from opsq.wire.messages import VERSION, Alive, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
+from opsq.wire.messages import VERSION, Alive, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
 
 Address = str | tuple[str, int]
 """Where a daemon listens: the path of a Unix socket, or host and port."""
@@ -117,11 +117,12 @@ class Connection:
         address: what it is connected to, for messages.
         name: what the consumer is called in `status`; the daemon adds a random part.
         token: needed over TCP.
+        claim: a name that this connection wants for itself.
     """
 
     welcome: Welcome
 
-    def __init__(self, peer: socket.socket, address: Address, *, name: str = "", token: str = "") -> None:
+    def __init__(self, peer: socket.socket, address: Address, *, name: str = "", token: str = "", claim: Claim | None = None) -> None:
         self.address = address
         self._socket = peer
         self._ids = itertools.count(1)
@@ -135,7 +136,7 @@ class Connection:
         self._poll.register(peer, select.POLLIN)
         peer.setblocking(False)
         try:
-            self.welcome = self.call(Hello(self.next_id(), VERSION, name, token), Welcome, DIAL_S)
+            self.welcome = self.call(Hello(self.next_id(), VERSION, name, token, claim), Welcome, DIAL_S)
         except TimedOut as error:
             self.close()
             raise Unreachable(f"The daemon at {show_address(address)} accepts but does not answer.") from error
@@ -147,20 +148,21 @@ class Connection:
         self._reader = reply_reader(max(self._limit_bytes, 16 << 20))
 
     @classmethod
-    def open(cls, address: Address, *, name: str = "", token: str = "", reconnect_s: float = 0.0) -> Connection:
+    def open(cls, address: Address, *, name: str = "", token: str = "", reconnect_s: float = 0.0, claim: Claim | None = None) -> Connection:
         """Dial and greet, again and again for up to `reconnect_s` seconds while nobody answers.
 
         Raises:
             Unreachable: nobody answers.
             NotPermitted: the socket belongs to somebody else, or the token is wrong.
             VersionMismatch, TooManyConnections: the daemon says so.
+            NameTaken: another has what `claim` names.
             UsageError: the path is too long for a socket.
         """
         deadline = time.monotonic() + reconnect_s
         pauses = Backoff()
         while True:
             try:
-                return cls(dial(address), address, name=name, token=token)
+                return cls(dial(address), address, name=name, token=token, claim=claim)
             except Unreachable:
                 pause_s = pauses.next_s()
                 if time.monotonic() + pause_s > deadline:

@@ -22,6 +22,7 @@ import msgspec
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.content.store import Store
+from opsq.daemon.claims import Claims
 from opsq.daemon.commits import Committer
 from opsq.daemon.session import Session, error_reply
 from opsq.daemon.sockets import BACKLOG, Bound
@@ -73,6 +74,7 @@ class Daemon:
         self.requests_count = 0
         """Requests that came since a batch was last begun."""
         self.store_marker = store.mark()
+        self.claims = Claims()
         self._database = database
         self._store = store
         self._tokens = tokens

@@ -236,6 +236,8 @@ class Session(asyncio.Protocol):
                     hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
                 )
             self.is_operator = daemon.is_operator(hello.token) if self._is_tcp else True
+            if hello.claim is not None:
+                daemon.claims.take(hello.claim, self)
         except OpsqError as error:
             self.end(error, hello.id)
             return
@@ -316,6 +318,7 @@ class Session(asyncio.Protocol):
     def _leave(self) -> None:
         peer, self.peer = self.peer, None
         if peer is not None:
+            self._daemon.claims.leave(self)
             self._daemon.disconnect(peer)
 
 

@@ -15,26 +15,27 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opsq.client.chunk import Chunk
 from opsq.client.lot import Lost
-from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NotFound, OpsqError, Refused
+from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NameTaken, NotFound, OpsqError, Refused
 from opsq.runner.ahead import Ahead
 from opsq.runner.driven import DrivenConsumer
 from opsq.runner.endings import Endings, Why
 from opsq.runner.judging import Judge, name_of
 from opsq.runner.logs import ChunkLog, ChunkLogs
 from opsq.runner.looking import Looking, operations_count
-from opsq.runner.options import DEFAULTS, ConsumeOptions
+from opsq.runner.options import DEFAULTS, ConsumeOptions, cores_count
 from opsq.runner.pipes import MEMORY_BYTES
 from opsq.runner.programs import Child, Finished, Range, make_programs
 from opsq.runner.stopping import ECHO_S, STOP_SIGNALS, StopSignals
 from opsq.runner.tally import Outcome, Tally
 from opsq.runner.viewer import View, Viewer
+from opsq.wire.messages import Claim
 
 if TYPE_CHECKING:
-    from opsq.client.connection import Connection
+    from opsq.client.connection import Connection, Dial, Wire
 
 KILL_AFTER_S = 5.0
 """Between SIGTERM and SIGKILL lies the grace, but no more than this when we are to stop."""
@@ -52,9 +53,9 @@ _CONGESTED_S = 0.05
 
 
 class Connect(Protocol):
-    """Makes a greeted connection to the daemon, in which `status` shows this consumer under `name`."""
+    """Makes a greeted connection to the daemon, in which `status` shows this consumer under `name`; it may claim a name for itself."""
 
-    def __call__(self, *, name: str) -> Connection:
+    def __call__(self, *, name: str, claim: Claim | None = None) -> Connection:
         """Dial and greet once."""
 
 
@@ -77,13 +78,19 @@ def consume(
         CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same of
             what it runs itself; no attempt is counted.
         Refused: there is no room for results, or for even one program.
+        NameTaken: while the daemon was away, another consumer came first and has the name that was claimed.
         OpsqError: the daemon or its store cannot be reached at the start, or the daemon refused the strategy.
 
     Effects: however it ends, no program goes on, and what has no verdict is given back.
     """
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     with StopSignals() if signals is None else nullcontext(signals) as heard:
-        with Pool(lambda: connect(name=name), command, options, heard, viewer or Viewer()) as pool:
+        claim = Claim(options.claim, os.urandom(16)) if options.claim else None
+        try:
+            pool = Pool(lambda: connect(name=name, claim=claim), command, options, heard, viewer or Viewer())
+        except NameTaken:
+            return Outcome(0, 0, 0, 0, is_taken=True)
+        with pool:
             pool.run()
         tally, dead_count = pool.tally, 0
         if tally.has_failures and not pool.signal:
@@ -115,11 +122,11 @@ class Pool:
     Whatever way a program is fed, `_start` makes a child of a chunk, and the judge a verdict of the child's end.
     """
 
-    def __init__(self, dial: Any, command: Sequence[str], options: ConsumeOptions, signals: StopSignals, viewer: Viewer) -> None:
+    def __init__(self, dial: Dial, command: Sequence[str], options: ConsumeOptions, signals: StopSignals, viewer: Viewer) -> None:
         self._options = options
         self._signals = signals
         self._viewer = viewer
-        wanted_jobs = options.jobs or _cores_count()
+        wanted_jobs = options.jobs or cores_count()
         self._jobs = jobs = min(wanted_jobs, _affordable_count())
         self._kill_after_s = min(options.grace_s, KILL_AFTER_S)
         self.tally = Tally()
@@ -141,7 +148,8 @@ class Pool:
         self._ahead = Ahead(jobs)
         self._watched_fd = -1
         self._has_arrived = False
-        self._consumer = DrivenConsumer(dial, options.whole_strategy, options.until, self._lost)
+        self._name_taken: NameTaken | None = None
+        self._consumer = DrivenConsumer(lambda: self._dial(dial), options.whole_strategy, options.until, self._lost)
         self._judge = Judge(self._consumer, self.tally, options, viewer, signals)
         self._programs = make_programs(
             command,
@@ -156,6 +164,13 @@ class Pool:
         self._looking = Looking(viewer, self._consumer, options.submission_id, self._view)
         self._endings = Endings(self._programs, options.max_runtime_s, options.grace_s)
 
+    def _dial(self, dial: Dial) -> Wire:
+        try:
+            return dial()
+        except NameTaken as error:
+            self._name_taken = error
+            raise
+
     def __enter__(self) -> Pool:
         return self
 
@@ -163,7 +178,7 @@ class Pool:
         """End what still runs, then give back what has no verdict."""
         self._programs.close()
         try:
-            if self.signal:
+            if self.signal or self._name_taken is not None:
                 self._consumer.leave_at_once()
             else:
                 self._consumer.close()
@@ -188,6 +203,8 @@ class Pool:
             if self._has_arrived or self._consumer.next_poll_s() <= 0:
                 self._has_arrived = False
                 self._consumer.poll()
+                if self._name_taken is not None:
+                    raise self._name_taken
                 self._fill()
             if not self._running:
                 self._consumer.send()
@@ -374,10 +391,6 @@ class Pool:
         if self._terminate_at is not None and now >= self._terminate_at:
             for child in self._running:
                 self._endings.tell(child, "stop", self._kill_after_s)
-
-
-def _cores_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _affordable_count() -> int:

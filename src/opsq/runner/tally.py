@@ -27,6 +27,8 @@ class Outcome(NamedTuple):
     """Chunks given back, no attempt counted."""
     signal: int = 0
     """The signal that ended everything at once; 0: it ended as asked."""
+    is_taken: bool = False
+    """Nothing was done: another consumer has the name that was claimed."""
     child_status: int = 0
     """The first exit status of a program that was not 0; 128 and the number after a signal, 1 if there was no program to ask."""
 
@@ -55,7 +57,7 @@ class Tally:
 
     def outcome(self, dead_count: int, signal: int) -> Outcome:
         """All in all."""
-        return Outcome(self.completed_count, self.failed_count, dead_count, self.released_count, signal, self._child_status)
+        return Outcome(self.completed_count, self.failed_count, dead_count, self.released_count, signal, child_status=self._child_status)
 
     def failed(self, chunk: Chunk) -> None:
         """Enter a failed attempt."""

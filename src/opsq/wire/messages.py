@@ -45,6 +45,16 @@ class Backoff(Record):
     max_s: Duration = 300.0
 
 
+class Claim(Record):
+    """A name that only one connection may have at a time, until it ends.
+
+    Under the same `key` another connection takes it over: a consumer that reconnects is not shut out by what is left of itself.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
 class NewSubmission(Record):
     """What a producer hands over. `None` means the daemon's default. `delay_s` and `not_before_at` exclude each other."""
 
@@ -326,6 +336,7 @@ class Hello(Message):
     token: str = ""
 
 
+    claim: Claim | None = None
 class Submit(Message):
     """Store submissions, all in one transaction. → Submitted.
 
