@@ -17,6 +17,7 @@ import apsw
 from opsq.clock import MonoNs, Now
 from opsq.errors import ProtocolError, StorageFull
 from opsq.queue.batch import Batch
+from opsq.queue.chronicle import Chronicle
 from opsq.queue.core import Core, Peer
 from opsq.queue.endings import Endings
 from opsq.queue.explaining import Explaining
@@ -64,6 +65,7 @@ class Engine:
         self._reservations = Reservations(core)
         self._endings = Endings(core, self._reservations)
         self._letters = Letters(core, self._endings)
+        chronicle = Chronicle(core)
         self._outcomes = self._reservations.outcomes = Outcomes(core, self._reservations, self._endings)
         self._room = Room(core, (database.path.parent, *folders))
         keys = Keys(core)
@@ -108,6 +110,8 @@ class Engine:
             m.Dead: lambda peer, request, _: self._letters.dead(peer, request),
             m.Requeue: self._letters.requeue,
             m.Drop: self._letters.drop,
+            m.History: lambda peer, request, _: chronicle.history(peer, request),
+            m.Prune: self._retention.prune,
             m.Status: self._reports.status,
             m.Explain: Explaining(core, self._parked).explain,
             m.ExplainWork: Reasons(core, self._reservations, self._parked).explain_work,

@@ -21,7 +21,7 @@ from opsq.queue.parked import TURN_ROWS, Parked
 from opsq.queue.reservations import Reservation, Reservations
 from opsq.queue.supply import Supply
 from opsq.queue.trial import Trial
-from opsq.store import backlog
+from opsq.store import backlog, dead
 from opsq.store.submissions import FINAL_STATES
 from opsq.strategy.arms import SUBMISSION_KEY, Gate
 from opsq.strategy.tree import format_value
@@ -96,7 +96,8 @@ class Reasons:
         if not unfinished & bit:
             row = next(iter(backlog.dead(reader, supply.id, (supply.id, index - 1), 1)), None)
             if row is None or row.chunk != index:
-                return [Cause("completed", "is completed", [])]
+                is_dropped = any(mask & bit for _, mask in dead.dropped(reader, supply.id, index // 64, index // 64 + 1))
+                return [Cause("skipped", "was dead and was dropped", []) if is_dropped else Cause("completed", "is completed", [])]
             tries = f"{row.attempts} failed attempts and {row.lost} lost consumers"
             return [
                 Cause(

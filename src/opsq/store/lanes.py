@@ -70,6 +70,14 @@ def decode(stored: bytes) -> dict[str, tuple[int, Value]]:
     return _decoder.decode(stored)
 
 
+def metadata(connection: apsw.Connection, submission_id: int) -> dict[str, Value]:
+    """The metadata of a submission; empty when it is gone."""
+    rows = connection.execute(
+        "SELECT key, value FROM submission_lane JOIN lane ON lane.id = lane_id WHERE submission_id = ? ORDER BY lane_id", (submission_id,)
+    )
+    return {str(key): value for key, value in rows}
+
+
 def attach(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
     """Record the metadata of a submission, for as long as it exists."""
     writer.executemany("INSERT INTO submission_lane (submission_id, lane_id) VALUES (?, ?)", ((submission_id, lane) for lane in lane_ids))

@@ -189,6 +189,47 @@ class SubmissionState(Record):
     reason: str
 
 
+class HistoryFilter(Record):
+    """Which events are meant: all conditions must hold, but an exit status and a signal are alternatives; empty ones always hold.
+
+    `index` is a chunk of `submission_id`; `consumer` how its name begins; `from_at` ≤ instant < `to_at`; `reason` a part of it.
+    """
+
+    submission_id: Id | None = None
+    index: Count | None = None
+    events: Annotated[list[str], Meta(max_length=16)] = []
+    consumer: Annotated[str, Meta(max_length=1024)] = ""
+    metadata: dict[Key, Value] = {}
+    from_at: Count | None = None
+    to_at: Count | None = None
+    reason: Annotated[str, Meta(max_length=16384)] = ""
+    exit_statuses: Annotated[list[int], Meta(max_length=256)] = []
+    signals: Annotated[list[int], Meta(max_length=256)] = []
+
+
+class HistoryEvent(Record):
+    """What happened at `at` to the chunks `mask` of a block, or (0) to all of the submission; of an attempt also who made it.
+
+    `wait_s`: from when the chunks might be handed out (submitted, due, free again, requeued) until they were; of several the longest.
+    0: not known. `run_s` is the sum and `run_max_s` the longest of the run times; where nobody has measured, how long they were held.
+    """
+
+    seq: Id
+    at: Count
+    event: str
+    submission_id: Id
+    block: Block
+    mask: Count
+    attempt: Count
+    consumer: str
+    run_s: float
+    run_max_s: float
+    wait_s: float
+    exit_status: int | None
+    signal: int | None
+    reason: str
+
+
 class DeadFilter(Record):
     """Which dead letters are meant: all conditions must hold, but an exit status and a signal are alternatives; empty ones always hold.
 
@@ -567,6 +608,24 @@ class Drop(Message):
     where: DeadFilter = DeadFilter()
 
 
+class History(Message):
+    """Ask for events after the seq `after` (None: from the first), or, `newest_first`, before it (None: from the last). → HistoryRows."""
+
+    id: Id
+    where: HistoryFilter = HistoryFilter()
+    after: Id | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    newest_first: bool = False
+
+
+class Prune(Message):
+    """Forget history older than `older_than_s`, and all but the newest `keep_count` rows. → Changed with the rows. Operators only."""
+
+    id: Id
+    older_than_s: Duration | None = None
+    keep_count: Count | None = None
+
+
 class Status(Message):
     """Ask for the state of the daemon. → DaemonState. `by` groups the counts by that key."""
 
@@ -696,6 +755,8 @@ Request = (
     | Dead
     | Requeue
     | Drop
+    | History
+    | Prune
     | Status
     | Explain
     | ExplainWork
@@ -711,7 +772,7 @@ Request = (
     | Check
 )
 
-OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Drop, Limit, Unlimit, Weight, Stop, Backup, Vacuum, Check)
+OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Drop, Prune, Limit, Unlimit, Weight, Stop, Backup, Vacuum, Check)
 """What a client token does not permit."""
 
 
@@ -844,6 +905,18 @@ class DeadChunks(Message):
     next_after: tuple[Id, Int64] | None
 
 
+class HistoryRows(Message):
+    """Answer to History; `next_after` goes into the next call, None at the end. A page may be short, or empty, and have others behind it.
+
+    `metadata` is that of the submissions that are still there.
+    """
+
+    id: Id
+    rows: list[HistoryEvent]
+    next_after: Id | None
+    metadata: dict[Id, dict[str, int | str]]
+
+
 class DaemonState(Message):
     """Answer to Status.
 
@@ -948,6 +1021,7 @@ Reply = (
     | ResultRows
     | Changed
     | DeadChunks
+    | HistoryRows
     | DaemonState
     | Explained
     | WorkExplained
