@@ -202,7 +202,8 @@ class Records:
         self._heard_count += count
         if self._heard_count < question.records_count:
             # The beginning of a separator may be the end of what was heard.
-            end = max(len(heard) - width + 1, heard.rfind(self._separator) + width) if width > 1 else len(heard)
+            last = heard.rfind(self._separator) + width if count else 0
+            end = max(last, len(heard) - width + 1, 0)
             self._rest = heard[end:]
             question.answer.add(heard[:end])
             return
