@@ -61,7 +61,7 @@ class ResultCursor:
             rows.setdefault(row.block, []).append(row)
         first_block = self._index // BLOCK_CHUNKS
         for block, completed in enumerate(page.completed, first_block):
-            kept = _results_of(rows.get(block, []))
+            kept = results_of(rows.get(block, []))
             end = min((block + 1) * BLOCK_CHUNKS, page.chunks_count)
             for index in range(self._index, end):
                 self._index = index
@@ -77,7 +77,7 @@ class ResultCursor:
         self.is_done = self._index >= page.chunks_count
 
 
-def _results_of(rows: list[ResultRow]) -> dict[int, Result]:
+def results_of(rows: list[ResultRow]) -> dict[int, Result]:
     """The results that are not empty, by chunk index."""
     found: dict[int, Result] = {}
     for row in rows:

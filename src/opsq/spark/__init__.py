@@ -1,8 +1,15 @@
 """opsq on PySpark: DataFrames become submissions, results become DataFrames.
 
 Nothing of PySpark or Arrow is loaded before it is used, so that importing this package costs next to nothing and fails
-nowhere.
+nowhere. `format("opsq")` needs no call: Spark finds the package `pyspark_opsq` by its name.
 
+    df.write.format("opsq").mode("append").option("rowsPerChunk", 1000).save()
+    spark.read.format("opsq").load(submission_id)
+
+- `register`: tell a session of the data source, where Spark did not find it by itself.
+- `results`: the results of a submission as a DataFrame, by the fastest way there is.
+- `submission_of`: which submission a write with an `idempotencyKey` made.
+- `sweep`: delete what attempts that lost have left beside the content of submissions.
 - `build_session`, `ensure_java`: a quiet session, on whatever Java there is.
 """
 
@@ -10,14 +17,19 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from opsq.spark.helpers import register, results, submission_of, sweep
     from opsq.spark.java import ensure_java
     from opsq.spark.session import build_session
 
-__all__ = ["build_session", "ensure_java"]
+__all__ = ["build_session", "ensure_java", "register", "results", "submission_of", "sweep"]
 
 _PLACES = {
     "build_session": "opsq.spark.session",
     "ensure_java": "opsq.spark.java",
+    "register": "opsq.spark.helpers",
+    "results": "opsq.spark.helpers",
+    "submission_of": "opsq.spark.helpers",
+    "sweep": "opsq.spark.helpers",
 }
 
 

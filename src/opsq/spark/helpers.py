@@ -1,0 +1,121 @@
+"""What a notebook calls beside Spark's own reader and writer: registration, results, the id of a write, sweeping.
+
+This file must not do what the data source does; it only asks Spark or the daemon.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING
+
+from opsq.content.manifest import PartTable
+from opsq.content.manifest import decode as decode_content
+from opsq.errors import UsageError
+from opsq.spark.access import resolve
+from opsq.spark.fetching import check_final, look_up
+from opsq.spark.handing import STEM
+from opsq.spark.options import Reach, parse_read
+from opsq.wire.messages import Describe, Described
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from opsq.content.store import Store
+
+SWEEP_AGE_S = 24 * 3600.0
+"""An object that no submission names is left alone for this long: a task may still be writing it."""
+
+
+def register(spark: SparkSession) -> None:
+    """Tell a session of `format("opsq")`; needed only where opsq was installed after the session had looked for data sources."""
+    from opsq.spark.source import OpsqDataSource
+
+    spark.dataSource.register(OpsqDataSource)
+
+
+def results(spark: SparkSession, submission: int | str, **options: object) -> DataFrame:
+    """The results of a submission as a DataFrame.
+
+    Args:
+        spark: the session.
+        submission: its id.
+        options: those of a read, as keywords: `state_dir="…"`, `metadata_columns="_chunk"`, `dead_chunks="skip"`, …
+
+    Raises:
+        NotFinished: it has not ended.
+        WorkFailed: a chunk has no result, and `dead_chunks` is not "skip".
+
+    Effects: warns of the number of chunks that are passed over.
+    """
+    named = {_camel(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    parsed = parse_read({**named, "path": str(submission)})
+    with resolve(parsed.reach).open() as queue:
+        made = look_up(queue, parsed.submission)
+        state = check_final(queue, made, skips_dead=parsed.skips_dead)
+    lacking = state.chunks_count - state.completed_count
+    if lacking:
+        warnings.warn(f"{lacking} of {state.chunks_count} chunks of submission {submission} have no result.", stacklevel=2)
+    return spark.read.format("opsq").options(**named).load(str(submission))
+
+
+def submission_of(
+    idempotency_key: str, *, state_dir: str | None = None, address: str | None = None, token: str | None = None
+) -> int | None:
+    """The id of the submission that a write with this `idempotencyKey` made; None if there is none (any more).
+
+    Spark's writer returns nothing, so this is how a program learns what it has made.
+    """
+    with resolve(Reach(state_dir=state_dir, address=address, token=token)).open() as queue:
+        found = queue.find(idempotency_key)
+    return None if found is None else found.id
+
+
+def sweep(*, state_dir: str | None = None, address: str | None = None, token: str | None = None, older_than_s: float = SWEEP_AGE_S) -> int:
+    """Delete what attempts that lost have left beside the content of submissions; folders that no submission names are the daemon's care.
+
+    Args:
+        state_dir: of the daemon.
+        address: of the daemon.
+        token: for TCP.
+        older_than_s: folders into which something was written since are left alone: a task may still be at it.
+
+    Returns:
+        How many objects were deleted.
+    """
+    if older_than_s < 0:
+        raise UsageError("older_than_s is below 0.")
+    deleted = 0
+    with resolve(Reach(state_dir=state_dir, address=address, token=token)).open() as queue:
+        store = queue.contents.store
+        before = time.time() - older_than_s
+        for folder in list(store.folders()):
+            parts = [name for name in store.objects(folder) if name.startswith(f"{STEM}-") and name.count("-") >= 3]
+            if not parts or not _is_key(folder) or (store.modified_at(folder) or before) > before:
+                continue
+            submission = queue.find_request(bytes.fromhex(folder))
+            if submission is None:
+                continue
+            described = queue.link.call(Describe(queue.link.next_id(), [submission.id]), Described).submissions
+            named = _names(store, described[0].content) if described else frozenset(parts)
+            for name in parts:
+                if name not in named:
+                    store.delete_object(f"{folder}/{name}")
+                    deleted += 1
+    return deleted
+
+
+def _names(store: Store, content: bytes) -> frozenset[str]:
+    """The objects that a content is made of."""
+    decoded = decode_content(content)
+    table = PartTable(store, decoded)
+    return frozenset(table[number].name.decode() for number in range(decoded.parts_count))
+
+
+def _is_key(folder: str) -> bool:
+    return len(folder) == 32 and all(digit in "0123456789abcdef" for digit in folder)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,174 @@
+"""Spark's types and Arrow's: which columns a chunk format can hold, and schemas from one side to the other.
+
+The only file that imports what PySpark does not promise (its conversions of types). It must not touch data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+
+from opsq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FLAT: tuple[type[t.DataType], ...] = (
+    t.BooleanType,
+    t.ByteType,
+    t.ShortType,
+    t.IntegerType,
+    t.LongType,
+    t.FloatType,
+    t.DoubleType,
+    t.DecimalType,
+    t.StringType,
+    t.DateType,
+    t.TimestampType,
+    t.TimestampNTZType,
+)
+_NESTED: tuple[type[t.DataType], ...] = (t.ArrayType, t.MapType, t.StructType)
+_HELD: dict[str, tuple[type[t.DataType], ...]] = {
+    "parquet": (*_FLAT, *_NESTED, t.BinaryType, t.DayTimeIntervalType),
+    "arrow": (*_FLAT, *_NESTED, t.BinaryType, t.DayTimeIntervalType),
+    "jsonl": (*_FLAT, *_NESTED, t.BinaryType),
+    "csv": _FLAT,
+    "text": (t.StringType,),
+}
+
+
+def arrow_schema(schema: t.StructType) -> pa.Schema:
+    """The Arrow schema in which Spark takes and gives these columns; moments are in UTC."""
+    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return found
+
+
+def spark_schema(schema: pa.Schema, *, what: str) -> t.StructType:
+    """The Spark schema of Arrow columns; all may be null, as in any file that Spark reads.
+
+    Raises:
+        UsageError: Spark has nothing like one of the types; `what` says whose columns these are.
+    """
+    fields = []
+    for field in schema:
+        try:
+            fields.append(t.StructField(field.name, _spark_type(field.type)))
+        except Exception as error:
+            raise UsageError(
+                f"Column {field.name!r} of {what} is {field.type}, and Spark has no such type.",
+                hint="Name the columns that you need with the option columns, or give a schema.",
+            ) from error
+    return t.StructType(fields)
+
+
+def read_schema(text: str) -> t.StructType:
+    """A schema as JSON (of `DataFrame.schema.json()`) or as DDL (`a INT, b STRING`).
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        if text.lstrip().startswith("{"):
+            return t.StructType.fromJson(_json(text))
+        found = t.StructType.fromDDL(text)
+    except Exception as error:
+        raise UsageError(f"The schema {text!r} cannot be understood: {str(error).splitlines()[0]}.") from error
+    if not isinstance(found, t.StructType):
+        raise UsageError(f"The schema {text!r} is none of columns.")
+    return found
+
+
+def check_writable(schema: t.StructType, chunk_format: str) -> None:
+    """See to it that a chunk format holds all columns, before anything is written.
+
+    Raises:
+        UsageError: it does not; the column is named.
+    """
+    names = schema.names
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"Two columns are called {name!r}.", hint="Rename one with .withColumnRenamed or .toDF.")
+    if chunk_format == "text" and len(names) != 1:
+        raise UsageError(f"Lines of text hold one column, and there are {len(names)}.", hint="Select one, or use jsonl, csv or parquet.")
+    if not names:
+        raise UsageError("The DataFrame has no columns.")
+    held = _HELD[chunk_format]
+    for path, kind in _walk(schema, ""):
+        if not isinstance(kind, held):
+            others = [other for other in _HELD if all(isinstance(found, _HELD[other]) for _, found in _walk(schema, ""))]
+            hint = f"Use chunkFormat {' or '.join(others)}." if others and len(names) > 1 else "Cast it, or leave it out."
+            raise UsageError(f"Column {path!r} is {kind.simpleString()}, which {chunk_format} cannot hold.", hint=hint)
+        if chunk_format == "jsonl" and isinstance(kind, t.MapType) and not isinstance(kind.keyType, t.StringType):
+            raise UsageError(
+                f"Column {path!r} is {kind.simpleString()}; the keys of a JSON object are text.", hint="Use chunkFormat parquet."
+            )
+
+
+def selected(schema: t.StructType, columns: Sequence[str]) -> t.StructType:
+    """Some of the columns, in the order given.
+
+    Raises:
+        UsageError: one is not there.
+    """
+    fields = {field.name: field for field in schema}
+    missing = [name for name in columns if name not in fields]
+    if missing:
+        raise UsageError(f"There is no column {missing[0]!r}.", hint=f"There are {', '.join(fields)}.")
+    return t.StructType([fields[name] for name in columns])
+
+
+def _walk(kind: t.DataType, path: str) -> Iterator[tuple[str, t.DataType]]:
+    """All types inside a type, each with its path: `a`, `a.b`, `a[]`, `a{key}`."""
+    if isinstance(kind, t.StructType):
+        for field in kind:
+            inner = f"{path}.{field.name}" if path else field.name
+            yield inner, field.dataType
+            yield from _walk(field.dataType, inner)
+    elif isinstance(kind, t.ArrayType):
+        yield f"{path}[]", kind.elementType
+        yield from _walk(kind.elementType, f"{path}[]")
+    elif isinstance(kind, t.MapType):
+        for end, inner_kind in (("{key}", kind.keyType), ("{value}", kind.valueType)):
+            yield path + end, inner_kind
+            yield from _walk(inner_kind, path + end)
+
+
+def _spark_type(kind: pa.DataType) -> t.DataType:
+    """As PySpark says, and what it does not take that holds the same values: unsigned, half, dictionaries, times of other units."""
+    if pt.is_dictionary(kind):
+        return _spark_type(kind.value_type)
+    if pt.is_uint8(kind):
+        return t.ShortType()
+    if pt.is_uint16(kind):
+        return t.IntegerType()
+    if pt.is_uint32(kind):
+        return t.LongType()
+    if pt.is_uint64(kind):
+        return t.DecimalType(20, 0)
+    if pt.is_float16(kind):
+        return t.FloatType()
+    if pt.is_date64(kind):
+        return t.DateType()
+    if pt.is_string_view(kind):
+        return t.StringType()
+    if pt.is_binary_view(kind):
+        return t.BinaryType()
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return t.ArrayType(_spark_type(kind.value_type))
+    if pt.is_map(kind):
+        return t.MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
+    if pt.is_struct(kind):
+        return t.StructType([t.StructField(field.name, _spark_type(field.type)) for field in kind])
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+
+
+def _json(text: str) -> dict[str, Any]:
+    import json
+
+    found: dict[str, Any] = json.loads(text)
+    return found
