@@ -83,17 +83,19 @@ class ResultStream:
             NotFinished: it has not ended, and `is_following` is off.
             WorkFailed: a chunk will never be completed, and `is_skipping` is off. What came before has been given.
         """
-        cursor = self._cursor
+        cursor, folder = self._cursor, ""
         while not cursor.is_done:
             page = call_alive(self._daemon, cursor.request(self._daemon.next_id()), ResultRows)
             self.state = page.state
-            yield self._told(page), decode(page.content).folder if page.content else ""
+            if page.content:  # only the first page has it
+                folder = decode(page.content).folder
+            yield self._told(page), folder
 
     def write(self, out: BinaryIO) -> int:
         """Write all results to `out`; returns how many bytes. When they stop early, what came before is written."""
         written_bytes = 0
         for results, folder in self.pages():
-            given = _Given(results)
+            given = Given(results)
             if self.is_following:  # each result is wanted at once
                 for result in given:
                     written_bytes += join_results([result], self._store, folder, out)
@@ -134,7 +136,7 @@ class ResultStream:
             )
 
 
-class _Given:
+class Given:
     """Results up to where they stop, and then why."""
 
     def __init__(self, results: Iterator[Result]) -> None:
