@@ -63,7 +63,7 @@ _opsq() {
         stop) options=--drain valued=--drain ;;
         restart) options='--drain --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
-        submit) argument=file many=1 options='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --in-place --wait-for-room --dry-run --wait --output -o --from-json' valued='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --reservation --bytes -b --lines -l --delimiter -d --output -o --from-json' ;;
+        submit) argument=file many=1 options='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --in-place --wait-for-room --dry-run --wait --output -o --from-json' valued='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --bytes -b --lines -l --delimiter -d --output -o --from-json' ;;
         wait) argument=open many=1 options='--timeout -t' valued='--timeout -t' ;;
         results) argument=ids options='--output -o --follow -f --skip-dead' valued='--output -o' ;;
         show) argument=ids ;;
@@ -72,7 +72,7 @@ _opsq() {
         rm) argument=ended many=1 ;;
         'dead list') argument=ids options='--limit -n' valued='--limit -n' ;;
         'dead requeue') argument=ids many=1 ;;
-        consume) argument=command many=1 options='--jobs -j --strategy -s --until-empty --until-idle --name --grace' valued='--jobs -j --strategy -s --name --grace' ;;
+        consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --delimiter -d --null -0 --strategy -s --submission --until-empty --until-idle --max-chunks --stop-after --single --name --exit-status' valued='--jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --max-chunks --stop-after --single --name --exit-status' ;;
         reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
         read) argument=none options='--output -o' valued='--output -o' ;;
         complete) argument=none many=1 options='--result -r' valued='--result -r' ;;
@@ -109,11 +109,16 @@ _opsq() {
             'submit -m' | 'submit --metadata') kind=pair ;;
             'submit --attach' | 'submit -o' | 'submit --output' | 'submit --from-json') kind=file ;;
             'submit --on-dead') kind=words words='fail keep' ;;
+            'submit --unique-until') kind=words words='start done' ;;
             'results -o' | 'results --output') kind=file ;;
             'list --state') kind=words words='scheduled open completed failed cancelled expired' ;;
             'list -m' | 'list --metadata') kind=pair ;;
             'list --before') kind=ids ;;
+            'consume --server') kind=words words='frames records' ;;
+            'consume --on-lost') kind=words words='stop finish' ;;
+            'consume --log-dir') kind=dir ;;
             'consume -s' | 'consume --strategy') kind=words words='Random OldestFirst NewestFirst CustomPriority' ;;
+            'consume --exit-status') kind=words words='opsq child' ;;
             'reserve -s' | 'reserve --strategy') kind=words words='Random OldestFirst NewestFirst CustomPriority' ;;
             'read -o' | 'read --output') kind=file ;;
             'complete -r' | 'complete --result') kind=file ;;

@@ -177,6 +177,7 @@ _opsq() {
             '--at=[Hand nothing out before 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
             '--expires=[Give up what is not finished by then.]:D|INSTANT: ' \
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
+            '--unique-until=[Until when the key is taken\: a chunk is handed out, or the submission has ended (default).]:start|done:(start done)' \
             '--reservation=[How long a consumer may keep a chunk without a sign of life.]:D: ' \
             '(-b --bytes)-b+[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
             '(-b --bytes)--bytes=[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
@@ -260,14 +261,34 @@ _opsq() {
           ;;
         consume)
           _arguments -s -S $flags \
-            '(-j --jobs)-j+[How many at once; by default one a core.]:N: ' \
-            '(-j --jobs)--jobs=[How many at once; by default one a core.]:N: ' \
+            '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+            '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+            '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
+            '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+            '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
+            '--grace=[How long what runs may go on after a signal.]:D: ' \
+            '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+            '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+            '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+            '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
+            '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
+            '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+            '--log-failed[Keep only the logs of attempts that were not completed.]' \
+            '--progress[Off a terminal\: a line about the state every 30 s.]' \
+            '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
+            '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
+            '(-0 --null)-0[A NUL byte ends a record.]' \
+            '(-0 --null)--null[A NUL byte ends a record.]' \
             '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
             '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
+            '--submission=[Take chunks of this submission only, in the order of --strategy.]:ID: ' \
             '--until-empty[End when nothing is free, reserved by anyone or waiting for a retry.]' \
             '--until-idle[End as soon as nothing can be reserved.]' \
+            '--max-chunks=[End after N chunks were completed or failed.]:N: ' \
+            '--stop-after=[Begin no chunk after this long; end when what runs has ended.]:D: ' \
+            '--single=[Exit 0 at once if another consumer of the daemon runs under this NAME.]:NAME: ' \
             '--name=[What this consumer is called in `opsq status`.]:NAME: ' \
-            '--grace=[How long what runs may go on after a signal.]:D: ' \
+            '--exit-status=[What it exits with at the end\: opsq'\''s own, or that of the first program that did not exit 0.]:opsq|child:(opsq child)' \
             '(-)1: : _command_names -e' \
             '*::argument: _normal' && ret=0
           ;;

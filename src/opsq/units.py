@@ -79,8 +79,11 @@ def format_span(seconds: float) -> str:
     return " ".join(filter(None, found))
 
 
-def format_rate(rate_per_s: float) -> str:
-    """A rate as people write it: so many a second, a minute or an hour, whichever is the first with one or more."""
+def format_rate(rate_per_s: float, span_s: float = 1.0) -> str:
+    """A rate as people write it: for the time that it was given for, else for a second, a minute or an hour, the first with one or more."""
+    if span_s != 1:
+        span = format_duration(span_s)
+        return f"{rate_per_s * span_s:.6g}/{span.removeprefix('1') if span in {'1m', '1h', '1d'} else span}"
     for unit, seconds in (("s", 1), ("m", 60)):
         if rate_per_s * seconds >= 1:
             return f"{rate_per_s * seconds:.6g}/{unit}"

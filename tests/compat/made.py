@@ -1,11 +1,12 @@
-"""How the stored database of schema 1 was made: run `python tests/compat/made.py` with `tests` on the path to make it anew.
+"""How the stored databases were made: `python tests/compat/made.py SCHEMA` with `tests` on the path makes one anew.
 
-It was needed as long as schema 1 was not released; afterwards the stored file must never change, and this stays as its description.
+That was needed as long as a schema was not released; afterwards its stored file must never change, and this stays as its description.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,10 +16,30 @@ from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket
 
 DATA = Path(__file__).with_name("data")
-FILE = DATA / "schema-1.sqlite"
-STATE = DATA / "schema-1.txt"
 LEASED_S = 1e9
-TABLES_OF_SCHEMA_2 = ("pause", "rate_limit", "weight", "fair_pass")
+HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
+UNDO = {
+    1: [f"DROP TABLE {table}" for table in ("pause", "rate_limit", "weight", "fair_pass")],
+    3: [
+        "DROP INDEX submission_unique_key",
+        "ALTER TABLE submission DROP COLUMN unique_until",
+        "ALTER TABLE rate_limit DROP COLUMN rate_span_s",
+        "DROP TABLE idempotency",
+        "DROP TABLE withdrawn",
+        f"CREATE UNIQUE INDEX submission_unique_key ON submission (unique_key) WHERE {HELD}",
+    ],
+}
+"""What turned the schema that came after it into a stored one."""
+
+
+def file_of(schema: int) -> Path:
+    """The stored database of a schema."""
+    return DATA / f"schema-{schema}.sqlite"
+
+
+def state_of(schema: int) -> Path:
+    """What it says, line by line; the last line is a ticket that was given out."""
+    return DATA / f"schema-{schema}.txt"
 
 
 def work(rig: Rig) -> Ticket:
@@ -48,29 +69,44 @@ def work(rig: Rig) -> Ticket:
     return leased
 
 
-def main() -> None:
+def rule(rig: Rig) -> None:
+    """What schema 3 knows besides: a dead chunk that was given up, and rules."""
+    operator = rig.connect("operator")
+    oldest = min(int(str(row[0])) for row in rig.rows("SELECT id FROM submission"))
+    rig.fold()
+    rig.ask(operator, m.Drop(next(rig.ids), oldest, [2]))
+    rig.ask(operator, m.Pause(next(rig.ids), {"tenant": "b"}))
+    rig.ask(operator, m.Limit(next(rig.ids), "tenant", "a", rate_per_s=5.0))
+    rig.ask(operator, m.Weight(next(rig.ids), "tenant", "a", 3.0))
+
+
+def main(schema: int) -> None:
     """Make the file and the text that tells its state."""
     folder = Path(tempfile.mkdtemp(prefix="opsq-"))
     rig = Rig(folder)
     leased = work(rig)
+    if schema >= 3:
+        rule(rig)
     rig.stop()
     DATA.mkdir(exist_ok=True)
-    FILE.unlink(missing_ok=True)
-    shutil.copy(rig.path, FILE)
-    connection = apsw.Connection(str(FILE))
-    for table in TABLES_OF_SCHEMA_2:
-        connection.execute(f"DROP TABLE {table}")
-    connection.execute("PRAGMA user_version = 1")
-    connection.execute("VACUUM")
-    connection.execute("PRAGMA journal_mode = DELETE")
-    connection.execute("PRAGMA journal_mode = WAL")
+    file_of(schema).unlink(missing_ok=True)
+    shutil.copy(rig.path, file_of(schema))
+    connection = apsw.Connection(str(file_of(schema)))
+    for statement in (
+        *UNDO[schema],
+        f"PRAGMA user_version = {schema}",
+        "VACUUM",
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA journal_mode = WAL",
+    ):
+        connection.execute(statement)
     connection.close()
     rig._open(rig.path.parent)
     lines = [*rig.dump(), str(tuple(leased))]
-    STATE.write_text("".join(f"{line}\n" for line in lines))
+    state_of(schema).write_text("".join(f"{line}\n" for line in lines))
     rig.close()
     shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

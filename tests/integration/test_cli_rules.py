@@ -169,13 +169,21 @@ def test_what_makes_no_rule_is_refused_and_changes_nothing(
         ("10", 10, "10/s"),
         ("10/s", 10, "10/s"),
         ("0.5/s", 0.5, "30/m"),
-        ("100/m", 100 / 60, "1.66667/s"),
-        ("5/15m", 5 / 900, "20/h"),
-        ("2/1h30m", 2 / 5400, "1.33333/h"),
+        ("100/m", 100 / 60, "100/m"),
+        ("7/d", 7 / 86400, "7/d"),
+        ("5/15m", 5 / 900, "5/15m"),
+        ("2/1h30m", 2 / 5400, "2/90m"),
+        ("1/0.5s", 2, "1/0.5s"),
     ],
 )
-def test_rates_are_read_and_shown_as_people_write_them(text: str, rate_per_s: float, shown: str) -> None:
-    assert parse_rate(text) == pytest.approx(rate_per_s)
+def test_rates_are_read_and_shown_as_people_wrote_them(text: str, rate_per_s: float, shown: str) -> None:
+    found, span_s = parse_rate(text)
+    assert found == pytest.approx(rate_per_s)
+    assert format_rate(found, span_s) == shown
+
+
+@pytest.mark.parametrize(("rate_per_s", "shown"), [(10, "10/s"), (0.5, "30/m"), (5 / 900, "20/h"), (2 / 5400, "1.33333/h")])
+def test_rate_of_which_nobody_knows_how_it_was_given_is_shown_in_a_unit_that_suits_it(rate_per_s: float, shown: str) -> None:
     assert format_rate(rate_per_s) == shown
 
 

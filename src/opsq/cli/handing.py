@@ -125,10 +125,10 @@ def hand_over(
         source = template.open_source(daemon, store) if not paths else None
         rules = template.with_attachment(daemon, rules)
         if source is not None:
-            _ask_for_room(caller, daemon, source.content.chunks_count, source.content.total_bytes, room)
+            _ask_for_room(caller, daemon, (source.content.chunks_count, source.content.total_bytes), rules.unique_key, room)
         else:
             count = len(paths) if splitting.by == "file" else 1  # how many it will be in the end, only the cutting can tell
-            _ask_for_room(caller, daemon, count, 0 if is_in_place else _known_bytes(paths), room)
+            _ask_for_room(caller, daemon, (count, 0 if is_in_place else _known_bytes(paths)), rules.unique_key, room)
     with (
         _naming_limit(),
         ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer,
@@ -156,10 +156,14 @@ def _naming_limit() -> Iterator[None]:
         raise
 
 
-def _ask_for_room(caller: Caller, daemon: Connection, chunks_count: int, content_bytes: int, room: RoomWait) -> None:
-    """See to it that there is room, before content is written; a person is told when it takes time."""
+def _ask_for_room(caller: Caller, daemon: Connection, size: tuple[int, int], unique_key: str | None, room: RoomWait) -> None:
+    """See to it that there is room, before content is written; a person is told when it takes time.
+
+    Args:
+        size: how many chunks and bytes, as far as is known.
+    """
     try:
-        daemon.call(Room(daemon.next_id(), chunks_count, content_bytes), HasRoom)
+        daemon.call(Room(daemon.next_id(), *size, unique_key=unique_key), HasRoom)
         return
     except NoRoom as error:
         if room.left_s == 0.0:
@@ -168,7 +172,7 @@ def _ask_for_room(caller: Caller, daemon: Connection, chunks_count: int, content
     while True:
         with caller.connect(reconnect_s=RESEND_S) as own:
             try:
-                own.call(Room(own.next_id(), chunks_count, content_bytes, room.left_s), HasRoom)
+                own.call(Room(own.next_id(), *size, room.left_s, unique_key), HasRoom)
                 return
             except Unreachable:
                 continue  # the daemon is restarted, perhaps; if it is not, this ends with the next connection

@@ -76,6 +76,8 @@ def submission_shape(state: SubmissionState) -> SubmissionShape:
         unique=state.unique_key,
         has_attachment=state.has_attachment,
         reason=state.reason,
+        unique_until=None if state.unique_key is None else "start" if state.unique_until_start else "done",
+        unique_held=state.holds_unique_key,
     )
 
 

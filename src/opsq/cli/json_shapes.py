@@ -109,6 +109,8 @@ class SubmissionShape(Shape):
     unique: str | None
     has_attachment: bool
     reason: str
+    unique_until: str | None
+    unique_held: bool
 
 
 class ListDocument(Shape):
@@ -357,6 +359,7 @@ class LimitShape(Shape):
     busiest: int | str | None
     by: str
     limited_at: str
+    rate_span_s: float
 
 
 class WeightShape(Shape):

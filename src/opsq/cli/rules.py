@@ -85,12 +85,12 @@ def limit(
         raise UsageError("opsq limit needs --concurrency, --rate or --lift.", hint="`opsq limit --help` explains it.")
     if burst is not None and rate is None:
         raise UsageError("--burst belongs to --rate.")
-    rate_per_s = None if rate is None else parse_rate(rate)
+    rate_per_s, rate_span_s = (None, 1.0) if rate is None else parse_rate(rate)
     with caller.connect() as daemon:
         if lift:
             request: Unlimit | Limit = Unlimit(daemon.next_id(), key, value)
         else:
-            request = Limit(daemon.next_id(), key, value, concurrency, rate_per_s, burst, caller_name())
+            request = Limit(daemon.next_id(), key, value, concurrency, rate_per_s, burst, caller_name(), rate_span_s)
         try:
             count = daemon.call(request, Changed).count
         except NotFound as error:
@@ -136,13 +136,14 @@ def weight(
 # --- what people type -------------------------------------------------------------------------------------------------------------
 
 
-def parse_rate(text: str) -> float:
-    """Chunks per second, from `10`, `10/s`, `100/m`, `5/15m`.
+def parse_rate(text: str) -> tuple[float, float]:
+    """Chunks per second, and the time in seconds for which they were given, from `10`, `10/s`, `100/m`, `5/15m`.
 
     Raises:
         UsageError: it is none of these, or out of range.
     """
     number, slash, span = text.partition("/")
+    seconds = 1.0
     try:
         seconds = parse_duration(span if span[:1].isdigit() else f"1{span or '?'}") if slash else 1.0
         rate_per_s = float(number) / seconds
@@ -150,7 +151,7 @@ def parse_rate(text: str) -> float:
         rate_per_s = 0.0
     if not 0 < rate_per_s <= 1e9 or not re.match(r"[0-9.]", number):
         raise UsageError(f"--rate {text}: write a number and a time, such as 10/s, 100/m or 5/15m.")
-    return rate_per_s
+    return rate_per_s, seconds
 
 
 def weight_of(origin: str, number: float) -> float:
@@ -220,7 +221,7 @@ def _limit_row(state: LimitState, *, is_short: bool) -> list[object]:
     on = f"each {state.key}" if state.value is None else f"{state.key}={value_text(state.value)}"
     bounds = [] if state.concurrency is None else [f"{state.concurrency} at once"]
     if state.rate_per_s is not None:
-        bounds.append(format_rate(state.rate_per_s) + (f" burst {state.burst}" if state.burst is not None else ""))
+        bounds.append(format_rate(state.rate_per_s, state.rate_span_s) + (f" burst {state.burst}" if state.burst is not None else ""))
     now = "" if state.reserved_count is None else str(state.reserved_count)
     if state.reserved_count and state.value is None and state.busiest is not None:
         now += f" ({value_text(state.busiest)})"

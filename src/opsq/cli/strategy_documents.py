@@ -45,6 +45,7 @@ def rules_document(state: RulesState) -> RulesDocument:
                 one.busiest,
                 one.by_name,
                 instant(one.limited_at) or "",
+                one.rate_span_s,
             )
             for one in state.limits
         ],

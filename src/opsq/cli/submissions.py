@@ -119,6 +119,14 @@ def _row(state: SubmissionState, *, is_short: bool) -> list[object]:
     ]
 
 
+def _unique_text(shape: SubmissionShape) -> str | None:
+    """The unique key, until when it is held, and whether it is."""
+    if shape.unique is None:
+        return None
+    held = "" if shape.unique_held else ", free again"
+    return f"{shape.unique} (until {'the start' if shape.unique_until == 'start' else 'the end'}{held})"
+
+
 def _details(shape: SubmissionShape) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (name.replace("_", " "), getattr(shape, name))
@@ -137,7 +145,7 @@ def _details(shape: SubmissionShape) -> list[tuple[str, object]]:
         ("not before", shape.not_before_at),
         ("expires", shape.expires_at),
         ("finished", shape.finished_at),
-        ("unique", shape.unique),
+        ("unique", _unique_text(shape)),
         ("attachment", "yes" if shape.has_attachment else "no"),
     ]
     return [(name, value) for name, value in rows if value not in (None, "")]

@@ -52,6 +52,10 @@ def submit(
     unique: Annotated[
         str | None, typer.Option("--unique", metavar="KEY", help="If an unfinished submission has this key, print its id instead.")
     ] = None,
+    unique_until: Annotated[
+        Literal["start", "done"] | None,
+        typer.Option("--unique-until", help="Until when the key is taken: a chunk is handed out, or the submission has ended (default)."),
+    ] = None,
     reservation: Annotated[
         str | None, typer.Option("--reservation", metavar="D", help="How long a consumer may keep a chunk without a sign of life.")
     ] = None,
@@ -100,6 +104,8 @@ def submit(
     values.exclude(bytes=size, lines=lines, per_file=per_file)
     values.exclude(delimiter=delimiter, null=null, per_file=per_file)
     values.exclude(delay=delay, at=at)
+    if unique_until is not None and unique is None:
+        raise UsageError("--unique-until says how long the key of --unique is taken, so it needs that.")
     values.exclude(dry_run=dry_run, wait=wait)
     values.exclude(dry_run=dry_run, from_json=from_json)
     if output is not None and not wait:
@@ -135,6 +141,7 @@ def submit(
         expires_s=expires_s,
         expires_at=expires_at,
         unique_key=unique,
+        unique_until_start=unique_until == "start",
         weights=weights_of(weight or []),
     )
     room = RoomWait.of(wait_for_room)

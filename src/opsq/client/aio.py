@@ -213,8 +213,9 @@ class AsyncQueue(AsyncRuling):
         key = preparing.new_request_key()
         preparing.new_submission(key, b"", 0, **options)
         size = preparing.known_size(chunks)
-        if size is not None:
-            await self.link.call(Room(self.link.next_id(), *size, preparing.wait_s_of(wait_for_room)), HasRoom)
+        if size is not None and options.get("idempotency_key") is None:
+            wait_s = preparing.wait_s_of(wait_for_room)
+            await self.link.call(Room(self.link.next_id(), *size, wait_s, options.get("unique_key")), HasRoom)
         content = await asyncio.to_thread(preparing.write_content, chunks, key, self.contents, self.link.welcome)
         return preparing.new_submission(key, encode(content), content.chunks_count, **options)
 

@@ -109,6 +109,7 @@ def new_submission(
     expires_s: float | None = None,
     expires_at: Moment | None = None,
     unique_key: str | None = None,
+    unique_until: Literal["start", "done"] = "done",
     reservation_s: float | None = None,
     weights: Mapping[str, float] | None = None,
     idempotency_key: str | None = None,
@@ -120,6 +121,10 @@ def new_submission(
     """
     if on_dead not in ("fail", "keep"):
         raise UsageError(f"on_dead is {on_dead!r}; it may be 'fail' or 'keep'.")
+    if unique_until not in ("start", "done"):
+        raise UsageError(f"unique_until is {unique_until!r}; it may be 'start' or 'done'.")
+    if unique_until == "start" and unique_key is None:
+        raise UsageError("unique_until needs a unique_key.")
     for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
         if locals()[first] is not None and locals()[second] is not None:
             raise UsageError(f"{first} and {second} exclude each other.")
@@ -142,6 +147,7 @@ def new_submission(
         reservation_s,
         dict(weights or {}),
         idempotency_key,
+        unique_until_start=unique_until == "start",
     )
     try:
         return _decoder.decode(msgspec.msgpack.encode(new))

@@ -68,6 +68,7 @@ class Producer:
         expires_s: float | None = None,
         expires_at: Moment | None = None,
         unique_key: str | None = None,
+        unique_until: Literal["start", "done"] = "done",
         reservation_s: float | None = None,
         weights: Mapping[str, float] | None = None,
         idempotency_key: str | None = None,
@@ -89,6 +90,7 @@ class Producer:
             expires_s: not finished in so many seconds from now, it expires.
             expires_at: not finished at this moment, it expires.
             unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
+            unique_until: it has the key until it is final ("done"), or until a chunk of it is handed out ("start").
             reservation_s: how long a reservation of its chunks lasts without a heartbeat.
             weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
             idempotency_key: makes one submission for as long as that is known, also after its end; it is returned to whoever repeats it.
@@ -159,8 +161,9 @@ class Producer:
         key = preparing.new_request_key()
         preparing.new_submission(key, b"", 0, **options)  # complains before content is written
         size = preparing.known_size(chunks)
-        if size is not None:
-            self.link.call(Room(self.link.next_id(), *size, preparing.wait_s_of(wait_for_room)), HasRoom)
+        if size is not None and options.get("idempotency_key") is None:  # with that it may be there already, and need no room
+            wait_s = preparing.wait_s_of(wait_for_room)
+            self.link.call(Room(self.link.next_id(), *size, wait_s, options.get("unique_key")), HasRoom)
         content = preparing.write_content(chunks, key, self.contents, self.link.welcome)
         return self.describe(key, content, **options)
 

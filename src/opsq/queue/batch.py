@@ -59,6 +59,8 @@ class Batch:
         """Reserves to be answered after the commit."""
         self.accepted_count = 0
         """Chunks of the submissions in it."""
+        self.started: dict[Supply, None] = {}
+        """Submissions whose unique keys are free once this is committed."""
         self.fold: Fold | None = None
         self.forbids_fold = False
         """Set by an entry that writes `block` itself."""

@@ -34,6 +34,7 @@ from opsq.queue.reports import Reports
 from opsq.queue.reservations import Reservations
 from opsq.queue.retention import Retention
 from opsq.queue.room import Room
+from opsq.queue.starts import Starts
 from opsq.queue.watched import Watched
 from opsq.store.database import Database, Deposed
 from opsq.wire import messages as m
@@ -74,6 +75,7 @@ class Engine:
         self._following = Following(core, self._parked, self._reservations)
         self._reports = self._watched.reports = Reports(core, self._reservations, self._parked, self._room)
         self._retention = Retention(core, self._endings)
+        self._starts = Starts(core, self._reservations)
         self._flying: Batch | None = None
         self._heard = now
         self._last_tick: MonoNs = now.mono
@@ -87,7 +89,7 @@ class Engine:
             m.Submit: self._intake.submit,
             m.Find: lambda peer, request, _: keys.find(peer, request),
             m.Withdraw: keys.withdraw,
-            m.Room: self._room.ask,
+            m.Room: self._intake.ask_for_room,
             m.Reserve: self._parked.reserve,
             m.Complete: self.complete,
             m.CompleteAndReserve: self.complete_and_reserve,
@@ -177,6 +179,7 @@ class Engine:
         """
         core = self._core
         self._parked.serve(now, is_turn=is_turn)
+        self._starts.look()
         if core.has_granted:
             core.has_granted = False
             try:
@@ -274,6 +277,7 @@ class Engine:
             core.save_passes()
         batch = self._flying = core.batch
         core.batch = Batch()
+        self._starts.write(batch)
         batch.first_seq = self._folding.last_seq + 1
         if not batch.forbids_fold and self._folding.is_due(now):
             batch.fold = self._folding.slice(now)

@@ -156,7 +156,7 @@ def limit_name(row: LimitRow) -> str:
 
 def rate_name(row: LimitRow) -> str:
     """A limit by how many chunks it lets start in a time."""
-    return f"rate of {_bounded(row)} ≤ {format_rate(row.rate_per_s or 0.0)}"
+    return f"rate of {_bounded(row)} ≤ {format_rate(row.rate_per_s or 0.0, row.rate_span_s)}"
 
 
 def _bounded(row: LimitRow) -> str:

@@ -20,6 +20,7 @@ from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.strategy.arms import shuffle_of
 from opsq.wire.messages import Created, NewSubmission, Submit, Submitted
+from opsq.wire.messages import Room as AskRoom
 
 CONTENT_LIMIT_BYTES = 64 << 10
 ATTACHMENT_LIMIT_BYTES = 1 << 20
@@ -62,6 +63,19 @@ class Intake:
         most = sum(new.chunks_count for new in request.submissions)
         self._room.enter(peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now)
 
+    def ask_for_room(self, peer: Peer, request: AskRoom, now: Now) -> None:
+        """Tell a producer that there is room, before it writes content; nothing is set aside for it.
+
+        Raises:
+            NoRoom: there is none, and the producer does not want to wait.
+        """
+        count, key = request.chunks_count, request.unique_key
+
+        def needed() -> int | None:
+            return count if key is None or self._holder(key) is None else None
+
+        self._room.enter(peer, request, count, needed, lambda _: self._room.found(peer, request), now)
+
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:
             self._keys.check(new)  # once more: it may have waited for room meanwhile
@@ -78,8 +92,12 @@ class Intake:
         core = self._core
         known = self._keys.known(new)
         if known is None and new.unique_key is not None:
-            known = core.unique_keys.get(new.unique_key) or submissions.by_unique_key(core.reader, new.unique_key)
+            known = self._holder(new.unique_key)
         return known
+
+    def _holder(self, unique_key: str) -> SubmissionId | None:
+        """The submission that has this unique key now."""
+        return self._core.unique_keys.get(unique_key) or submissions.by_unique_key(self._core.reader, unique_key)
 
     def _submit_one(self, new: NewSubmission, now: Now) -> Created:
         core, batch = self._core, self._core.batch
@@ -137,6 +155,7 @@ class Intake:
             revived_at=None,
             request_key=new.request_key,
             unique_key=new.unique_key,
+            unique_until=submissions.UNTIL_START if new.unique_until_start else submissions.UNTIL_DONE,
             reason="",
             lanes=b"",
             has_attachment=int(new.attachment is not None),
@@ -225,6 +244,8 @@ def _validate(new: NewSubmission) -> None:
         raise UsageError(f"{len(new.metadata)} metadata pairs are more than the {METADATA_LIMIT} that a submission may have.")
     if new.delay_s is not None and new.not_before_at is not None:
         raise UsageError("A submission has either a delay or a time to start at, not both.")
+    if new.unique_until_start and new.unique_key is None:
+        raise UsageError("Until when a unique key is held needs a unique key.")
     if new.expires_s is not None and new.expires_at is not None:
         raise UsageError("A submission has either a time to live or a time to expire at, not both.")
     if len(new.content) > CONTENT_LIMIT_BYTES:

@@ -279,7 +279,7 @@ class Letters:
     def _takes_key(self, job: _Job, supply: Supply) -> bool:
         """Whether a submission may be revived as far as its unique key goes, which it then has."""
         core, unique_key = self._core, supply.row.unique_key
-        if unique_key is None:
+        if unique_key is None or supply.row.unique_until == submissions.STARTED:
             return True
         holder = core.unique_keys.get(unique_key) or submissions.by_unique_key(core.reader, unique_key)
         if holder is not None:

@@ -225,4 +225,8 @@ def _state(row: SubmissionRow, supply: Supply | None) -> SubmissionState:
         unique_key=row.unique_key,
         has_attachment=bool(row.has_attachment),
         reason=row.reason,
+        unique_until_start=row.unique_until != submissions.UNTIL_DONE,
+        holds_unique_key=row.unique_key is not None
+        and row.unique_until != submissions.STARTED
+        and (supply.state if supply else row.state) not in submissions.FINAL_STATES,
     )

@@ -82,16 +82,8 @@ class Room:
 
     # --- requests -----------------------------------------------------------------------------------------------------------------
 
-    def ask(self, peer: Peer, request: AskRoom, now: Now) -> None:
-        """Tell a producer that there is room, before it writes content. Nothing is set aside for it.
-
-        Raises:
-            NoRoom: there is none, and the producer does not want to wait.
-        """
-        count = request.chunks_count
-        self.enter(peer, request, count, lambda: count, lambda _: self._found(peer, request), now)
-
-    def _found(self, peer: Peer, request: AskRoom) -> None:
+    def found(self, peer: Peer, request: AskRoom) -> None:
+        """Tell a producer that there is room."""
         limit = self.limit
         left_count = None if limit is None else max(limit - self._backlog_count - self._accepted_count, 0)
         self._core.reply(peer, HasRoom(request.id, left_count))

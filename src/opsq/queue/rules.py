@@ -168,6 +168,7 @@ class Rules:
             request.burst,
             request.by_name,
             now.wall,
+            request.rate_span_s,
         )
         self._core.batch.statements.append(lambda database, _: rules.put_limit(database.writer, row))
         self._change(self.pauses, [other for other in self.limits if other is not known] + [row])
@@ -201,10 +202,14 @@ class Rules:
             RulesState(
                 request.id,
                 [PauseState(dict(row.pairs), row.by_operator, row.by_name, row.paused_at) for row in self.pauses],
-                [LimitState(*row[1:], *(self._core.gates.busiest(row) or ())) for row in self.limits],
+                [self._limit_state(row) for row in self.limits],
                 [WeightState(key, value, weight) for (key, value), weight in sorted(self._weights.items(), key=str) if weight != 1],
             ),
         )
+
+    def _limit_state(self, row: LimitRow) -> LimitState:
+        reserved_count, busiest = self._core.gates.busiest(row) or (None, None)
+        return LimitState(*row[1:-1], reserved_count, busiest, row.rate_span_s)
 
     def _new_id(self) -> int:
         self._next_id += 1

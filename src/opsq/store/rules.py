@@ -34,6 +34,8 @@ class LimitRow(NamedTuple):
     burst: int | None
     by_name: str
     limited_at: int
+    rate_span_s: float
+    """The time for which the rate was given."""
 
 
 def pauses(connection: apsw.Connection) -> list[PauseRow]:
@@ -59,17 +61,12 @@ def delete_pause(writer: apsw.Connection, pause_id: int) -> None:
 
 def limits(connection: apsw.Connection) -> list[LimitRow]:
     """Every limit, by key."""
-    return [
-        LimitRow._make(row)
-        for row in connection.execute(
-            "SELECT id, key, value, concurrency, rate_per_s, burst, by_name, limited_at FROM rate_limit ORDER BY key, value"
-        )
-    ]
+    return [LimitRow._make(row) for row in connection.execute(f"SELECT {', '.join(LimitRow._fields)} FROM rate_limit ORDER BY key, value")]
 
 
 def put_limit(writer: apsw.Connection, row: LimitRow) -> None:
     """Store a limit, replacing the one for the same pair."""
-    writer.execute("INSERT OR REPLACE INTO rate_limit VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    writer.execute(f"INSERT OR REPLACE INTO rate_limit ({', '.join(row._fields)}) VALUES ({', '.join('?' * len(row))})", row)
 
 
 def delete_limit(writer: apsw.Connection, limit_id: int) -> None:

@@ -47,6 +47,8 @@ class SubmissionRow(NamedTuple):
     revived_at: int | None
     request_key: bytes
     unique_key: str | None
+    unique_until: str
+    """`UNTIL_DONE`, `UNTIL_START`, or `STARTED`: the latter has come, and the key is free."""
     reason: str
     lanes: bytes
     has_attachment: int
@@ -54,6 +56,7 @@ class SubmissionRow(NamedTuple):
     """The content, if it is short: then a consumer is told of it without another look-up."""
 
 
+UNTIL_DONE, UNTIL_START, STARTED = "done", "start", "started"
 SHORT_CONTENT_BYTES = 512
 _STORED = SubmissionRow._fields[:-2]
 _COLUMNS = f"{', '.join(_STORED)}, attachment IS NOT NULL, iif(length(content) <= {SHORT_CONTENT_BYTES}, content, NULL)"
@@ -93,7 +96,9 @@ def by_request_key(connection: apsw.Connection, request_key: bytes) -> Submissio
 def by_unique_key(connection: apsw.Connection, unique_key: str) -> SubmissionId | None:
     """The unfinished submission that holds this key, if any."""
     row = connection.execute(
-        "SELECT id FROM submission WHERE unique_key = ? AND unique_key IS NOT NULL AND state IN ('scheduled', 'open')", (unique_key,)
+        "SELECT id FROM submission WHERE unique_key = ? AND unique_key IS NOT NULL AND unique_until != 'started' "
+        "AND state IN ('scheduled', 'open')",
+        (unique_key,),
     ).fetchone()
     return SubmissionId(row[0]) if row else None
 
@@ -149,6 +154,14 @@ def revive(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int],
         (revived_at, row.id),
     )
     lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
+
+
+def set_started(writer: apsw.Connection, submission_ids: Iterable[int]) -> None:
+    """Free the unique keys that submissions hold until they start."""
+    writer.executemany(
+        f"UPDATE submission SET unique_until = '{STARTED}' WHERE id = ? AND unique_until = '{UNTIL_START}'",
+        ((submission_id,) for submission_id in submission_ids),
+    )
 
 
 def set_final(

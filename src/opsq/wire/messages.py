@@ -77,6 +77,8 @@ class NewSubmission(Record):
     weights: dict[Key, Annotated[float, Meta(gt=0)]] = {}
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     """Makes one submission for as long as that is known, also after its end; whoever asks again is given that one."""
+    unique_until_start: bool = False
+    """The unique key is free as soon as a chunk is handed out; else when the submission is final."""
 
 
 class Created(Record):
@@ -187,6 +189,8 @@ class SubmissionState(Record):
     unique_key: str | None
     has_attachment: bool
     reason: str
+    unique_until_start: bool = False
+    holds_unique_key: bool = False
 
 
 class HistoryFilter(Record):
@@ -355,6 +359,7 @@ class LimitState(Record):
     limited_at: Count
     reserved_count: Count | None = None
     busiest: int | str | None = None
+    rate_span_s: float = 1.0
 
 
 class WeightState(Record):
@@ -392,13 +397,15 @@ class Submit(Message):
 class Room(Message):
     """Ask whether there is room for a submission, before its content is written. → HasRoom, when there is; nothing is set aside.
 
-    `content_bytes` are what will be written into the store. `wait_s` is that of `Submit`.
+    `content_bytes` are what will be written into the store. `wait_s` is that of `Submit`. No room is needed while a submission has the
+    `unique_key`.
     """
 
     id: Id
     chunks_count: Count
     content_bytes: Count = 0
     wait_s: Duration | None = 0.0
+    unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
 
 
 class Find(Message):
@@ -676,6 +683,8 @@ class Limit(Message):
     rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     burst: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     by_name: Annotated[str, Meta(max_length=255)] = ""
+    rate_span_s: Annotated[float, Meta(gt=0, le=1e9)] = 1.0
+    """The time for which the rate was given: it changes nothing but how people are told of it."""
 
 
 class Unlimit(Message):
