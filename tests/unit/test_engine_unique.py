@@ -159,6 +159,18 @@ def test_submission_that_has_started_is_revived_without_its_key(rig: Rig) -> Non
     assert submit(rig) == m.Created(second.submission_id, False)
 
 
+def test_submission_that_is_revived_after_a_restart_has_its_key_until_it_starts(rig: Rig) -> None:
+    first = submit(rig)
+    rig.ask(rig.connect(), m.Cancel(1, first.submission_id))
+    rig.restart()
+    peer = rig.connect()
+    rig.send(peer, m.Requeue(2, first.submission_id))
+    rig.fold()
+    assert submit(rig) == m.Created(first.submission_id, False)
+    rig.reserve(peer)
+    assert submit(rig).is_new
+
+
 def test_show_tells_until_when_a_key_is_held_and_whether_it_is(rig: Rig) -> None:
     """Case 121: the scope is chosen, and shown."""
     first = submit(rig)

@@ -97,6 +97,8 @@ class Core:
         self.unfolded_completed: dict[int, int] = {}
         self.unique_keys: dict[str, SubmissionId] = {}
         """Unique keys that will be held once the batches under way are committed."""
+        self.has_until_start = submissions.has_until_start(self.reader)
+        """Whether there has been a submission, since the start, whose unique key is to be freed when a chunk of it is handed out."""
         self.states: dict[str, int] = dict.fromkeys(submissions.STATES, 0) | submissions.counts_by_state(self.reader)
         self.has_news = False
         """Something may have become free, or the last open submission has ended: parked calls must be looked at."""

@@ -109,6 +109,7 @@ class Intake:
         if new.unique_key is not None and row.state != "completed":
             core.unique_keys[new.unique_key] = row.id
         self._room.accept(batch, new.chunks_count)
+        core.has_until_start |= new.unique_until_start
         entry = _Submitted(self, new, row)
         batch.entries.append(entry)
         batch.statements.append(entry.write)

@@ -286,6 +286,7 @@ class Letters:
             job.refused.append(f"Submission {supply.id} cannot be revived: {holder} has its unique key {unique_key!r} now.")
             return False
         core.unique_keys[unique_key] = supply.id
+        core.has_until_start |= supply.row.unique_until == submissions.UNTIL_START
         return True
 
     def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], at: int) -> None:

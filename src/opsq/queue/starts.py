@@ -29,6 +29,8 @@ class Starts:
     def look(self) -> None:
         """Keep back those replies in the outbox that hand out of a submission whose key is to be freed by that. Cost: the grants in it."""
         core = self._core
+        if not core.has_until_start:
+            return
         kept = [entry for entry in core.outbox if isinstance(entry[1], Reserved) and self._starting(entry[1])]
         if not kept:
             return
@@ -57,6 +59,8 @@ class Starts:
 
     def write(self, batch: Batch) -> None:
         """Have a batch free the keys of all that it lets start, by leases too."""
+        if not self._core.has_until_start:
+            return
         leased = (part.supply for part in batch.leased.values() if part.supply.row.unique_until == submissions.UNTIL_START)
         batch.started |= dict.fromkeys(leased)
         if batch.started:

@@ -164,6 +164,15 @@ def set_started(writer: apsw.Connection, submission_ids: Iterable[int]) -> None:
     )
 
 
+def has_until_start(connection: apsw.Connection) -> bool:
+    """Whether an unfinished submission holds its unique key until it starts. Cost: those that hold one."""
+    sql = (
+        "SELECT 1 FROM submission INDEXED BY submission_unique_key WHERE unique_key IS NOT NULL AND unique_until != 'started' "
+        "AND state IN ('scheduled', 'open') AND unique_until = 'start' LIMIT 1"
+    )
+    return connection.execute(sql).fetchone() is not None
+
+
 def set_final(
     writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int], state: str, finished_at: int, skipped: int, reason: str
 ) -> None:
