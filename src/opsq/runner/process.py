@@ -317,10 +317,11 @@ class Children:
             child._stderr_fd = self._drop(child._stderr_fd)
             self._tick_s = _TICK_MIN_S
 
-    def listen(self, child: Child) -> None:
-        """Take what a lasting child has written by now."""
+    def listen(self, child: Child) -> bool:
+        """Take what a lasting child has written by now; false if it was given up, for that or before."""
         if child._stdout_fd >= 0 and _waiting_bytes(child._stdout_fd):
             self._on_stdout(child)
+        return child._error is None
 
     def give_up(self, child: Child, error: OpsqError) -> None:
         """Kill a child for this reason, unless there is one already."""

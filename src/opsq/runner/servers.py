@@ -119,10 +119,8 @@ class Servers(Programs):
         self._slot_of[slot.server] = slot
 
     def _write(self, slot: Slot) -> None:
-        if slot.server is not None:
-            if self._recording is not None:
-                # What comes before it was asked for is not the answer to what is asked now.
-                self._children.listen(slot.server)
+        # Where records are counted, what comes before it was asked for must not be taken for the answer to what is asked now.
+        if slot.server is not None and (self._recording is None or self._children.listen(slot.server)):
             self._children.push(slot.server)
 
     # --- hearing ------------------------------------------------------------------------------------------------------
@@ -169,7 +167,9 @@ class Servers(Programs):
         self._wait_until(slot, None)
         self._unwritten.discard(slot)
         asked = slot.take_back()
-        to_blame = [fed for fed in asked if fed.error] or [fed for fed in asked if fed.is_told] or asked[:1]
+        to_blame = [fed for fed in asked if fed.error] or [fed for fed in asked if fed.is_told]
+        if asked and not to_blame and not self._has_retired(slot, ended, asked[0]):
+            to_blame = asked[:1]
         is_told = any(fed.is_told for fed in to_blame)
         for fed in to_blame:
             asked.remove(fed)
@@ -190,6 +190,11 @@ class Servers(Programs):
         # Without a pause it is due at once, but not from here: an error of the start belongs to a chunk.
         if slot.pause_s or slot.waiting:
             self._wait_until(slot, time.monotonic() + slot.pause_s)
+
+    def _has_retired(self, slot: Slot, ended: Finished, next_fed: Fed) -> bool:
+        """Whether a server ended of its own will between two answers. Its successor is blamed if it does so without any."""
+        has_begun = next_fed.question.answer is not None and next_fed.question.answer.length > 0
+        return slot.is_proven and ended.is_success and not has_begun
 
     def _deaf(self, slot: Slot) -> None:
         self._wait_until(slot, time.monotonic() + _DEAF_S)
