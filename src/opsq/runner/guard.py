@@ -1,7 +1,7 @@
 """A tiny process beside this one that ends the programs when this one is killed and cannot do it itself (SIGKILL).
 
 It waits for the end of a pipe that only we hold, then kills the groups that stand in a table shared with us. To enter a
-group there costs a write to memory. This file must not decide when a program ends while this process lives.
+group there costs a write to memory. (The kernel's own way, PR_SET_PDEATHSIG, reaches one process, not what it starts.) This file must not decide when a program ends while this process lives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BLANK = b" " * _WIDTH_BYTES
 
 _SCRIPT = """
 trap '' HUP INT TERM
-read -r _
+read -r _ && exit
 groups=$(cat <&3)
 [ -z "$(echo $groups)" ] || kill -s KILL -- $groups
 [ -z "$1" ] || exec rm -rf -- "$1"
@@ -74,6 +74,8 @@ class Guard:
             self._table.close()
             self._table = None
             self._free.clear()
+            with suppress(BrokenPipeError):  # somebody has killed it
+                os.write(self._write_fd, b"\n")
             os.close(self._write_fd)
             os.waitpid(self._pid, 0)
 
