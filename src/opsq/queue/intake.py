@@ -89,7 +89,6 @@ class Intake:
 
     def _known(self, new: NewSubmission) -> SubmissionId | None:
         """The submission that this request has made before, or that has one of its keys."""
-        core = self._core
         known = self._keys.known(new)
         if known is None and new.unique_key is not None:
             known = self._holder(new.unique_key)

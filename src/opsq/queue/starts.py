@@ -1,6 +1,6 @@
 """Unique keys that are held until a chunk of their submission is handed out (`--unique-until start`): freeing them in time.
 
-Whoever may have begun to work must find the key free, also after a crash: so the first grants of such a submission are told to nobody before
+Whoever may have begun to work must find the key free, also after a crash: so nobody is told of the first grants of such a submission before
 it is committed that the key is free. Must not decide what is handed out.
 """
 
