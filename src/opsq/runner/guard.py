@@ -1,7 +1,8 @@
 """A tiny process beside this one that ends the programs when this one is killed and cannot do it itself (SIGKILL).
 
 It waits for the end of a pipe that only we hold, then kills the groups that stand in a table shared with us. To enter a
-group there costs a write to memory. (The kernel's own way, PR_SET_PDEATHSIG, reaches one process, not what it starts.) This file must not decide when a program ends while this process lives.
+group there costs a write to memory. (The kernel's own way, PR_SET_PDEATHSIG, reaches one process, not what it starts.)
+This file must not decide when a program ends while this process lives.
 """
 
 from __future__ import annotations
