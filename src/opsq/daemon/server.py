@@ -336,12 +336,13 @@ class Daemon:
         if outbox:
             sessions = self._sessions
             latest: Peer | None = None
-            session: Session | None = None
+            replies: list[Reply] | None = None
             for peer, reply in outbox:
                 if peer is not latest:  # many replies in a row go to one connection
                     latest, session = peer, sessions.get(peer)
-                if session is not None:
-                    session.answer(self._completed(reply) if type(reply) is DaemonState else reply)
+                    replies = session.collecting() if session is not None else None
+                if replies is not None:
+                    replies.append(self._completed(reply) if type(reply) is DaemonState else reply)
             outbox.clear()
         if self.dirty:
             dirty, self.dirty = self.dirty, []

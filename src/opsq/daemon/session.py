@@ -139,10 +139,14 @@ class Session(asyncio.Protocol):
 
     def answer(self, reply: Reply) -> None:
         """Collect a reply for the next `flush`."""
-        self._replies.append(reply)
+        self.collecting().append(reply)
+
+    def collecting(self) -> list[Reply]:
+        """Where replies for the next `flush` are collected."""
         if not self._is_dirty:
             self._is_dirty = True
             self._daemon.dirty.append(self)
+        return self._replies
 
     def flush(self) -> None:
         """Write what was collected."""

@@ -170,7 +170,9 @@ class Engine:
         if verb is None:
             raise ProtocolError(f"{type(request).__name__} cannot be used here.")
         verb(peer, request, now)
-        self._serve(now)
+        core = self._core
+        if core.has_news or core.has_granted or core.singles:
+            self._serve(now)
 
     def _serve(self, now: Now, *, is_turn: bool = False) -> None:
         """Serve who waits, then make sure that we still own the file, if chunks were handed out: what lies in `outbox` may leave.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Raw
+
 from opsq.clock import Now, after
 from opsq.ids import mask_indexes
 from opsq.queue.core import Core
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from opsq.queue.endings import Endings
 
 JITTER = 0.2
-_NO_RESULTS = b"\xc0"
+_NO_RESULTS = Raw(b"\xc0")
 
 
 class Outcomes:
@@ -71,7 +73,7 @@ class Outcomes:
             refusals.append(self._reservations.refusal(held, other, "already_finished"))
         if open_mask and not supply.is_open:
             refusals.append(self._reservations.refusal(held, open_mask, "reservation_lost"))
-        elif open_mask and open_mask != held.mask and bytes(completion.results) != _NO_RESULTS:
+        elif open_mask and open_mask != held.mask and completion.results != _NO_RESULTS:
             # Only whole rows of results are stored: the client sends the unfinished chunks again, alone.
             refusals.append(self._reservations.refusal(held, open_mask, "reservation_lost"))
         elif open_mask:
@@ -107,16 +109,18 @@ class Outcomes:
         if part is not None and part.reservation.is_lease:
             batch.leased[id(part)] = part
         supply.unfinished -= mask.bit_count()
-        results = bytes(completion.results)
-        if results != _NO_RESULTS:
-            batch.results.append((supply.id, work.index, mask, results))
+        if completion.results != _NO_RESULTS:
+            batch.results.append((supply.id, work.index, mask, bytes(completion.results)))
         run_s, run_max_s = completion.run_s, completion.run_max_s
         if not run_s and part is not None and part.reservation.is_lease:
             run_max_s = _held_s(part.reservation, now)
             run_s = run_max_s * mask.bit_count()
-        wait_s = self._wait_s(supply, work, mask, part.reservation if part is not None else None)
         key = (work, held.reservation_id, held.attempt, completion.exit_status, consumer)
         known = batch.completed.get(key)
+        if known is not None and not work.attempts:
+            wait_s = 0.0  # handed out together and never tried in vain, they have waited as long as the first of them
+        else:
+            wait_s = self._wait_s(supply, work, mask, part.reservation if part is not None else None)
         if known is not None:
             known.add(mask, part, run_s, run_max_s, wait_s)
         else:

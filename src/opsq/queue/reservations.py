@@ -266,28 +266,43 @@ class Reservations:
 
     def take(self, part: Part, mask: int) -> None:
         """A part holds `mask`, which is all its own, no more."""
-        count = mask.bit_count()
         part.mask &= ~mask
         part.started &= ~mask
-        part.work.reserved &= ~mask
-        part.supply.reserved_count -= count
-        self._core.gates.given_back(part.supply, count)
         if not part.mask:
-            self._drop_part(part)
+            part.work.parts.remove(part)
+            self._drop(part)
+        self._given_back(part.supply, part.work, mask)
+
+    def _given_back(self, supply: Supply, work: BlockWork, mask: int) -> None:
+        """These chunks, which were reserved, are so no more."""
+        count = mask.bit_count()
+        work.reserved &= ~mask
+        supply.reserved_count -= count
+        self._core.gates.given_back(supply, count)
 
     def take_from_holders(self, supply: Supply, work: BlockWork, mask: int, *, code: str = "", spared: Reservation | None = None) -> None:
         """Nobody holds `mask` any more. With a `code`, holders other than `spared` are told."""
-        for part in list(work.parts):
+        taken = 0
+        kept: list[Part] = []
+        for part in work.parts:
             hit = part.mask & mask
-            if not hit:
-                continue
-            reservation = part.reservation
-            if code and reservation is not spared and reservation.peer is not None:
-                self._core.reply(reservation.peer, Revoked([ChunkMask(supply.id, work.index, hit)], code))
-            self.take(part, hit)
+            if hit:
+                taken |= hit
+                reservation = part.reservation
+                if code and reservation is not spared and reservation.peer is not None:
+                    self._core.reply(reservation.peer, Revoked([ChunkMask(supply.id, work.index, hit)], code))
+                part.mask &= ~hit
+                part.started &= ~hit
+                if not part.mask:
+                    self._drop(part)
+                    continue
+            kept.append(part)
+        if taken:
+            work.parts = kept
+            self._given_back(supply, work, taken)
 
-    def _drop_part(self, part: Part) -> None:
-        part.work.parts.remove(part)
+    def _drop(self, part: Part) -> None:
+        """Nothing is left of a part that its block knows no more."""
         reservation = part.reservation
         reservation.parts.pop((part.supply.id, part.work.index, part.granted), None)
         if not reservation.parts:
