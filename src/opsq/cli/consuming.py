@@ -14,7 +14,8 @@ import typer
 from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.errors import UsageError
-from opsq.runner.options import ConsumeOptions, Logs, cores_count
+from opsq.runner.capacity import cores_count
+from opsq.runner.options import ConsumeOptions, Logs
 from opsq.runner.programs import Feeding
 from opsq.runner.verdicts import verdicts_of
 

@@ -59,7 +59,7 @@ class WorkViewer(Viewer):
         self._caller = caller
         self._voice = Voice()
         self._is_drawing = sys.stderr.isatty() and not caller.is_quiet and not caller.is_json
-        self._is_reporting = is_reporting and not self._is_drawing
+        self._is_reporting = is_reporting and not (self._is_drawing or caller.is_quiet)
         self.look_s = DRAW_S if self._is_drawing else LINE_S if self._is_reporting else None
         self._course = Course()
         self._partial: dict[str, bytes] = {}

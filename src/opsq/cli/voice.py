@@ -26,6 +26,7 @@ class Voice:
         """Whether nobody reads stdout any more."""
         self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
         self._waiting_bytes = 0
+        self._is_congested = False
         self._left_out_count = 0
         self._is_closing = False
         self._news = threading.Condition()
@@ -34,7 +35,8 @@ class Voice:
     @property
     def is_congested(self) -> bool:
         """Whether so much waits that no more work should be begun."""
-        return self._waiting_bytes > CONGESTED_BYTES
+        self._is_congested = self._waiting_bytes > (CONGESTED_BYTES // 2 if self._is_congested else CONGESTED_BYTES)
+        return self._is_congested
 
     def out(self, content: bytes) -> None:
         """Write to stdout; nothing once nobody reads it."""

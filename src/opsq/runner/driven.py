@@ -133,16 +133,25 @@ class DrivenConsumer(Consumer):
                 self._unsynced.add(submission_id)
         return (stored.object, stored.offset, stored.length)
 
+    def give_back_ready(self) -> int:
+        """Give back what `take` has not handed out.
+
+        Returns:
+            How many that were.
+        """
+        count = 0
+        while (chunk := self.take()) is not None:
+            chunk.release()
+            count += 1
+        return count
+
     def order_no_more(self) -> int:
         """Reserve nothing any more, and give back what `take` has not handed out, on its way included.
 
         Returns:
             How many were given back here.
         """
-        count = 0
-        while (chunk := self.take()) is not None:
-            chunk.release()
-            count += 1
+        count = self.give_back_ready()
         self._is_stopping = True
         self._abandon_all()
         self.send()

@@ -5,7 +5,6 @@ This file decides nothing; the meaning of each field is kept by the pool.
 
 from __future__ import annotations
 
-import os
 from typing import Literal, NamedTuple
 
 from opsq.runner.driven import Until
@@ -57,11 +56,6 @@ class ConsumeOptions(NamedTuple):
         if self.submission_id is None:
             return self.strategy
         return f"SelectOnly(submission={self.submission_id}, {self.strategy})"
-
-
-def cores_count() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 DEFAULTS = ConsumeOptions()

@@ -7,7 +7,6 @@ how bytes move (process.py), what is held or owed (driven.py), or how a person i
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import sys
 import tempfile
@@ -21,12 +20,13 @@ from opsq.client.chunk import Chunk
 from opsq.client.lot import Lost
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NameTaken, NotFound, OpsqError, Refused
 from opsq.runner.ahead import Ahead
+from opsq.runner.capacity import affordable_count, cores_count
 from opsq.runner.driven import DrivenConsumer
 from opsq.runner.endings import Endings, Why
 from opsq.runner.judging import Judge, name_of
 from opsq.runner.logs import ChunkLog, ChunkLogs
 from opsq.runner.looking import Looking, operations_count
-from opsq.runner.options import DEFAULTS, ConsumeOptions, cores_count
+from opsq.runner.options import DEFAULTS, ConsumeOptions
 from opsq.runner.pipes import MEMORY_BYTES
 from opsq.runner.programs import Child, Finished, Range, make_programs
 from opsq.runner.stopping import ECHO_S, STOP_SIGNALS, StopSignals
@@ -45,9 +45,6 @@ MEMORY_LIMIT_BYTES = 64 << 20
 """Outputs that wait in memory, of all slots together."""
 _READ_BYTES = 1 << 16
 """Up to this size a chunk is read; to open a longer one and have the system send it costs less than the copy."""
-_DESCRIPTORS_PER_JOB = 5
-_DESCRIPTORS_KEPT = 100
-"""For the store's files (64 are kept open), the connection, and our own start."""
 _CONGESTED_S = 0.05
 """How often it is looked whether somebody reads again what we say."""
 
@@ -127,7 +124,7 @@ class Pool:
         self._signals = signals
         self._viewer = viewer
         wanted_jobs = options.jobs or cores_count()
-        self._jobs = jobs = min(wanted_jobs, _affordable_count())
+        self._jobs = jobs = min(wanted_jobs, affordable_count())
         self._kill_after_s = min(options.grace_s, KILL_AFTER_S)
         self.tally = Tally()
         self.signal = 0
@@ -137,8 +134,12 @@ class Pool:
         """Chunks for which the system has no room for a program at the moment."""
         self._lost_codes: dict[Child, str] = {}
         """Why the chunk of a running program is not ours any more."""
+        self._unjudged_count = 0
+        """Programs that have ended and have no verdict yet."""
         self._is_draining = False
         """Nothing more is begun."""
+        self._is_held_back = False
+        """Nothing is begun for the moment: nobody reads what we say."""
         self._terminate_at: float | None = None
         """When programs are told to end, once a signal came."""
         self._drain_at = None if options.stop_after_s is None else time.monotonic() + options.stop_after_s
@@ -151,15 +152,19 @@ class Pool:
         self._name_taken: NameTaken | None = None
         self._consumer = DrivenConsumer(lambda: self._dial(dial), options.whole_strategy, options.until, self._lost)
         self._judge = Judge(self._consumer, self.tally, options, viewer, signals)
-        self._programs = make_programs(
-            command,
-            options.feeding,
-            spool_dir=self._consumer.store_folder or tempfile.gettempdir(),
-            memory_bytes=min(MEMORY_BYTES, MEMORY_LIMIT_BYTES // jobs),
-            consumer=self._consumer.name,
-            jobs=jobs,
-            attachment=self._consumer.attachment,
-        )
+        try:
+            self._programs = make_programs(
+                command,
+                options.feeding,
+                spool_dir=self._consumer.store_folder or tempfile.gettempdir(),
+                memory_bytes=min(MEMORY_BYTES, MEMORY_LIMIT_BYTES // jobs),
+                consumer=self._consumer.name,
+                jobs=jobs,
+                attachment=self._consumer.attachment,
+            )
+        except BaseException:
+            self._consumer.close()
+            raise
         self._programs.watch(signals.fileno, signals.drain)
         self._looking = Looking(viewer, self._consumer, options.submission_id, self._view)
         self._endings = Endings(self._programs, options.max_runtime_s, options.grace_s)
@@ -195,11 +200,13 @@ class Pool:
             # Here descriptors of the connection may have been closed, and no new ones be watched yet.
             self._watch_connection()
             ended = [self._free(finished) for finished in self._programs.poll(self._due_s())]
+            self._unjudged_count = len(ended)
             self._look_for_signal_of(ended)
             self._heed_signals()
             # First the next program, then the last one's verdict: so the processor is not idle while a result is stored.
             self._fill()
             self._judge_all(ended)
+            self._unjudged_count = 0
             if self._has_arrived or self._consumer.next_poll_s() <= 0:
                 self._has_arrived = False
                 self._consumer.poll()
@@ -219,13 +226,14 @@ class Pool:
             return self._terminate_at is not None and time.monotonic() > self._terminate_at + self._kill_after_s + LEAVE_AFTER_S
         if self._terminate_at is not None:
             return True
-        is_done = self._is_draining or self._room_count() <= 0 or (self._consumer.is_ended and not self._consumer.ready_count)
+        is_done = self._is_draining or self._judge.judged_count >= (self._options.max_chunks or sys.maxsize)
+        is_done = is_done or (self._consumer.is_ended and not self._consumer.ready_count)
         return is_done and self._consumer.is_settled
 
     def _due_s(self) -> float:
         """How long to wait at most for something to happen."""
         due_s = self._consumer.due_s()
-        if self._viewer.is_congested:
+        if self._is_held_back:
             due_s = min(due_s, _CONGESTED_S)
         instants = [*self._endings.instants(), *self._looking.instants()]
         if self._drain_at is not None and not self._is_draining:
@@ -253,21 +261,19 @@ class Pool:
 
     def _view(self) -> View:
         submissions = {work.chunk.submission_id: work.chunk.metadata for work in self._running.values()}
-        tally = self.tally
-        return View(
-            len(self._running),
-            list(submissions.items()),
-            tally.completed_count,
-            tally.failed_count,
-            tally.operations_count,
-            self._consumer.counts,
-        )
+        tally, running_count = self.tally, len(self._running)
+        done = (tally.completed_count, tally.failed_count, tally.operations_count)
+        return View(running_count, list(submissions.items()), *done, self._consumer.counts)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Start a program in each free slot, and order the chunks for the next ones."""
-        if self._is_draining or self._viewer.is_congested:
+        if self._is_draining:
+            return
+        self._is_held_back = self._viewer.is_congested
+        if self._is_held_back:
+            self._consumer.give_back_ready()  # others are not kept from what we do not begin
             return
         slots_count = self._jobs * (1 if self._options.max_runtime_s is not None else self._programs.depth)
         while len(self._running) < slots_count and not self._signals.count:
@@ -289,7 +295,8 @@ class Pool:
         """How many more chunks may be reserved."""
         if self._options.max_chunks is None:
             return sys.maxsize
-        return self._options.max_chunks - self._judge.judged_count - len(self._running) - len(self._held_up) - self._consumer.ready_count
+        begun_count = self._judge.judged_count + self._unjudged_count + len(self._running)
+        return self._options.max_chunks - begun_count - len(self._held_up) - self._consumer.ready_count
 
     def _start(self, chunk: Chunk) -> bool:
         """Start the program for a chunk; false if that has to wait until another one has ended."""
@@ -391,9 +398,3 @@ class Pool:
         if self._terminate_at is not None and now >= self._terminate_at:
             for child in self._running:
                 self._endings.tell(child, "stop", self._kill_after_s)
-
-
-def _affordable_count() -> int:
-    """How many programs the limit of open files allows for."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if limit == resource.RLIM_INFINITY else max((limit - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_JOB, 1)
