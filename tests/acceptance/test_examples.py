@@ -149,6 +149,25 @@ def test_loop_fails_what_does_not_work(queue: Opsq):
     assert queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"] == "ended with 1"
 
 
+def test_server_in_shell_sorts_each_chunk(queue: Opsq):
+    """server.sh: as its first lines say it is run."""
+    submission = queue.ok("submit", "--lines", "2", "-", stdin=b"b\na\n\xff\n\0\nlast").text
+    done = run(queue, "opsq", "consume", "-j2", "--until-empty", "--server", "frames", "--", str(EXAMPLES / "server.sh"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert queue.ok("results", submission).out == b"a\nb\n\0\n\xff\nlast\n"
+
+
+def test_server_in_shell_says_what_does_not_work(queue: Opsq):
+    """server.sh: a sort that fails fails its chunk and not the server."""
+    submission = queue.submit_lines(1, "--max-attempts", "1")
+    (queue.folder / "bin").mkdir()
+    (queue.folder / "bin/sort").write_text("#!/bin/sh\ncat\nexit 2\n")
+    (queue.folder / "bin/sort").chmod(0o755)
+    words = ["opsq", "consume", "--until-empty", "--server", "frames", "--", str(EXAMPLES / "server.sh")]
+    assert run(queue, *words, PATH=f"{queue.folder}/bin:{PROGRAM.parent}:/usr/bin:/bin").returncode == 1
+    assert queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"] == "exit status 2: 0"
+
+
 def test_case_100_cron_job_works_in_an_empty_environment(opsq: Opsq):
     """nightly.sh: with nothing but what its crontab line gives it."""
     reports = opsq.folder / "reports"
@@ -188,6 +207,20 @@ def test_producer_and_consumer_square_numbers_in_input_order(queue: Opsq):
     assert producer.returncode == 1
     assert b"chunk 2 died: invalid literal" in err
     assert (queue.folder / "out.txt").read_bytes() == b"".join(b"%d\n" % (i * i) for i in range(200))
+
+
+def test_server_in_python_counts_words_and_fails_what_is_no_text(queue: Opsq):
+    """server.py: as its first lines say it is run."""
+    options = ["--lines", "1", "--max-attempts", "1", "--on-dead", "keep", "-m", "kind=log"]
+    submission = queue.ok("submit", *options, "-", stdin=b"a b a\n\xff\nc\n").text
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    words = ["opsq", "consume", "-j2", "--until-empty", "--server", "frames", "--", str(EXAMPLES / "server.py")]
+    assert run(queue, *words, PATH=path).returncode == 1
+    assert (
+        queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"].startswith(f"exit status 1: {submission}/1, attempt 1: ")
+    )
+    counted = queue("results", "--skip-dead", submission).out
+    assert counted == b'{"kind": "log", "words": {"a": 2, "b": 1}}\n{"kind": "log", "words": {"c": 1}}\n'
 
 
 def test_embedded_queue_in_a_users_test(opsq: Opsq):
