@@ -49,7 +49,7 @@ _opsq() {
         esac
     done
     case $verb in
-        dead)
+        dead | history)
             if ((i + 1 < COMP_CWORD)); then
                 verb="$verb ${COMP_WORDS[i + 1]}"
                 ((i++))
@@ -57,8 +57,9 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status submit wait results show list cancel rm dead consume reserve read complete fail release extend pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
-        dead) argument=words words='list requeue' options='--limit -n' valued='--limit -n' ;;
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead history consume reserve read complete fail release extend pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
+        dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
+        history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         start) options='--foreground --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         stop) options=--drain valued=--drain ;;
         restart) options='--drain --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
@@ -70,8 +71,13 @@ _opsq() {
         list) options='--state --metadata -m --limit -n --before' valued='--state --metadata -m --limit -n --before' ;;
         cancel) argument=open many=1 options=--reason valued=--reason ;;
         rm) argument=ended many=1 ;;
-        'dead list') argument=ids options='--limit -n' valued='--limit -n' ;;
-        'dead requeue') argument=ids many=1 ;;
+        'dead list') argument=ids many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
+        'dead show') argument=none ;;
+        'dead requeue') argument=ids many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --all --dry-run' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal' ;;
+        'dead drop') argument=none many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --all --dry-run' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal' ;;
+        'history list') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
+        'history export') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after --after-last' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after' ;;
+        'history prune') options='--older-than --keep' valued='--older-than --keep' ;;
         consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --delimiter -d --null -0 --strategy -s --submission --until-empty --until-idle --max-chunks --stop-after --single --name --exit-status' valued='--jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --max-chunks --stop-after --single --name --exit-status' ;;
         reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
         read) argument=none options='--output -o' valued='--output -o' ;;
@@ -114,6 +120,12 @@ _opsq() {
             'list --state') kind=words words='scheduled open completed failed cancelled expired' ;;
             'list -m' | 'list --metadata') kind=pair ;;
             'list --before') kind=ids ;;
+            'dead list -m' | 'dead list --metadata') kind=pair ;;
+            'dead requeue -m' | 'dead requeue --metadata') kind=pair ;;
+            'dead drop -m' | 'dead drop --metadata') kind=pair ;;
+            'history list -m' | 'history list --metadata') kind=pair ;;
+            'history export -m' | 'history export --metadata') kind=pair ;;
+            'history export --format') kind=words words='jsonl csv parquet' ;;
             'consume --server') kind=words words='frames records' ;;
             'consume --on-lost') kind=words words='stop finish' ;;
             'consume --log-dir') kind=dir ;;

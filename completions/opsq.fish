@@ -13,7 +13,7 @@ function __opsq_verb --description 'Print the verb of the command line so far'
                 set -q verb[1]; and break
             case '*'
                 set -a verb $words[1]
-                contains -- $verb[1] dead; and not set -q verb[2]; or break
+                contains -- $verb[1] dead history; and not set -q verb[2]; or break
         end
         set -e words[1]
     end
@@ -61,11 +61,12 @@ complete -c opsq -n '__opsq_at ""' -a status -d 'Show what the daemon is doing: 
 complete -c opsq -n '__opsq_at ""' -a submit -d 'Submit files or stdin as chunks; prints the id of the submission alone.'
 complete -c opsq -n '__opsq_at ""' -a wait -d 'Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up.'
 complete -c opsq -n '__opsq_at ""' -a results -d 'Write the results of a submission to stdout, in chunk order.'
-complete -c opsq -n '__opsq_at ""' -a show -d 'Show one submission: its state, counts, metadata and rules.'
+complete -c opsq -n '__opsq_at ""' -a show -d 'Show one submission: its state, counts, metadata and rules, and what has failed of late; or all that has happened to a chunk.'
 complete -c opsq -n '__opsq_at ""' -a list -d 'List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
 complete -c opsq -n '__opsq_at ""' -a cancel -d 'Cancel submissions: nothing more of them is handed out, and what runs loses its reservation.'
 complete -c opsq -n '__opsq_at ""' -a rm -d 'Forget finished submissions, with their results and content.'
-complete -c opsq -n '__opsq_at ""' -a dead -d 'List dead chunks, or give them new attempts.'
+complete -c opsq -n '__opsq_at ""' -a dead -d 'List dead chunks, show all that is known of one, give them new attempts, or give them up.'
+complete -c opsq -n '__opsq_at ""' -a history -d 'List what has happened to chunks, write it to files for other programs, or forget it.'
 complete -c opsq -n '__opsq_at ""' -a consume -d 'Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
 complete -c opsq -n '__opsq_at ""' -a reserve -d 'Reserve chunks as leases; prints one handle a line, exits 3 when nothing is free.'
 complete -c opsq -n '__opsq_at ""' -a read -d 'Write the bytes of a reserved chunk to stdout.'
@@ -87,7 +88,12 @@ complete -c opsq -n '__opsq_at ""' -a vacuum -d 'Give free pages of the database
 complete -c opsq -n '__opsq_at ""' -a demo -d 'Show it all at work: submit Python\'s own source files, have consumers turn them into capitals, collect and check the results.'
 complete -c opsq -n '__opsq_at ""' -a completion -d 'Print the completion script of a shell; an installation as root has it in its place already.'
 complete -c opsq -n '__opsq_at dead' -a list -d 'List dead chunks: chunk, attempts, losses, instant of death, exit status or signal, reason.'
+complete -c opsq -n '__opsq_at dead' -a show -d 'Show all that is known of a dead chunk: each of its attempts, and the whole of its last reason, mostly the end of stderr.'
 complete -c opsq -n '__opsq_at dead' -a requeue -d 'Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again.'
+complete -c opsq -n '__opsq_at dead' -a drop -d 'Give dead chunks up: they count as skipped from then on, and cannot be requeued any more.'
+complete -c opsq -n '__opsq_at history' -a list -d 'List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
+complete -c opsq -n '__opsq_at history' -a export -d 'Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.'
+complete -c opsq -n '__opsq_at history' -a prune -d 'Forget old history now, in small steps between other work; it goes by itself after history_days, or beyond history_rows.'
 
 # opsq start
 complete -c opsq -n '__opsq_at start' -l foreground -d 'Be the daemon in this process, for a service manager; log to stderr too.'
@@ -218,10 +224,68 @@ complete -c opsq -n '__opsq_at rm' -k -a '(__opsq_ask ended)'
 
 # opsq dead list
 complete -c opsq -n '__opsq_at "dead list"' -k -a '(__opsq_ask ids)'
+complete -c opsq -n '__opsq_at "dead list"' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at "dead list"' -l older-than -x -d 'Only those that died this long ago, or longer.'
+complete -c opsq -n '__opsq_at "dead list"' -l newer-than -x -d 'Only those that died within this time.'
+complete -c opsq -n '__opsq_at "dead list"' -l reason -x -d 'Only with this text in the reason, in upper or lower case.'
+complete -c opsq -n '__opsq_at "dead list"' -l exit-status -x -d 'Only after this exit status of the program (repeatable; or one of --signal).'
+complete -c opsq -n '__opsq_at "dead list"' -l signal -x -d 'Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).'
 complete -c opsq -n '__opsq_at "dead list"' -s n -l limit -x -d 'How many at most.'
+
+# opsq dead show
 
 # opsq dead requeue
 complete -c opsq -n '__opsq_at "dead requeue"' -k -a '(__opsq_ask ids)'
+complete -c opsq -n '__opsq_at "dead requeue"' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at "dead requeue"' -l older-than -x -d 'Only those that died this long ago, or longer.'
+complete -c opsq -n '__opsq_at "dead requeue"' -l newer-than -x -d 'Only those that died within this time.'
+complete -c opsq -n '__opsq_at "dead requeue"' -l reason -x -d 'Only with this text in the reason, in upper or lower case.'
+complete -c opsq -n '__opsq_at "dead requeue"' -l exit-status -x -d 'Only after this exit status of the program (repeatable; or one of --signal).'
+complete -c opsq -n '__opsq_at "dead requeue"' -l signal -x -d 'Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).'
+complete -c opsq -n '__opsq_at "dead requeue"' -l all -d 'Every dead chunk there is: needed when nothing else says which.'
+complete -c opsq -n '__opsq_at "dead requeue"' -l dry-run -d 'Change nothing; list what would be taken.'
+
+# opsq dead drop
+complete -c opsq -n '__opsq_at "dead drop"' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at "dead drop"' -l older-than -x -d 'Only those that died this long ago, or longer.'
+complete -c opsq -n '__opsq_at "dead drop"' -l newer-than -x -d 'Only those that died within this time.'
+complete -c opsq -n '__opsq_at "dead drop"' -l reason -x -d 'Only with this text in the reason, in upper or lower case.'
+complete -c opsq -n '__opsq_at "dead drop"' -l exit-status -x -d 'Only after this exit status of the program (repeatable; or one of --signal).'
+complete -c opsq -n '__opsq_at "dead drop"' -l signal -x -d 'Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).'
+complete -c opsq -n '__opsq_at "dead drop"' -l all -d 'Every dead chunk there is: needed when nothing else says which.'
+complete -c opsq -n '__opsq_at "dead drop"' -l dry-run -d 'Change nothing; list what would be taken.'
+
+# opsq history list
+complete -c opsq -n '__opsq_at "history list"' -l event -x -d 'Only these, repeatable: completed, failed, lost, dead, requeued, dropped, cancelled, expired.'
+complete -c opsq -n '__opsq_at "history list"' -l consumer -x -d 'Only of consumers whose name begins so.'
+complete -c opsq -n '__opsq_at "history list"' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at "history list"' -l reason -x -d 'Only with this text in the reason, in upper or lower case.'
+complete -c opsq -n '__opsq_at "history list"' -l exit-status -x -d 'Only after this exit status of the program (repeatable; or one of --signal).'
+complete -c opsq -n '__opsq_at "history list"' -l signal -x -d 'Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).'
+complete -c opsq -n '__opsq_at "history list"' -l since -x -d 'Only from this instant on; a duration, such as 2h, is so long ago.'
+complete -c opsq -n '__opsq_at "history list"' -l until -x -d 'Only before this instant; a duration as with --since.'
+complete -c opsq -n '__opsq_at "history list"' -s n -l limit -x -d 'How many at most.'
+complete -c opsq -n '__opsq_at "history list"' -l oldest-first -d 'Begin with the oldest instead of the newest.'
+complete -c opsq -n '__opsq_at "history list"' -l after -x -d 'Go on behind this row, in the order shown, to turn the page.'
+
+# opsq history export
+complete -c opsq -n '__opsq_at "history export"' -l event -x -d 'Only these, repeatable: completed, failed, lost, dead, requeued, dropped, cancelled, expired.'
+complete -c opsq -n '__opsq_at "history export"' -l consumer -x -d 'Only of consumers whose name begins so.'
+complete -c opsq -n '__opsq_at "history export"' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at "history export"' -l reason -x -d 'Only with this text in the reason, in upper or lower case.'
+complete -c opsq -n '__opsq_at "history export"' -l exit-status -x -d 'Only after this exit status of the program (repeatable; or one of --signal).'
+complete -c opsq -n '__opsq_at "history export"' -l signal -x -d 'Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).'
+complete -c opsq -n '__opsq_at "history export"' -l since -x -d 'Only from this instant on; a duration, such as 2h, is so long ago.'
+complete -c opsq -n '__opsq_at "history export"' -l until -x -d 'Only before this instant; a duration as with --since.'
+complete -c opsq -n '__opsq_at "history export"' -s o -l output -x -d 'Where to: a file, a folder that is there, or stdout.'
+complete -c opsq -n '__opsq_at "history export"' -l format -x -a 'jsonl csv parquet' -d 'JSON lines, CSV or Parquet; by default what the name of the file says, else JSON lines.'
+complete -c opsq -n '__opsq_at "history export"' -l rotate -x -d 'Begin a new file in the folder after so many rows.'
+complete -c opsq -n '__opsq_at "history export"' -l after -x -d 'Only rows behind this one.'
+complete -c opsq -n '__opsq_at "history export"' -l after-last -d 'Only rows behind the last one in the folder\'s files.'
+
+# opsq history prune
+complete -c opsq -n '__opsq_at "history prune"' -l older-than -x -d 'Forget what is older than this.'
+complete -c opsq -n '__opsq_at "history prune"' -l keep -x -d 'Forget all but the newest N rows.'
 
 # opsq consume
 complete -c opsq -n '__opsq_at consume' -a '(__opsq_command)'

@@ -54,11 +54,12 @@ _opsq() {
         'submit:Submit files or stdin as chunks; prints the id of the submission alone.'
         'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up.'
         'results:Write the results of a submission to stdout, in chunk order.'
-        'show:Show one submission: its state, counts, metadata and rules.'
+        'show:Show one submission: its state, counts, metadata and rules, and what has failed of late; or all that has happened to a chunk.'
         'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
         'cancel:Cancel submissions: nothing more of them is handed out, and what runs loses its reservation.'
         'rm:Forget finished submissions, with their results and content.'
-        'dead:List dead chunks, or give them new attempts.'
+        'dead:List dead chunks, show all that is known of one, give them new attempts, or give them up.'
+        'history:List what has happened to chunks, write it to files for other programs, or forget it.'
         'consume:Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
         'reserve:Reserve chunks as leases; prints one handle a line, exits 3 when nothing is free.'
         'read:Write the bytes of a reserved chunk to stdout.'
@@ -239,7 +240,9 @@ _opsq() {
           if (( CURRENT == 2 )); then
             verbs=(
               'list:List dead chunks: chunk, attempts, losses, instant of death, exit status or signal, reason.'
+              'show:Show all that is known of a dead chunk: each of its attempts, and the whole of its last reason, mostly the end of stderr.'
               'requeue:Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again.'
+              'drop:Give dead chunks up: they count as skipped from then on, and cannot be requeued any more.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -249,13 +252,102 @@ _opsq() {
           case $words[1] in
             list)
               _arguments -s -S $flags \
+                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--older-than=[Only those that died this long ago, or longer.]:D: ' \
+                '--newer-than=[Only those that died within this time.]:D: ' \
+                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
+                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
                 '(-n --limit)-n+[How many at most.]:N: ' \
                 '(-n --limit)--limit=[How many at most.]:N: ' \
-                '1:ID:_opsq_ids' && ret=0
+                '*:ID:_opsq_ids' && ret=0
+              ;;
+            show)
+              _arguments -s -S $flags \
+                '1:SUBMISSION/INDEX: ' && ret=0
               ;;
             requeue)
               _arguments -s -S $flags \
+                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--older-than=[Only those that died this long ago, or longer.]:D: ' \
+                '--newer-than=[Only those that died within this time.]:D: ' \
+                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
+                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
+                '--all[Every dead chunk there is\: needed when nothing else says which.]' \
+                '--dry-run[Change nothing; list what would be taken.]' \
                 '*:ID:_opsq_ids' && ret=0
+              ;;
+            drop)
+              _arguments -s -S $flags \
+                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--older-than=[Only those that died this long ago, or longer.]:D: ' \
+                '--newer-than=[Only those that died within this time.]:D: ' \
+                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
+                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
+                '--all[Every dead chunk there is\: needed when nothing else says which.]' \
+                '--dry-run[Change nothing; list what would be taken.]' \
+                '*:ID: ' && ret=0
+              ;;
+          esac
+          ;;
+        history)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'list:List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
+              'export:Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.'
+              'prune:Forget old history now, in small steps between other work; it goes by itself after history_days, or beyond history_rows.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            list)
+              _arguments -s -S $flags \
+                '*--event=[Only these, repeatable\: completed, failed, lost, dead, requeued, dropped, cancelled, expired.]:EVENT: ' \
+                '--consumer=[Only of consumers whose name begins so.]:NAME: ' \
+                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
+                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
+                '--since=[Only from this instant on; a duration, such as 2h, is so long ago.]:T: ' \
+                '--until=[Only before this instant; a duration as with --since.]:T: ' \
+                '(-n --limit)-n+[How many at most.]:N: ' \
+                '(-n --limit)--limit=[How many at most.]:N: ' \
+                '--oldest-first[Begin with the oldest instead of the newest.]' \
+                '--after=[Go on behind this row, in the order shown, to turn the page.]:SEQ: ' \
+                '1:ID: ' && ret=0
+              ;;
+            export)
+              _arguments -s -S $flags \
+                '*--event=[Only these, repeatable\: completed, failed, lost, dead, requeued, dropped, cancelled, expired.]:EVENT: ' \
+                '--consumer=[Only of consumers whose name begins so.]:NAME: ' \
+                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
+                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
+                '--since=[Only from this instant on; a duration, such as 2h, is so long ago.]:T: ' \
+                '--until=[Only before this instant; a duration as with --since.]:T: ' \
+                '(-o --output)-o+[Where to\: a file, a folder that is there, or stdout.]:FILE|FOLDER|-: ' \
+                '(-o --output)--output=[Where to\: a file, a folder that is there, or stdout.]:FILE|FOLDER|-: ' \
+                '--format=[JSON lines, CSV or Parquet; by default what the name of the file says, else JSON lines.]:jsonl|csv|parquet:(jsonl csv parquet)' \
+                '--rotate=[Begin a new file in the folder after so many rows.]:N: ' \
+                '--after=[Only rows behind this one.]:SEQ: ' \
+                '--after-last[Only rows behind the last one in the folder'\''s files.]' \
+                '1:ID: ' && ret=0
+              ;;
+            prune)
+              _arguments -s -S $flags \
+                '--older-than=[Forget what is older than this.]:D: ' \
+                '--keep=[Forget all but the newest N rows.]:N: ' && ret=0
               ;;
           esac
           ;;

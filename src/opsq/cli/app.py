@@ -56,6 +56,7 @@ VERBS: dict[str, Place] = {
     "cancel": Place("submissions", _PRODUCE),
     "rm": Place("submissions", _PRODUCE),
     "dead": Place("dead", _PRODUCE),
+    "history": Place("history", _LOOK),
     "consume": Place("consume", _CONSUME),
     **{name: Place("hot", _CONSUME) for name in HOT},
     "pause": Place("rules", _RULE),
@@ -73,7 +74,7 @@ VERBS: dict[str, Place] = {
     "completion": Place("completion", _LOOK),
 }
 
-GROUPS: dict[str, tuple[str, ...]] = {"dead": ("list", "requeue")}
+GROUPS: dict[str, tuple[str, ...]] = {"dead": ("list", "show", "requeue", "drop"), "history": ("list", "export", "prune")}
 """Verbs that have verbs of their own; the first is meant when none is given."""
 
 OPTIONAL_VALUES = {"--wait-for-room": "forever"}

@@ -67,7 +67,7 @@ class ReadDocument(Shape):
 
 
 class ChangedDocument(Shape):
-    """`complete`, `fail`, `release`, `extend`, `cancel`, `rm`, `dead requeue`: on how many chunks or submissions it took effect."""
+    """Verbs that change something, as `complete`, `cancel`, `dead drop`: on how many chunks, submissions or rows it took effect."""
 
     count: int
 
@@ -84,7 +84,7 @@ class BackoffShape(Shape):
 
 
 class SubmissionShape(Shape):
-    """`opsq show`; a part of `list` and `wait`. `opsq submit --from-json` takes it."""
+    """`opsq show`, which adds the newest attempts that failed; a part of `list` and `wait`. `opsq submit --from-json` takes it."""
 
     submission_id: str
     state: str
@@ -111,6 +111,8 @@ class SubmissionShape(Shape):
     reason: str
     unique_until: str | None
     unique_held: bool
+    attempts: list[EventShape] | UnsetType = UNSET
+    has_more_attempts: bool | UnsetType = UNSET
 
 
 class ListDocument(Shape):
@@ -135,6 +137,21 @@ class SubmitDocument(Shape):
     chunks: int
     bytes: int
     state: str | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    error: ErrorShape | UnsetType = UNSET
+
+
+class RunDocument(Shape):
+    """`opsq run`. `results` is there without --output, `error` when `state` is failed; what is left lies in `submissions`."""
+
+    state: str
+    submissions: list[str]
+    completed: int
+    failed: int
+    released: int
+    dead: int
+    bytes: int
+    results: list[ResultShape] | UnsetType = UNSET
     output: str | UnsetType = UNSET
     error: ErrorShape | UnsetType = UNSET
 
@@ -188,9 +205,59 @@ class DeadShape(Shape):
 
 
 class DeadDocument(Shape):
-    """`opsq dead list`."""
+    """`opsq dead list`; with --dry-run also `dead requeue` and `dead drop`."""
 
     chunks: list[DeadShape]
+
+
+class EventShape(Shape):
+    """One row of history, of `chunks` chunks of one block; a line of `opsq history export`, and its columns. `chunks` 0: all of them."""
+
+    seq: int
+    at: str
+    event: str
+    submission_id: str
+    first_index: int | None
+    chunks: int
+    indexes: str
+    attempt: int
+    consumer: str
+    started_at: str | None
+    wait_s: float
+    run_s: float
+    run_max_s: float
+    exit_status: int | None
+    signal: int | None
+    reason: str
+    metadata: dict[str, int | str]
+
+
+class HistoryDocument(Shape):
+    """`opsq history list`. `next` goes into --after for the next page; null at the end."""
+
+    events: list[EventShape]
+    next: str | None
+
+
+class ExportDocument(Shape):
+    """`opsq history export` into files. `last_seq`: where the next export goes on; null when there was nothing."""
+
+    rows: int
+    files: list[str]
+    last_seq: int | None
+
+
+class ChunkDocument(Shape):
+    """`opsq show SUBMISSION/INDEX`, `opsq dead show`; `state` is the verdict of `opsq explain`, `events` are the newest, oldest first."""
+
+    submission_id: str
+    index: int
+    state: str
+    submission_state: str
+    metadata: dict[str, int | str]
+    dead: DeadShape | None
+    events: list[EventShape]
+    has_more_events: bool
 
 
 # --- the daemon -------------------------------------------------------------------------------------------------------------------

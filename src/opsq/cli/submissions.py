@@ -6,14 +6,18 @@ from typing import Annotated
 
 import typer
 
-from opsq.cli import values
+from opsq.cli import attempts, values
 from opsq.cli.caller import Caller
+from opsq.cli.conditions import chunk_name
 from opsq.cli.json_documents import instant, minute, submission_shape
 from opsq.cli.json_shapes import ChangedDocument, ListDocument, SubmissionShape
 from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
-from opsq.wire.messages import Cancel, Changed, List, Listed, Remove, Show, Shown, SubmissionState
+from opsq.wire.messages import Cancel, Changed, HistoryFilter, List, Listed, Remove, Show, Shown, SubmissionState
 
+ATTEMPTS_SHOWN = 20
+ATTEMPTS_PAGES = 50
+"""So many pages of the history are looked through for them; a submission with millions of events is not searched whole."""
 STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Submissions, as `opsq submit` and `opsq list` print them.")]
@@ -21,14 +25,27 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Submissions, as `o
 
 def show(
     caller: Caller,
-    submission: Annotated[str, typer.Argument(metavar="ID", help="The submission.")],
+    subject: Annotated[str, typer.Argument(metavar="ID", help="The submission, or a chunk of it as SUBMISSION/INDEX.")],
 ) -> None:
-    """Show one submission: its state, counts, metadata and rules."""
+    """Show one submission: its state, counts, metadata and rules, and what has failed of late; or all that has happened to a chunk."""
+    submission_id, index = chunk_name(subject)
+    if index is not None:
+        from opsq.cli.chunk import show_chunk
+
+        show_chunk(caller, submission_id, index)
+        return
+    where = HistoryFilter(submission_id, events=list(attempts.ATTEMPTS))
     with caller.connect() as daemon:
-        state = daemon.call(Show(daemon.next_id(), parse_submission_id(submission)), Shown).submission
+        state = daemon.call(Show(daemon.next_id(), submission_id), Shown).submission
+        failed, has_more = attempts.newest(daemon, where, ATTEMPTS_SHOWN, ATTEMPTS_PAGES)
     shape = submission_shape(state)
+    shape.attempts = [attempts.event_shape(event, {}) for event in failed]
+    shape.has_more_attempts = has_more
     caller.document(shape)
     caller.table(("", ""), _details(shape))
+    attempts.show(caller, failed, title="What has failed of late")
+    if has_more:
+        caller.remark(f"There may be more: `opsq history list {submission_id} --event failed`.")
 
 
 def list_(
