@@ -5,11 +5,14 @@ This file owns the only reads of the system clocks; the engine is given a `Now` 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import NamedTuple, NewType
 
 MonoNs = NewType("MonoNs", int)
-"""Monotonic nanoseconds: deadlines and durations while a process lives. Meaningless after a restart."""
+"""Monotonic nanoseconds: deadlines and durations while a process lives. Comparable within one boot of the machine, meaningless beyond."""
 
 WallMs = NewType("WallMs", int)
 """Milliseconds since 1970-01-01 UTC: what is stored, and what people ask for. May step in both directions."""
@@ -25,6 +28,17 @@ class Now(NamedTuple):
 def now() -> Now:
     """Read both clocks."""
     return Now(MonoNs(time.monotonic_ns()), WallMs(time.time_ns() // 1_000_000))
+
+
+def boot() -> str:
+    """Names this boot of the machine; empty if the system does not tell."""
+    try:
+        if sys.platform == "linux":
+            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def after(start: MonoNs, duration_s: float) -> MonoNs:

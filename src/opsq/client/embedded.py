@@ -18,7 +18,7 @@ import msgspec
 
 from opsq.client.connection import DIAL_S
 from opsq.client.queue import Queue
-from opsq.clock import Now
+from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
 from opsq.content.splitting import DEFAULT_CHUNK_LIMIT_BYTES
 from opsq.content.store import open_store
@@ -80,7 +80,7 @@ class Host:
         try:
             self._store = open_store(path / "content")
             self._marker = self._store.mark()
-            self._engine = Engine(self._database, policy, read_clocks(), folders=[path / "content"])
+            self._engine = Engine(self._database, policy, read_clocks(), folders=[path / "content"], boot=boot())
         except BaseException:
             self._database.close()
             raise

@@ -87,7 +87,7 @@ async def _serve(
     on_ready: Callable[[Ready], None],
     on_fatal: Callable[[BaseException], NoReturn],
 ) -> None:
-    from opsq.clock import now
+    from opsq.clock import boot, now
     from opsq.content.store import MARKER
     from opsq.daemon.server import Daemon
     from opsq.daemon.temporary import retire
@@ -98,7 +98,8 @@ async def _serve(
     loop.set_exception_handler(_log_exception)
     try:
         marker = opened.store.path(MARKER)
-        engine = Engine(opened.database, policy_of(settings), now(), folders=[] if marker is None else [Path(marker).parent])
+        folders = [] if marker is None else [Path(marker).parent]
+        engine = Engine(opened.database, policy_of(settings), now(), folders=folders, boot=boot())
     except InvalidStrategy as error:
         error.hint = error.hint or "It stands under [strategies] in the settings; `opsq config` says in which file."
         raise

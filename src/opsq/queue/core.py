@@ -97,6 +97,8 @@ class Core:
         self.unfolded_completed: dict[int, int] = {}
         self.unique_keys: dict[str, SubmissionId] = {}
         """Unique keys that will be held once the batches under way are committed."""
+        self.missed_step_ms = 0
+        """By how much the wall clock was stepped between the last process and this one: by so much stored instants lie too early."""
         self.has_until_start = submissions.has_until_start(self.reader)
         """Whether there has been a submission, since the start, whose unique key is to be freed when a chunk of it is handed out."""
         self.states: dict[str, int] = dict.fromkeys(submissions.STATES, 0) | submissions.counts_by_state(self.reader)

@@ -39,7 +39,7 @@ class Endings:
         """Set the timers of running times to live, and go on with removals that a crash interrupted."""
         for submission_id, _, _, _, expires_at, expires_ms in submissions.with_durations(self._core.reader):
             if expires_at is not None and expires_ms is not None:
-                remaining_ms = min(max(expires_at - now.wall, 0), expires_ms)
+                remaining_ms = min(max(expires_at + self._core.missed_step_ms - now.wall, 0), expires_ms)
                 self._core.expiries.add(after(now.mono, remaining_ms / 1000), submission_id)
         self.removing = dict(submissions.hidden(self._core.reader))
 

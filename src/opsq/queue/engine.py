@@ -35,6 +35,7 @@ from opsq.queue.reservations import Reservations
 from opsq.queue.retention import Retention
 from opsq.queue.room import Room
 from opsq.queue.starts import Starts
+from opsq.queue.steps import Steps
 from opsq.queue.watched import Watched
 from opsq.store.database import Database, Deposed
 from opsq.wire import messages as m
@@ -55,10 +56,18 @@ class Engine:
 
     Args:
         folders: where content is stored, if that is a folder: its disk must keep as much free as that of the database.
+        boot: names the boot of the machine, within which monotonic instants of several processes can be compared; empty: not known.
     """
 
     def __init__(
-        self, database: Database, policy: Policy, now: Now, *, rng: random.Random | None = None, folders: Sequence[Path] = ()
+        self,
+        database: Database,
+        policy: Policy,
+        now: Now,
+        *,
+        rng: random.Random | None = None,
+        folders: Sequence[Path] = (),
+        boot: str = "",
     ) -> None:
         self._core = core = Core(database, policy, now, rng or random.Random())
         core.folding = self._folding = Folding(core)
@@ -80,6 +89,7 @@ class Engine:
         self._heard = now
         self._last_tick: MonoNs = now.mono
         self._full_retry: MonoNs = now.mono
+        self._steps = Steps(core, boot)
         self._folding.restore()
         self._room.restore()
         self._reservations.restore(now)
@@ -165,6 +175,7 @@ class Engine:
         peer.heard = now.mono
         if now is not self._heard:  # all requests of a frame come at one instant
             self._heard = now
+            self._steps.watch(now)
             self._core.gates.tick(now)
         verb = self._verbs.get(type(request))
         if verb is None:
@@ -345,6 +356,7 @@ class Engine:
         if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2:
             self._reservations.hold(MonoNs(now.mono + heartbeat_ns))
         self._last_tick = now.mono
+        self._steps.watch(now)
         if not core.is_full:
             self._intake.tick(now)
             self._endings.tick(now)

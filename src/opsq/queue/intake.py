@@ -46,7 +46,7 @@ class Intake:
         """Set the timers of delays that are still running: what remains lies between nothing and the whole."""
         for submission_id, state, not_before_at, delay_ms, *_ in submissions.with_durations(self._core.reader):
             if state == "scheduled" and not_before_at is not None and delay_ms is not None:
-                remaining_ms = min(max(not_before_at - now.wall, 0), delay_ms)
+                remaining_ms = min(max(not_before_at + self._core.missed_step_ms - now.wall, 0), delay_ms)
                 self._delays.add(after(now.mono, remaining_ms / 1000), submission_id)
 
     def submit(self, peer: Peer, request: Submit, now: Now) -> None:

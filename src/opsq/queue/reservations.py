@@ -540,7 +540,7 @@ class Reservations:
             if reservation is None:
                 length_s = row.length_ms / 1000
                 reservation = Reservation(row.reservation_id, row.consumer, None, length_s, now, is_lease=True)
-                remaining_s = min(max(row.deadline_at - now.wall, 0), row.length_ms) / 1000
+                remaining_s = min(max(row.deadline_at + self._core.missed_step_ms - now.wall, 0), row.length_ms) / 1000
                 reservation.is_for_restart = bool(row.for_restart)
                 reservation.deadline = after(now.mono, remaining_s)
                 self._by_id[reservation.id] = reservation

@@ -166,6 +166,11 @@ def put_leases(writer: apsw.Connection, rows: Iterable[LeaseRow]) -> None:
     )
 
 
+def move_leases(writer: apsw.Connection, step_ms: int) -> None:
+    """Move the deadlines of all leases. Cost: a scan of them."""
+    writer.execute("UPDATE lease SET deadline_at = deadline_at + ?", (step_ms,))
+
+
 def delete_leases(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, int]]) -> None:
     """Delete leases by (reservation, submission, block, granted mask)."""
     writer.executemany(

@@ -13,6 +13,12 @@ def get_int(connection: apsw.Connection, key: str) -> int:
     return int(row[0]) if row else 0
 
 
+def get_text(connection: apsw.Connection, key: str) -> str:
+    """A text of `meta`; empty when it has never been set."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
+
+
 def put(writer: apsw.Connection, key: str, value: int | bytes | str) -> None:
     """Set a value."""
     writer.execute("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2", (key, value))

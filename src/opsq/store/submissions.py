@@ -233,6 +233,20 @@ def with_durations(connection: apsw.Connection) -> Iterator[tuple[SubmissionId, 
         yield (SubmissionId(row[0]), *row[1:])
 
 
+def move_durations(writer: apsw.Connection, step_ms: int) -> None:
+    """Move the instants that came from durations. Cost: the submissions that wait for one."""
+    writer.execute(
+        "UPDATE submission SET not_before_at = not_before_at + ? "
+        "WHERE state = 'scheduled' AND not_before_at IS NOT NULL AND delay_ms IS NOT NULL",
+        (step_ms,),
+    )
+    writer.execute(
+        "UPDATE submission SET expires_at = expires_at + ? "
+        "WHERE expires_at IS NOT NULL AND state IN ('scheduled', 'open') AND expires_ms IS NOT NULL",
+        (step_ms,),
+    )
+
+
 def finished_before(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId]:
     """Final submissions that ended before `wall`, the oldest first."""
     return [

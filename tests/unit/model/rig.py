@@ -78,6 +78,8 @@ class Rig:
     def __init__(self, folder: Path, policy: Policy | None = None) -> None:
         self.folder = folder
         self.policy = policy or Policy()
+        self.boot = ""
+        """The boot of the machine; monotonic instants of the processes of one can be compared."""
         self.now = START
         self.ids = itertools.count(1)
         self.keys = itertools.count(1)
@@ -89,7 +91,7 @@ class Rig:
         place.mkdir(exist_ok=True)
         self.path = place / "opsq.sqlite"
         self.database = Database.open(self.path, is_durable=False)
-        self.engine = Engine(self.database, self.policy, self.now, rng=SteadyRandom(self._lives))
+        self.engine = Engine(self.database, self.policy, self.now, rng=SteadyRandom(self._lives), boot=self.boot)
         self.told.clear()
         self.answered: list[int] = []
         parked = self.engine._parked
