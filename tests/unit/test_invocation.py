@@ -99,7 +99,6 @@ def test_records_of_memory_and_of_a_file_are_those_of_a_split(
     assert list(Records(content, separator)) == expected
     fd = os.open(path, os.O_RDONLY)
     records = Records(Range(fd, 2, len(content), b"no record of it"), separator)
-    records.keep_file()
     os.close(fd)
     assert list(records) == expected
     records.close()
@@ -110,8 +109,10 @@ def test_records_of_a_long_file_are_read_piece_by_piece(tmp_path: Path) -> None:
     content = b"--".join(b"%d" % number for number in range(200_000))
     (tmp_path / "content").write_bytes(content)
     fd = os.open(tmp_path / "content", os.O_RDONLY)
-    assert list(Records(Range(fd, 0, len(content)), b"--")) == content.split(b"--")
+    records = Records(Range(fd, 0, len(content)), b"--")
     os.close(fd)
+    assert list(records) == content.split(b"--")
+    records.close()
 
 
 def test_header_is_no_record() -> None:
@@ -121,6 +122,8 @@ def test_header_is_no_record() -> None:
 def test_records_of_a_file_that_was_cut_are_changed_content(tmp_path: Path) -> None:
     (tmp_path / "content").write_bytes(b"1\n2\n")
     fd = os.open(tmp_path / "content", os.O_RDONLY)
+    records = Records(Range(fd, 0, 100, path="in.txt"), b"\n")
     with pytest.raises(ContentChanged, match=r"in\.txt ends before its chunk"):
-        list(Records(Range(fd, 0, 100, path="in.txt"), b"\n"))
+        list(records)
+    records.close()
     os.close(fd)

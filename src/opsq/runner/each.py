@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from opsq.errors import ContentChanged, ContentMissing, UsageError, WorkFailed
+from opsq.errors import ContentChanged, ContentMissing, Refused, UsageError, WorkFailed
 from opsq.runner.child import Child, Finished, Said
 from opsq.runner.invocation import RECORD, Template, value_texts
 from opsq.runner.pipes import Range
@@ -64,7 +64,10 @@ class EachRecord(Programs):
                 values["{attachment}"] = attachment_of(environment)
         except WorkFailed as error:
             return self._children.start_nothing(error)
-        records = Records(stdin, self._separator, len(chunk.header))
+        try:
+            records = Records(stdin, self._separator, len(chunk.header))
+        except OSError as error:
+            raise Refused(f"Cannot hold one more chunk open: {error.strerror}.") from error
         runs = _Runs(records, self._template.cut(values), self._batch_count, _room_bytes(environment))
         try:
             child = self._children.start_series(runs, environment, said=said)
@@ -77,7 +80,6 @@ class EachRecord(Programs):
         except BaseException:
             records.close()
             raise
-        records.keep_file()
         runs.submission_id = chunk.submission_id
         self._attachments.use(chunk.submission_id)
         self._runs[child] = runs
@@ -177,17 +179,19 @@ class Records:
     """The records of a chunk, read piece by piece.
 
     Args:
-        content: the chunk; a range must stay open only until `keep_file`.
+        content: the chunk; a range may be closed by its owner.
         separator: ends each; what comes after the last one is a record too.
-        header_bytes: so many bytes of the beginning are none.
+        header_bytes: so many bytes of the beginning of what is in memory are none.
+
+    Raises:
+        OSError: no descriptor is left to hold the range open.
     """
 
     def __init__(self, content: bytes | Range, separator: bytes, header_bytes: int = 0) -> None:
         self._separator = separator
         self._range: Range | None = None
-        self._is_owner = False
         if isinstance(content, Range):
-            self._range = content
+            self._range = content._replace(fd=os.dup(content.fd))
             self._at, self._end = content.offset, content.offset + content.length
             self._whole: Iterator[bytes] = iter(())
             self._rest = b""
@@ -221,15 +225,9 @@ class Records:
         *whole, self._rest = (self._rest + piece).split(self._separator)
         self._whole = iter(whole)
 
-    def keep_file(self) -> None:
-        """Hold the file open for what is left, whatever its owner does with the descriptor from now on."""
-        if self._range is not None and not self._is_owner and self._at < self._end:
-            self._range = self._range._replace(fd=os.dup(self._range.fd))
-            self._is_owner = True
-
     def close(self) -> None:
         """Let go of the file; there are no more records then."""
-        if self._range is not None and self._is_owner:
+        if self._range is not None:
             os.close(self._range.fd)
         self._range = None
 

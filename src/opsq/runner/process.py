@@ -20,6 +20,7 @@ from typing import Self
 from opsq.clock import MonoNs
 from opsq.errors import Bug, OpsqError, WorkFailed
 from opsq.runner.child import Child, Finished, Said, Series, Sink, Source
+from opsq.runner.events import Events
 from opsq.runner.groups import signal_group, survivor
 from opsq.runner.guard import Guard
 from opsq.runner.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, widen
@@ -68,9 +69,7 @@ class Children:
         self._by_tick: set[Child] = set()
         self._tick_s = _TICK_MAX_S
         self._finished: list[Finished] = []
-        # Plain poll: registering is a dictionary entry, where a selector costs 4 to 6 µs, four times a child.
-        self._poll = select.poll()
-        self._on_event: dict[int, Callable[[], object]] = {}
+        self._events = Events()
         self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._guarded_dir = guarded_dir
         self.guard = Guard(self._spool_dir, guarded_dir)
@@ -194,8 +193,8 @@ class Children:
         child._place = self.guard.enter(pid)
         self._running.add(child)
         if stdout_r >= 0:
-            self._listen(stdout_r, select.POLLIN, lambda: self._on_stdout(child))
-        self._listen(stderr_r, select.POLLIN, lambda: self._on_stderr(child))
+            self._events.listen(stdout_r, select.POLLIN, lambda: self._on_stdout(child))
+        self._events.listen(stderr_r, select.POLLIN, lambda: self._on_stderr(child))
         if stdin_w >= 0:
             self._listen_to_stdin(child)
         self._announce_end(child)
@@ -226,7 +225,7 @@ class Children:
         if self._use_pidfd and sys.platform == "linux":
             with suppress(OSError):  # an old kernel, a sandbox, no descriptor left: then by looking
                 child._pidfd = os.pidfd_open(child.pid)
-                self._listen(child._pidfd, select.POLLIN, lambda: self._look_at(child))
+                self._events.listen(child._pidfd, select.POLLIN, lambda: self._look_at(child))
                 return
         self._by_tick.add(child)
 
@@ -243,12 +242,8 @@ class Children:
             timeout_s = 0.0
         elif self._by_tick:
             timeout_s = self._tick_s if timeout_s is None else min(timeout_s, self._tick_s)
-        if self._on_event or timeout_s is not None:
-            for fd, _ in self._poll.poll(None if timeout_s is None else max(timeout_s, 0) * 1000):
-                # One event may end the interest in another of the same turn.
-                handle = self._on_event.get(fd)
-                if handle is not None:
-                    handle()
+        if self._events or timeout_s is not None:
+            self._events.wait(timeout_s)
         if self._by_tick:
             self._tick_s = min(self._tick_s * 2, _TICK_MAX_S)
             for child in tuple(self._by_tick):
@@ -258,24 +253,11 @@ class Children:
 
     def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Have `poll` call `on_readable` whenever `fd` can be read or is hung up: a connection, a wake-up pipe."""
-        self._listen(fd, select.POLLIN, on_readable)
+        self._events.listen(fd, select.POLLIN, on_readable)
 
     def unwatch(self, fd: int) -> None:
         """End what `watch` began; before `fd` is closed."""
-        self._poll.unregister(fd)
-        del self._on_event[fd]
-
-    def _listen(self, fd: int, events: int, handle: Callable[[], object]) -> None:
-        self._poll.register(fd, events)
-        self._on_event[fd] = handle
-
-    def _drop(self, fd: int) -> int:
-        """Close `fd` unless it is closed (-1); returns -1, to be kept in its place."""
-        if fd >= 0:
-            if fd in self._on_event:
-                self.unwatch(fd)
-            os.close(fd)
-        return -1
+        self._events.forget(fd)
 
     def push(self, child: Child) -> None:
         """Send what the feed of a lasting child has got since."""
@@ -289,18 +271,18 @@ class Children:
             self.give_up(child, error)
             is_done = True
         if is_done:
-            child._stdin_fd = self._drop(child._stdin_fd)
+            child._stdin_fd = self._events.drop(child._stdin_fd)
         else:
             self._listen_to_stdin(child)
 
     def _listen_to_stdin(self, child: Child) -> None:
         """Learn of room in the pipe exactly while there is something to send: a reader that is gone would be told for ever."""
-        is_listening = child._stdin_fd in self._on_event
+        is_listening = child._stdin_fd in self._events
         if child._feed.is_empty:
             if is_listening:
-                self.unwatch(child._stdin_fd)
+                self._events.forget(child._stdin_fd)
         elif not is_listening:
-            self._listen(child._stdin_fd, select.POLLOUT, lambda: self._on_stdin(child))
+            self._events.listen(child._stdin_fd, select.POLLOUT, lambda: self._on_stdin(child))
 
     def _on_stdout(self, child: Child) -> None:
         try:
@@ -309,12 +291,12 @@ class Children:
             self.give_up(child, error)
             is_done = True
         if is_done:
-            child._stdout_fd = self._drop(child._stdout_fd)
+            child._stdout_fd = self._events.drop(child._stdout_fd)
             self._tick_s = _TICK_MIN_S
 
     def _on_stderr(self, child: Child) -> None:
         if child._tail.take(child._stderr_fd):
-            child._stderr_fd = self._drop(child._stderr_fd)
+            child._stderr_fd = self._events.drop(child._stderr_fd)
             self._tick_s = _TICK_MIN_S
 
     def listen(self, child: Child) -> bool:
@@ -335,7 +317,7 @@ class Children:
             if not pid:
                 return
             child._wait_status = status
-            child._pidfd = self._drop(child._pidfd)
+            child._pidfd = self._events.drop(child._pidfd)
         if child._is_terminated and not child._is_killed:
             child._survivor = survivor(child.pid, child._survivor)
             if child._survivor:
@@ -377,10 +359,10 @@ class Children:
         if child._series is not None:
             _close_all(list(child._series.stdio[1:]))
             child._series = None
-        child._stdin_fd = self._drop(child._stdin_fd)
-        child._stdout_fd = self._drop(child._stdout_fd)
-        child._stderr_fd = self._drop(child._stderr_fd)
-        child._pidfd = self._drop(child._pidfd)
+        child._stdin_fd = self._events.drop(child._stdin_fd)
+        child._stdout_fd = self._events.drop(child._stdout_fd)
+        child._stderr_fd = self._events.drop(child._stderr_fd)
+        child._pidfd = self._events.drop(child._pidfd)
         child._feed.close()
 
     def terminate(self, child: Child) -> None:

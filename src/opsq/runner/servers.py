@@ -244,8 +244,11 @@ class Servers(Programs):
             _drop_answer(child)
             self._finish(child, Finished(child, None, None, Output(b""), b"", 0.0, WorkFailed("it was ended before it began")))
         elif child in child.slot.asked and child.slot.server is not None:
+            # A server hears it once, of however many chunks it is to be ended.
+            is_first = not any(fed.is_told for fed in child.slot.asked)
             child.is_told = True
-            end(child.slot.server)
+            if is_first or end == self._children.kill:
+                end(child.slot.server)
 
     def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         """See `Programs.watch`."""
