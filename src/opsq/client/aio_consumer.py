@@ -15,11 +15,12 @@ from opsq.client.aio_chunk import AsyncChunk
 from opsq.client.aio_link import AsyncLink
 from opsq.client.contents import Contents
 from opsq.client.ledger import BUFFERED_LIMIT_BYTES, BUFFERED_LIMIT_COUNT, UNANSWERED_LIMIT_COUNT, Ledger
-from opsq.client.lot import INLINE_RESULT_BYTES, Lot, Result
+from opsq.client.lot import Lot, Result
 from opsq.client.pace import Pace
 from opsq.client.reporting import AGAIN_S, CLOSE_S, FLUSH_S, OnLost, log_lost, not_sent
 from opsq.errors import NotFound, OpsqError, Refused, TimedOut, UsageError, from_code
 from opsq.wire.messages import (
+    RESULT_INLINE_BYTES,
     Abandon,
     Attachment,
     ChunkMask,
@@ -105,6 +106,7 @@ class AsyncConsumer:
         """
         wait_s = 0.0 if until_idle else None
         chunk: AsyncChunk | None = None
+        self.is_ended = False  # of an earlier loop
         try:
             while True:
                 if chunk is not None and not (overlapping or chunk.has_verdict):
@@ -129,9 +131,11 @@ class AsyncConsumer:
         that can only be read. No signal handlers are set: `loop.add_signal_handler(SIGTERM, consumer.stop)` drains, and
         cancelling gives the chunks at hand back.
         """
-        from opsq.client.aio_running import run
+        from opsq.client.aio_running import AsyncHold, run
 
-        return await run(self, f, concurrency=concurrency, until_empty=until_empty, until_idle=until_idle)
+        self.is_ended = False
+        hold = AsyncHold(lambda: self._next(0.0 if until_idle else None, until_empty), self._give_back)
+        return await run(self, f, hold, concurrency=concurrency)
 
     async def run_each_operation(
         self,
@@ -187,7 +191,7 @@ class AsyncConsumer:
         self, described: SubmissionContent, lot: Lot, bit: int, result: Result, run_s: float, exit_status: int | None
     ) -> None:
         """See `AsyncChunk.complete`."""
-        if len(result) > INLINE_RESULT_BYTES and isinstance(result, bytes):
+        if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes):
             result = await self._store_result(described, result)
         self._ledger.complete(lot, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
         await self._reported()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.client.running import Tally
 from opsq.client.verdicts import Outcome, failed, log_failure, outcome_of, succeeded
@@ -30,24 +30,31 @@ def is_awaited(f: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004  # looks at what it is
 
 
+class AsyncHold(NamedTuple):
+    """What a run needs of a consumer that others need not; see `Hold`."""
+
+    take: Callable[[], Awaitable[AsyncChunk | None]]
+    give_back: Callable[[], Awaitable[None]]
+
+
 class AsyncRun:
-    """One run: tasks that take chunks from one iterator.
+    """One run: tasks that take chunks from one consumer.
 
     Args:
         consumer: holds the chunks.
-        chunks: its iterator, which lets verdicts overlap.
+        hold: how they come and go.
         judge: works on a chunk and tells what became of it.
     """
 
-    def __init__(self, consumer: AsyncConsumer, chunks: AsyncIterator[AsyncChunk], judge: Judge) -> None:
+    def __init__(self, consumer: AsyncConsumer, hold: AsyncHold, judge: Judge) -> None:
         self._consumer = consumer
-        self._chunks = chunks
+        self._hold = hold
         self._judge = judge
         self._taking = asyncio.Lock()
         self._counts = {"completed": 0, "failed": 0, "released": 0}
 
     async def run(self, concurrency: int) -> Tally:
-        """Work until the iterator ends.
+        """Work until nothing is to come.
 
         Raises:
             BaseException: what ended the run before; all chunks were given back.
@@ -62,7 +69,7 @@ class AsyncRun:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._chunks.aclose()  # type: ignore[attr-defined]  # it is a generator
+            await self._hold.give_back()
         return Tally(self._counts["completed"], self._counts["failed"], self._counts["released"])
 
     async def _loop(self) -> None:
@@ -78,7 +85,7 @@ class AsyncRun:
 
     async def _take(self) -> AsyncChunk | None:
         async with self._taking:
-            return await anext(self._chunks, None)
+            return await self._hold.take()
 
     async def _settle(self, chunk: AsyncChunk, outcome: Outcome) -> None:
         if chunk.has_verdict or outcome.result is not None:
@@ -94,23 +101,15 @@ class AsyncRun:
             await chunk.fail(outcome.reason, delay_s=outcome.delay_s, retry=not outcome.is_final, run_s=outcome.run_s)
 
 
-async def run(
-    consumer: AsyncConsumer,
-    f: Callable[[Any], Any],
-    *,
-    concurrency: int,
-    until_empty: bool,
-    until_idle: bool,
-) -> Tally:
+async def run(consumer: AsyncConsumer, f: Callable[[Any], Any], hold: AsyncHold, *, concurrency: int) -> Tally:
     """See `AsyncConsumer.run_each_chunk`."""
     if concurrency < 1:
         raise UsageError(f"A concurrency of {concurrency} is not possible: it starts at 1.")
-    chunks = consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=True)
     if is_awaited(f):
-        return await AsyncRun(consumer, chunks, _awaiting(f)).run(concurrency)
+        return await AsyncRun(consumer, hold, _awaiting(f)).run(concurrency)
     threads = ThreadPoolExecutor(concurrency, "opsq-job")
     try:
-        return await AsyncRun(consumer, chunks, _in_threads(f, consumer, threads)).run(concurrency)
+        return await AsyncRun(consumer, hold, _in_threads(f, consumer, threads)).run(concurrency)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # what runs cannot be ended
 

@@ -86,6 +86,7 @@ class Consumer(Reporter):
         """
         wait_s = 0.0 if until_idle else None
         chunk: Chunk | None = None
+        self.is_ended = False  # of an earlier loop
         try:
             while True:
                 if chunk is not None and not (overlapping or chunk.has_verdict):
@@ -141,20 +142,12 @@ class Consumer(Reporter):
         Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its own,
         the first SIGTERM or SIGINT lets the chunks at hand end and returns; the second raises SystemExit or KeyboardInterrupt.
         """
-        from opsq.client.running import run
+        from opsq.client.running import Hold, run
 
-        return run(
-            self,
-            f,
-            jobs=jobs,
-            mode=mode,
-            until_empty=until_empty,
-            until_idle=until_idle,
-            max_runtime_s=max_runtime_s,
-            grace_s=grace_s,
-            welcome=self._link.welcome,
-            give_back=self._give_back,
-        )
+        self.is_ended = False
+        # An iterator of `chunks` would give back what other jobs work on when it ends.
+        hold = Hold(lambda: self._next(0.0 if until_idle else None, until_empty), self._give_back, self._link.welcome)
+        return run(self, f, hold, jobs=jobs, mode=mode, max_runtime_s=max_runtime_s, grace_s=grace_s)
 
     def run_each_operation(
         self,

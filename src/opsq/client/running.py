@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from opsq.client.draining import DrainSignals
@@ -89,24 +89,34 @@ class LocalSlot:
         """See `Slot.close`."""
 
 
+class Hold(NamedTuple):
+    """What a run needs of a consumer that others need not.
+
+    Attributes:
+        take: waits for the next chunk; None when there is none to come. By one thread at a time.
+        give_back: gives back all chunks without a verdict.
+        welcome: what the daemon said to it.
+    """
+
+    take: Callable[[], Chunk | None]
+    give_back: Callable[[], None]
+    welcome: Welcome
+
+
 class Run:
-    """One run: slots that take chunks from one iterator.
+    """One run: slots that take chunks from one consumer.
 
     Args:
         consumer: holds the chunks.
-        chunks: its iterator, which lets verdicts overlap.
+        hold: how they come and go.
         slots: one per job.
         grace_s: how long running chunks may take after the first signal before they are killed; None: as long as they like.
-        give_back: gives back all chunks without a verdict.
     """
 
-    def __init__(
-        self, consumer: Consumer, chunks: Iterator[Chunk], slots: Sequence[Slot], grace_s: float | None, give_back: Callable[[], None]
-    ) -> None:
+    def __init__(self, consumer: Consumer, hold: Hold, slots: Sequence[Slot], grace_s: float | None) -> None:
         self._consumer = consumer
-        self._give_back = give_back
+        self._hold = hold
         self._threads: list[threading.Thread] = []
-        self._chunks = chunks
         self._slots = slots
         self._grace_s = grace_s
         self._taking = threading.Lock()
@@ -116,7 +126,7 @@ class Run:
         self._counts = {"completed": 0, "failed": 0, "released": 0}
 
     def run(self, *, is_inline: bool) -> Tally:
-        """Work until the iterator ends.
+        """Work until nothing is to come.
 
         Args:
             is_inline: by the calling thread; for one slot.
@@ -133,6 +143,7 @@ class Run:
                 if self._failure is not None:
                     raise self._failure
                 self._consumer.flush()
+                self._hold.give_back()
             except BaseException:
                 self._abort()
                 raise
@@ -181,7 +192,7 @@ class Run:
     def _take(self) -> Chunk | None:
         """The next chunk, when this thread is the next to get one: what is not begun by anybody stays in the consumer."""
         with self._taking:
-            return None if self._is_over else next(self._chunks, None)
+            return None if self._is_over else self._hold.take()
 
     def _settle(self, chunk: Chunk, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -202,7 +213,7 @@ class Run:
         for slot in self._slots:
             slot.kill()
         self._consumer.stop()
-        self._give_back()
+        self._hold.give_back()
         for slot, thread in zip(self._slots, self._threads, strict=False):
             if slot.is_killable:
                 thread.join()
@@ -211,15 +222,12 @@ class Run:
 def run(
     consumer: Consumer,
     f: Callable[[Any], Any],
+    hold: Hold,
     *,
     jobs: int,
     mode: Mode,
-    until_empty: bool,
-    until_idle: bool,
     max_runtime_s: float | None,
     grace_s: float | None,
-    welcome: Welcome,
-    give_back: Callable[[], None],
 ) -> Tally:
     """See `Consumer.run_each_chunk`."""
     if jobs < 1:
@@ -234,8 +242,7 @@ def run(
         from opsq.client.workers import WorkerSlot, program_of
 
         program = program_of(f)
-        slots = [WorkerSlot(consumer, welcome, program, max_runtime_s) for _ in range(jobs)]
+        slots = [WorkerSlot(consumer, hold.welcome, program, max_runtime_s) for _ in range(jobs)]
     else:
         raise UsageError(f"{mode!r} is no mode.", hint="There are 'threads' and 'processes'.")
-    chunks = consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=True)
-    return Run(consumer, chunks, slots, grace_s, give_back).run(is_inline=mode == "threads" and jobs == 1)
+    return Run(consumer, hold, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)

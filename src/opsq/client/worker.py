@@ -26,6 +26,8 @@ from opsq.wire.messages import SubmissionContent, Welcome
 if TYPE_CHECKING:
     from types import FrameType
 
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""They come to the whole group from a terminal or a service manager, and the consumer decides what they mean."""
 _ORPHAN_S = 2.0
 """So long a function has to clean up behind itself once nobody waits for it any more."""
 
@@ -60,9 +62,9 @@ class Worker:
         self._is_busy = False
         self._described: SubmissionContent | None = None
         self._attachment: tuple[int, bytes | None] | None = None
-        # Both come to the whole group from a terminal or a service manager, and the consumer decides what they mean.
-        signal.signal(signal.SIGTERM, self._heard)
-        signal.signal(signal.SIGINT, self._heard)
+        for number in GROUP_SIGNALS:
+            signal.signal(number, self._heard)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
         threading.Thread(target=self._read, name="opsq-worker", daemon=True).start()
 
     def serve(self, f: Any) -> None:

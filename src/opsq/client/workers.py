@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
@@ -91,8 +92,14 @@ class WorkerSlot:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         process = context.Process(target=worker.main, args=(theirs, self._program, self._welcome), name="opsq-worker")
+        resource_tracker.ensure_running()  # it would undo the mask if it were started with the process
         with _making:
-            process.start()
+            # Blocked until the worker can tell what they mean: they may come to the whole group while it starts.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, worker.GROUP_SIGNALS)
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._process = process
         theirs.close()
         atexit.register(self.kill)  # multiprocessing waits at exit for all that it has started

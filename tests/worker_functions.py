@@ -1,0 +1,91 @@
+"""Functions that worker processes import: a zoo of what users' functions do.
+
+It must import nothing that a worker does not need, since each process that is started pays for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import opsq
+
+
+def upper(chunk: Any) -> bytes:
+    return bytes(chunk.data.upper())
+
+
+def nothing(chunk: Any) -> None:
+    return None
+
+
+def told(chunk: Any) -> bytes:
+    """What a function can see of its chunk."""
+    seen = (chunk.submission_id, chunk.index, chunk.attempt, str(chunk.handle).split("@")[0], chunk.metadata, chunk.chunks_count)
+    return repr((*seen, bytes(chunk), chunk.attachment(), chunk.attachment())).encode()
+
+
+def pid(chunk: Any) -> bytes:
+    return b"%d" % os.getpid()
+
+
+def twice(operation: Any) -> Any:
+    return operation * 2
+
+
+def inverse(operation: int) -> float:
+    return 1 / operation
+
+
+def text_returned(chunk: Any) -> str:
+    return "text"
+
+
+def obedient(chunk: Any) -> bytes:
+    """Do what the chunk says."""
+    word, _, rest = chunk.data.decode().partition(" ")
+    if word == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "exit":
+        os._exit(int(rest))
+    elif word == "sysexit":
+        sys.exit(int(rest))
+    elif word == "interrupt":
+        raise KeyboardInterrupt
+    elif word == "raise":
+        raise ValueError(rest)
+    elif word == "retry":
+        raise opsq.Retry(rest, delay_s=0.0)
+    elif word == "bury":
+        raise opsq.Bury(rest)
+    elif word == "sleep":
+        Path(rest).write_text(str(os.getpid()))
+        wait_for_ever()
+    elif word == "wait":  # until somebody makes the second file, having made the first
+        begun, go = map(Path, rest.split(" "))
+        begun.write_text(str(os.getpid()))
+        while not go.exists():
+            time.sleep(0.01)
+    elif word == "leave":  # a child that keeps the pipe open, and then death
+        child = os.fork()
+        if child == 0:
+            wait_for_ever()
+        Path(rest).write_text(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "clean":  # tell of having been interrupted
+        begun, cleaned = map(Path, rest.split(" "))
+        begun.write_text(str(os.getpid()))
+        try:
+            wait_for_ever()
+        finally:
+            cleaned.write_text("")
+    return b"%d" % os.getpid()
+
+
+def wait_for_ever() -> None:
+    while True:
+        time.sleep(3600)
