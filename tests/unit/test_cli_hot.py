@@ -14,6 +14,7 @@ from opsq.content.files import Buffer
 from opsq.content.local import LocalStore
 from opsq.errors import ContentMissing, InputUnreadable, StoreNotVisible
 from opsq.ids import Handle, SubmissionId, Token
+from opsq.wire.messages import RESULT_INLINE_BYTES
 
 HANDLE = Handle(SubmissionId(1), 0, Token(1, 0, 1, 1))
 
@@ -62,8 +63,8 @@ def test_large_result_is_read_back_from_the_place_that_is_told(store: LocalStore
 
 
 def test_small_result_travels_itself(store: LocalStore, runtime_dir: Path) -> None:
-    (runtime_dir / "result").write_bytes(b"x" * hot.INLINE_BYTES)
-    assert hot._result(daemon_of(store), HANDLE, str(runtime_dir / "result")) == b"x" * hot.INLINE_BYTES
+    (runtime_dir / "result").write_bytes(b"x" * RESULT_INLINE_BYTES)
+    assert hot._result(daemon_of(store), HANDLE, str(runtime_dir / "result")) == b"x" * RESULT_INLINE_BYTES
 
 
 def test_result_is_not_written_into_a_store_that_the_daemon_does_not_see(store: LocalStore, runtime_dir: Path) -> None:

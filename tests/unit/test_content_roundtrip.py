@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opsq.content import manifest, writing
+from opsq.content.cutting import open_input
 from opsq.content.local import LocalStore
 from opsq.content.manifest import Content, decode, encode
 from opsq.content.reading import ChunkReader
@@ -89,7 +90,8 @@ def test_joined_chunks_are_the_input(
         patch.setattr(writing, "ENDS_LIMIT_COUNT", 2)
         with ContentWriter(store, FOLDER, is_durable=False) as writer:
             for path in paths:
-                writer.write_file(path, rule)
+                with open_input(path) as file:
+                    writer.write_stream(file, rule, str(path))
             copied = read_all(store, writer.finish())
         in_their_place = read_all(store, in_place(store, FOLDER[::-1], paths, rule, is_durable=False))
     assert b"".join(copied) == b"".join(texts)
@@ -274,10 +276,11 @@ def test_a_writer_that_is_not_finished_leaves_nothing(store: LocalStore) -> None
 
 def test_a_vanished_file_takes_the_whole_submission_with_it(store: LocalStore, tmp_path: Path) -> None:
     (tmp_path / "first").write_bytes(b"x" * 100_000)
-    writer = ContentWriter(store, FOLDER)
-    writer.write_file(tmp_path / "first", Splitting())
-    with pytest.raises(InputUnreadable, match="absent"):
-        writer.write_file(tmp_path / "absent", Splitting())
+    with ContentWriter(store, FOLDER) as writer:
+        with open_input(tmp_path / "first") as file:
+            writer.write_stream(file, Splitting(), "first")
+        with pytest.raises(InputUnreadable, match="absent"):
+            open_input(tmp_path / "absent")
     assert list(store.folders()) == []
 
 

@@ -24,7 +24,7 @@ from opsq.content.manifest import Content, encode
 from opsq.content.splitting import Splitting
 from opsq.content.store import Store, open_store
 from opsq.content.writing import ContentWriter
-from opsq.errors import ChunkTooLarge, InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
+from opsq.errors import InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
 from opsq.wire.messages import Created, HasRoom, NewSubmission, Room, Submit, Submitted
 
 RESEND_S = 10.0
@@ -129,10 +129,7 @@ def hand_over(
         else:
             count = len(paths) if splitting.by == "file" else 1  # how many it will be in the end, only the cutting can tell
             _ask_for_room(caller, daemon, (count, 0 if is_in_place else _known_bytes(paths)), rules.unique_key, room)
-    with (
-        _naming_limit(),
-        ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer,
-    ):
+    with ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer:
         if source is not None:
             for index in range(source.content.chunks_count):
                 writer.add_chunk(source.read(index))
@@ -144,16 +141,6 @@ def hand_over(
         content = writer.finish()
     rules = replace(rules, chunks_count=content.chunks_count, content=encode(content))
     return content, _submit(caller, rules, store, folder, room)
-
-
-@contextlib.contextmanager
-def _naming_limit() -> Iterator[None]:
-    """Tell of a chunk that is too large which setting forbids it."""
-    try:
-        yield
-    except ChunkTooLarge as error:
-        error.hint = "Cut it smaller, or raise the setting chunk_limit_bytes of the daemon: see opsq.toml(5)."
-        raise
 
 
 def _ask_for_room(caller: Caller, daemon: Connection, size: tuple[int, int], unique_key: str | None, room: RoomWait) -> None:

@@ -26,6 +26,7 @@ from opsq.cli.reach import call_alive, check_refusals, connect, held_chunks, hel
 from opsq.errors import ContentMissing, InputUnreadable, InvalidHandle, InvalidStrategy, NotFound, NothingFree, UsageError  # noqa: E402
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes, parse_handle  # noqa: E402
 from opsq.wire.messages import (  # noqa: E402
+    RESULT_INLINE_BYTES,
     Changed,
     Complete,
     Completed,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from opsq.content.manifest import Content
     from opsq.content.store import Store
 
-INLINE_BYTES = 4096
-"""Results up to this size travel in the message; larger ones go to the content store."""
 REASON_CHARACTERS = 16384
 
 _TRANSFER_BYTES = 1 << 20
@@ -226,8 +225,8 @@ def _content_of(daemon: Connection, submission_id: int) -> tuple[Content, Store]
 def _result(daemon: Connection, handle: Handle, source: str) -> bytes | tuple[str, int, int]:
     """What the completion carries: the bytes of a small result, or the place in the store to which a large one went."""
     with _open_result(source) as file:
-        head = _piece(file, source, INLINE_BYTES + 1)
-        if len(head) <= INLINE_BYTES:
+        head = _piece(file, source, RESULT_INLINE_BYTES + 1)
+        if len(head) <= RESULT_INLINE_BYTES:
             return head
         return _store_result(daemon, handle, head, file, source)
 

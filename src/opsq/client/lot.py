@@ -13,9 +13,6 @@ from opsq.wire.messages import Grant, Held
 Result = bytes | tuple[str, int, int]
 """A result: its bytes, or the object, offset and length where they lie."""
 
-INLINE_RESULT_BYTES = 4096
-"""A larger result goes to the store, and only its place travels."""
-
 
 class Lost(msgspec.Struct, frozen=True):
     """A chunk that is not the consumer's any more, or whose verdict was refused, and why."""

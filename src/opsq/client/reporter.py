@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Self
 from opsq.client.contents import Contents
 from opsq.client.ledger import BUFFERED_LIMIT_BYTES, BUFFERED_LIMIT_COUNT, UNANSWERED_LIMIT_COUNT, Ledger
 from opsq.client.link import Link
-from opsq.client.lot import INLINE_RESULT_BYTES, Lot, Result
+from opsq.client.lot import Lot, Result
 from opsq.client.reporting import AGAIN_S, CLOSE_S, FLUSH_S, Ask, OnLost, log_lost, not_sent
 from opsq.errors import NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
+    RESULT_INLINE_BYTES,
     Abandon,
     Attachment,
     ChunkMask,
@@ -83,7 +84,7 @@ class Reporter:
 
     def complete_chunk(self, lot: Lot, bit: int, result: Result, run_s: float, exit_status: int | None) -> None:
         """See `Chunk.complete`."""
-        if len(result) > INLINE_RESULT_BYTES:
+        if len(result) > RESULT_INLINE_BYTES:
             result = self._store_result(lot, result)
         with self._lock:
             self._ledger.complete(lot, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
@@ -117,7 +118,7 @@ class Reporter:
     def complete_lots(self, lots: Sequence[Lot], results: Sequence[Result] | None, run_s: float) -> None:
         """See `Reservation.complete`."""
         if results is not None:
-            large = [at for at, result in enumerate(results) if len(result) > INLINE_RESULT_BYTES]
+            large = [at for at, result in enumerate(results) if len(result) > RESULT_INLINE_BYTES]
             if large:
                 results = self._store_results(lots, results)
         first = 0
@@ -372,7 +373,7 @@ class Reporter:
     def _store_results(self, lots: Sequence[Lot], results: Sequence[Result]) -> list[Result]:
         owners = (lot for lot in lots for _ in range(lot.granted.bit_count()))
         return [
-            self._store_result(lot, result) if len(result) > INLINE_RESULT_BYTES else result
+            self._store_result(lot, result) if len(result) > RESULT_INLINE_BYTES else result
             for lot, result in zip(owners, results, strict=True)
         ]
 

@@ -17,6 +17,7 @@ from opsq.content.splitting import DEFAULT_CHUNK_LIMIT_BYTES, OverLimit, Splitte
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
 
 READ_BYTES = 1 << 20
+LIMIT_HINT = "Cut it smaller, or raise the setting chunk_limit_bytes of the daemon: see opsq.toml(5)."
 _BATCH_COUNT = 4096
 _NOTHING = memoryview(b"")
 
@@ -176,16 +177,15 @@ def _count_before(stream: InputStream, name: str, splitting: Splitting, stop: in
 
 
 def _too_large(name: str, splitting: Splitting, limit_bytes: int, records_before: int) -> ChunkTooLarge:
-    hint = "Raise the daemon's chunk limit, or cut the input another way."
     if splitting.by == "file":
-        return ChunkTooLarge(f"{name} is larger than the chunk limit of {limit_bytes} bytes.", hint=hint)
+        return ChunkTooLarge(f"{name} is larger than the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
     word = "record" if splitting.csv_header or splitting.delimiter != b"\n" else "line"
     number = records_before + 1
     if splitting.by == "bytes" or splitting.count == 1:
         what = f"{word.capitalize()} {number} of {name} is"
     else:
         what = f"The {splitting.count} {word}s from {word} {number} of {name} on are"
-    return ChunkTooLarge(f"{what} longer than the chunk limit of {limit_bytes} bytes.", hint=hint)
+    return ChunkTooLarge(f"{what} longer than the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
 
 
 class PlannedChunk(NamedTuple):

@@ -14,8 +14,6 @@ from opsq.content.files import Buffer, make_folders, sync_descriptor, write_all,
 from opsq.content.store import Store
 from opsq.errors import ContentMissing
 
-RESULT_INLINE_LIMIT_BYTES = 4096
-"""Results up to this size travel with the completion; larger ones belong here."""
 _BATCH_LIMIT_BYTES = 32 << 20
 _READ_BYTES = 1 << 20
 

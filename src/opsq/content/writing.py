@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from opsq.content.cutting import READ_BYTES, HeaderCheck, InputStream, cut_file, cut_stream, is_regular, open_input
+from opsq.content.cutting import LIMIT_HINT, READ_BYTES, HeaderCheck, InputStream, cut_file, cut_stream, is_regular, open_input
 from opsq.content.files import Buffer, identity_of
 from opsq.content.manifest import (
     ENDS_LIMIT_COUNT,
@@ -104,11 +104,6 @@ class ContentWriter:
                 self._header.take(header, name, splitting)
                 self._append(content, [start + end for end in ends] if start else ends)
 
-    def write_file(self, path: str | os.PathLike[str], splitting: Splitting) -> None:
-        """Copy a file, and cut it; otherwise as `write_stream`."""
-        with self._all_or_nothing(), open_input(path) as file:
-            self.write_stream(file, splitting, os.fspath(path))
-
     def append(self, content: Buffer, ends: list[int], header: bytes, name: str, splitting: Splitting) -> None:
         """Append a stretch of a stream that somebody else cuts.
 
@@ -179,7 +174,7 @@ class ContentWriter:
             if size > self._limit_bytes:
                 raise ChunkTooLarge(
                     f"Chunk {self.chunks_count} has {size} bytes; the chunk limit is {self._limit_bytes} bytes.",
-                    hint="Cut it, or raise the daemon's chunk limit.",
+                    hint=LIMIT_HINT,
                 )
             self._append(chunk, [self.total_bytes + size])
 

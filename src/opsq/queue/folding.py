@@ -1,7 +1,8 @@
 """Folding: moving the completions of `history` into `block`, many at a time.
 
 Owns the list of events that are not folded yet, and the slices that fold them. A fold is part of a batch like anything else: its rows go
-into the same transaction, and memory changes when that has succeeded. Nothing but a fold writes `block` and `frontier` of live submissions.
+into the same transaction, and memory changes when that has succeeded. Nothing but a fold and a requeue
+writes `block`, and nothing but a fold `frontier`, of live submissions.
 """
 
 from __future__ import annotations

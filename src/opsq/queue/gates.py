@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.clock import MonoNs, Now
-from opsq.queue.rules import Rules
+from opsq.queue.rules import NO_LIMIT, Rules
 from opsq.store.rules import LimitRow
 from opsq.strategy.arms import SUBMISSION_KEY, Gate
 from opsq.strategy.tree import Max, Percent, Value
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from opsq.queue.fronts import Front
     from opsq.queue.supply import Supply
 
-NO_LIMIT = 1 << 62
 REFRESH_NS = 1_000_000_000
 """A percentage follows the count of consumers at most this often."""
 TOKENS_A_TICK = 1_000

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opsq.queue.supply import Supply
 
 NO_LIMIT = 1 << 62
+"""More than can ever be reserved."""
 WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 
 

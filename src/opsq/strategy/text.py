@@ -168,9 +168,6 @@ class _Reader:
     def equals(self) -> None:
         self._expect("=")
 
-    def has_comma(self) -> bool:
-        return self._accept(",")
-
     def _skip(self) -> int:
         match = _BLANKS.match(self._text, self._at)
         self._at = match.end() if match else self._at

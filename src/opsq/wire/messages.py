@@ -15,6 +15,9 @@ from msgspec import Meta
 VERSION = 1
 """Protocol version. A daemon refuses any other with `version_mismatch`."""
 
+RESULT_INLINE_BYTES = 4096
+"""Results up to this size travel in the message; of a larger one only the place in the store does."""
+
 Key = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 Value = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | Annotated[str, Meta(max_length=1024)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -89,7 +92,10 @@ class Created(Record):
 
 
 class Grant(Record):
-    """Chunks of one block that are now reserved; `attempt` failures and losses came before; all five fields but `block` make the token."""
+    """Chunks of one block that are now reserved, after `attempt` failures and losses.
+
+    With the id of the reservation, `mask`, `attempt` and `mac` are the token.
+    """
 
     submission_id: Id
     block: Block
@@ -109,7 +115,7 @@ class SubmissionContent(Record):
 
 
 class Held(Record):
-    """Chunks of one block that the sender holds or held: `mask` of them are meant, `granted`…`mac` is the token."""
+    """Chunks of one block that the sender holds or held: `mask` of them are meant, `reservation_id`…`mac` are the token."""
 
     submission_id: Id
     block: Block
@@ -271,7 +277,7 @@ class DeadChunk(Record):
 
 
 class Counts(Record):
-    """Chunks by what they are doing, of one metadata value or of everything; the five add up to all."""
+    """Chunks by what they are doing, of one metadata value or of everything; the last six add up to all chunks."""
 
     value: int | str | None
     submissions_count: Count
@@ -551,7 +557,7 @@ class Wait(Message):
 
 
 class Results(Message):
-    """Ask for result rows from block `from_block` on, in block order. → ResultRows.
+    """Ask for result rows from the block of chunk `from_index` on, in block order. → ResultRows.
 
     `wait_s` parks the call until chunk `from_index` is completed or the submission is final (None: without limit).
     """
@@ -579,7 +585,7 @@ class Remove(Message):
 
 
 class Dead(Message):
-    """List dead chunks after `(after_submission, after_index)`, of one submission or of all (None). → DeadChunks.
+    """List dead chunks behind the one whose submission and index are `after`, of one submission or of all (None). → DeadChunks.
 
     A page may be short, or empty, and yet have others behind it.
     """
