@@ -89,11 +89,15 @@ def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     if table.schema.equals(wanted):
         return table
     if table.schema.names != wanted.names:
-        missing = [name for name in wanted.names if name not in table.schema.names]
-        if missing:
-            raise UsageError(f"It has no column {missing[0]!r}; it has {', '.join(table.schema.names) or 'none'}.")
+        _check_names(wanted.names, table.schema.names)
         table = table.select(wanted.names)
     return table.cast(wanted)
+
+
+def _check_names(wanted: Sequence[str], present: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        raise UsageError(f"It has no column {missing[0]!r}; it has {', '.join(present) or 'none'}.")
 
 
 def _parquet(wanted: pa.Schema) -> Decode:
@@ -102,7 +106,8 @@ def _parquet(wanted: pa.Schema) -> Decode:
     def decode(result: bytes) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(result), pre_buffer=False)
         present = file.schema_arrow.names
-        return file.read(columns=None if present == names else [name for name in names if name in present], use_threads=False)
+        _check_names(names, present)
+        return file.read(columns=None if present == names else names, use_threads=False)
 
     return decode
 

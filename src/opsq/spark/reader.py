@@ -57,7 +57,7 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
         if stored is None or about is None:
             raise UsageError(
                 f"Submission {made.submission_id} was not made from a DataFrame, so there is no schema for resultSchema=same.",
-                hint="Give one with .schema(...), or as DDL.",
+                hint="Give one with .schema(...).",
             )
         return ResultForm(options.result_format or about.chunk_format, stored)
     sample = b"" if said is not None and options.result_format is not None else first_result(queue, made)

@@ -5,8 +5,9 @@ The only file that imports what PySpark does not promise (its conversions of typ
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -67,20 +68,18 @@ def spark_schema(schema: pa.Schema, *, what: str) -> t.StructType:
 
 
 def read_schema(text: str) -> t.StructType:
-    """A schema as JSON (of `DataFrame.schema.json()`) or as DDL (`a INT, b STRING`).
+    """A schema from Spark's JSON (that of `DataFrame.schema.json()`); only a JVM can read DDL, and there is none here.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is none.
     """
     try:
-        if text.lstrip().startswith("{"):
-            return t.StructType.fromJson(_json(text))
-        found = t.StructType.fromDDL(text)
-    except Exception as error:
-        raise UsageError(f"The schema {text!r} cannot be understood: {str(error).splitlines()[0]}.") from error
-    if not isinstance(found, t.StructType):
-        raise UsageError(f"The schema {text!r} is none of columns.")
-    return found
+        return t.StructType.fromJson(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"The schema {text!r} cannot be understood.",
+            hint="resultSchema is `same`, or the JSON of DataFrame.schema.json(); columns as in SQL belong into .schema('a INT, b STRING').",
+        ) from error
 
 
 def check_writable(schema: t.StructType, chunk_format: str) -> None:
@@ -165,10 +164,3 @@ def _spark_type(kind: pa.DataType) -> t.DataType:
     if pt.is_struct(kind):
         return t.StructType([t.StructField(field.name, _spark_type(field.type)) for field in kind])
     return from_arrow_type(kind, prefer_timestamp_ntz=True)
-
-
-def _json(text: str) -> dict[str, Any]:
-    import json
-
-    found: dict[str, Any] = json.loads(text)
-    return found

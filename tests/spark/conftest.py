@@ -1,0 +1,97 @@
+"""One Spark session for all tests of this folder that need a JVM, and a daemon of its own for each test.
+
+Spark runs what it is given in processes of its own, so nothing here can be mocked: tests look at what the daemon says. The
+session allows three attempts of a task (`local[2,3]`); a JVM is started only if a test asks for it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import opsq
+from conftest import SHORT_ROOT
+from daemons import running
+from opsq.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(clean_environment: None) -> Iterator[SparkSession]:
+    """The one session."""
+    from opsq.spark import build_session
+
+    folder = Path(tempfile.mkdtemp(prefix="opsq-spark-", dir=SHORT_ROOT))
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.session.timeZone": "America/New_York",  # far from UTC, so that a zone that is lost shows
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    }
+    session = build_session("local[2,3]", name="opsq tests", conf=conf, is_short=True)
+    yield session
+    session.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path) -> Iterator[Settings]:
+    """A daemon of this test."""
+    with running(runtime_dir) as settings:
+        yield settings
+
+
+@pytest.fixture
+def queue(daemon: Settings) -> Iterator[opsq.Queue]:
+    """The test's own connection to it."""
+    with opsq.connect(state_dir=daemon.state_dir) as queue:
+        yield queue
+
+
+@pytest.fixture
+def write(daemon: Settings, queue: opsq.Queue) -> Callable[..., opsq.Submission]:
+    """Writes a DataFrame with the options given; the submission that came of it."""
+
+    def write(frame: DataFrame, source: str = "opsq", **options: Any) -> opsq.Submission:
+        before = {state.submission_id for state in queue.submissions()}
+        frame.write.format(source).mode("append").options(stateDir=str(daemon.state_dir), **options).save()
+        [new] = [state.submission_id for state in queue.submissions() if state.submission_id not in before]
+        return queue.submission(new)
+
+    return write
+
+
+@pytest.fixture
+def read(spark: SparkSession, daemon: Settings) -> Callable[..., DataFrame]:
+    """The results of a submission, with the options given."""
+
+    def read(submission: opsq.Submission, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = spark.read.format("opsq").options(stateDir=str(daemon.state_dir), **options)
+        return (reader.schema(schema) if schema else reader).load(str(submission.id))
+
+    return read
+
+
+def work(queue: opsq.Queue, function: Callable[[bytes], bytes] = bytes) -> None:
+    """Complete all there is with what a function makes of each chunk."""
+    for chunk in queue.consume():
+        chunk.complete(function(chunk.data))
+
+
+def folders(daemon: Settings) -> list[str]:
+    """The folders of content that there are, by name."""
+    content = Path(daemon.state_dir) / "content"
+    return sorted(entry.name for entry in content.iterdir() if entry.is_dir())
+
+
+def parts(daemon: Settings) -> list[str]:
+    """All parts that tasks have written and nobody has deleted."""
+    return sorted(entry.name for entry in (Path(daemon.state_dir) / "content").glob("*/part-*"))

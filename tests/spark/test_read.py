@@ -1,0 +1,204 @@
+"""Results of submissions as DataFrames: formats, schemas found or told, what died, and who may reach the daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+import opsq
+import opsq.spark
+from daemons import running
+from opsq.errors import NotFinished, WorkFailed
+from opsq.settings import Settings
+from spark.conftest import work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Write = Callable[..., opsq.Submission]
+Read = Callable[..., "DataFrame"]
+
+
+DECIMALS = StructType().add("y", "decimal(3,1)").add("x", "int").json()
+
+
+def parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+def submit(queue: opsq.Queue, results: list[bytes | None], **options: object) -> opsq.Submission:
+    """A submission whose chunks have these results; None: the chunk died."""
+    submission = queue.submit([b"%d" % number for number in range(len(results))], on_dead="keep", **options)
+    for chunk in queue.consume():
+        result = results[int(chunk.data)]
+        if result is None:
+            chunk.fail("it was cursed", retry=False)
+        else:
+            chunk.complete(result)
+    return submission
+
+
+def test_results_of_a_program_that_knows_nothing_of_spark_come_with_their_columns(queue: opsq.Queue, read: Read):
+    tables = [pa.table({"word": [f"w{n}"] * 2, "n": pa.array([n, None], pa.uint32())}) for n in range(5)]
+    found = read(submit(queue, [parquet(table) for table in tables]))
+    assert found.schema.simpleString() == "struct<word:string,n:bigint>"
+    assert [tuple(row) for row in found.collect()] == [pair for n in range(5) for pair in ((f"w{n}", n), (f"w{n}", None))]
+
+
+@pytest.mark.parametrize(
+    ("result", "options", "schema", "rows"),
+    [
+        (b"a\nb\n", {}, "value:string", [("a",), ("b",)]),
+        (b"a\nb\n", {"resultFormat": "binary"}, "value:binary", [(b"a\nb\n",)]),
+        (b"x,y\n1,2.5\n", {"resultFormat": "csv"}, "x:bigint,y:double", [(1, 2.5)]),
+        (b'{"x":1,"y":["z"]}\n', {"resultFormat": "jsonl"}, "x:bigint,y:array<string>", [(1, ["z"])]),
+        (
+            b'{"x":1,"y":0.1}\n',
+            {"resultFormat": "jsonl", "resultSchema": "y DECIMAL(3,1), x INT"},
+            "y:decimal(3,1),x:int",
+            [(Decimal("0.1"), 1)],
+        ),
+    ],
+)
+def test_results_in_each_format_of_text(
+    queue: opsq.Queue, read: Read, result: bytes, options: dict[str, str], schema: str, rows: list[tuple[object, ...]]
+):
+    found = read(submit(queue, [result]), **options)
+    assert found.schema.simpleString() == f"struct<{schema}>"
+    assert [tuple(row) for row in found.collect()] == rows
+
+
+def test_results_keep_the_order_of_chunks_over_many_partitions_and_sizes(queue: opsq.Queue, read: Read):
+    """Small results come from the daemon and large ones from the store, wherever they lie between each other."""
+    tables = [
+        pa.table({"n": pa.array([n] * (20_000 if n % 3 == 0 else 1)), "pad": [f"{n * 7919:>20}"] * (20_000 if n % 3 == 0 else 1)})
+        for n in range(150)
+    ]
+    submission = submit(queue, [parquet(table) for table in tables])
+    found = read(submission, chunksPerPartition=7)
+    assert found.rdd.getNumPartitions() == 22
+    counts = {row["n"]: row["count"] for row in found.groupBy("n").count().collect()}
+    assert counts == {n: 20_000 if n % 3 == 0 else 1 for n in range(150)}
+    assert [row["n"] for row in read(submission).where("n % 3 != 0").collect()] == [n for n in range(150) if n % 3]
+
+
+def test_columns_and_what_tells_of_the_chunk_are_there_on_request(queue: opsq.Queue, read: Read):
+    submission = queue.submit([b"0", b"1"], backoff=(0.001, 1, 0.001))
+    for chunk in queue.consume():
+        if chunk.data == b"1" and chunk.attempt < 2:
+            chunk.fail("try again")
+        else:
+            chunk.complete(parquet(pa.table({"a": [1], "b": [chunk.data.decode()]})))
+    found = read(submission, columns="b", metadataColumns="true")
+    assert found.columns == ["b", "_submission", "_chunk", "_attempts"]
+    assert [tuple(row) for row in found.orderBy("_chunk").collect()] == [("0", submission.id, 0, 1), ("1", submission.id, 1, 3)]
+    assert read(submission, metadataColumns="_chunk").columns == ["a", "b", "_chunk"]
+
+
+def test_schema_that_is_given_goes_before_what_results_say(queue: opsq.Queue, read: Read):
+    submission = submit(queue, [parquet(pa.table({"a": pa.array([1], pa.int8()), "b": ["x"]}))])
+    assert [tuple(row) for row in read(submission, "b STRING, a BIGINT").collect()] == [("x", 1)]
+    with pytest.raises(PySparkException, match=r"result of chunk \d+/0 cannot be used. It has no column 'c'; it has a, b."):
+        read(submission, "c STRING").collect()
+
+
+def test_results_that_have_not_the_form_of_the_chunks_need_to_be_told(spark: SparkSession, write: Write, read: Read, queue: opsq.Queue):
+    submission = write(spark.range(10))
+    work(queue, lambda chunk: b"10\n")
+    with pytest.raises(PySparkException, match=r"are parquet, and its results are not.*resultFormat: jsonl, csv, text or binary"):
+        read(submission)
+    assert read(submission, resultFormat="text").collect()[0]["value"] == "10"
+
+
+def test_dead_chunk_fails_the_read_with_its_reason_or_is_skipped_and_counted(
+    spark: SparkSession, queue: opsq.Queue, read: Read, daemon: Settings
+):
+    submission = submit(queue, [parquet(pa.table({"n": [n]})) if n != 1 else None for n in range(4)])
+    with pytest.raises(
+        PySparkException, match=r"1 of 4 chunks of submission \d+ have no result; chunk 1 died: it was cursed.*deadChunks=skip"
+    ):
+        read(submission).collect()
+    assert [row["n"] for row in read(submission, deadChunks="skip").collect()] == [0, 2, 3]
+    with pytest.raises(WorkFailed, match="it was cursed"):
+        opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+    with pytest.warns(UserWarning, match="1 of 4 chunks of submission"):
+        frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir, dead_chunks="skip", metadata_columns=True)
+    assert [row["_chunk"] for row in frame.collect()] == [0, 2, 3]
+
+
+def test_submission_that_has_not_ended_says_how_far_it_is(spark: SparkSession, queue: opsq.Queue, read: Read, daemon: Settings):
+    submission = queue.submit([b"x", b"y"])
+    for chunk in queue.consume(batch=1):
+        chunk.complete(b"line\n")
+        break
+    with pytest.raises(PySparkException, match="is open: 1 of 2 chunks are completed"):
+        read(submission).collect()
+    with pytest.raises(NotFinished):
+        opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+
+
+def test_unknown_submission_is_said_to_be_unknown(spark: SparkSession, daemon: Settings):
+    for named, message in (("12345", "Submission 12345 is not known"), ("nonsense", "nonsense")):
+        with pytest.raises(PySparkException, match=message):
+            spark.read.format("opsq").option("stateDir", daemon.state_dir).load(named)
+
+
+def test_results_that_are_all_empty_need_a_schema(queue: opsq.Queue, read: Read):
+    submission = submit(queue, [b"", b""])
+    with pytest.raises(PySparkException, match=r"No chunk of submission \d+ has a result that would tell its columns"):
+        read(submission, resultFormat="parquet")
+    assert read(submission, "n BIGINT", resultFormat="parquet").count() == 0
+    assert read(submission).count() == 0  # lines of text
+
+
+def test_registered_by_hand_it_is_the_same_source(spark: SparkSession, queue: opsq.Queue, read: Read):
+    opsq.spark.register(spark)
+    assert read(submit(queue, [b"a\n"])).count() == 1
+
+
+# --- over TCP ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_token_opens_a_daemon_over_tcp_and_is_shown_nowhere(spark: SparkSession, runtime_dir: Path):
+    with running(runtime_dir, listen="127.0.0.1:0") as settings, opsq.connect(state_dir=runtime_dir) as queue:
+        address = queue.status().settings["listen"]
+        token = Path(settings.token_file).read_text().strip()
+        options = {"address": address, "token": token}
+        frame = spark.range(100).select("id", f.lit("x").alias("text"))
+        frame.write.format("opsq").mode("append").options(**options).save()
+        [state] = queue.submissions()
+        work(queue)
+        found = spark.read.format("opsq").options(**options).load(str(state.submission_id))
+        assert found.count() == 100
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            found.explain("extended")
+            found.explain("formatted")
+        with pytest.raises(PySparkException) as failed:
+            spark.read.format("opsq").options(**options).load("1").collect()
+        with pytest.raises(PySparkException) as refused:
+            spark.read.format("opsq").options(address=address, token="wr0ng-t0ken").load("1").collect()
+        by_file = spark.read.format("opsq").options(address=address, tokenFile=settings.token_file).load(str(state.submission_id))
+        assert by_file.count() == 100
+        texts = [said.getvalue(), str(failed.value), str(refused.value), json.dumps(found.schema.jsonValue()), repr(found)]
+        assert not any(token in text or "wr0ng-t0ken" in text for text in texts)
+        assert "token" in str(refused.value)
+
+
+def test_executor_that_cannot_reach_the_daemon_says_what_to_do(spark: SparkSession, runtime_dir: Path):
+    with pytest.raises(PySparkException, match=r"No daemon answers at 127.0.0.1:9.*Give an address that every executor can reach"):
+        spark.read.format("opsq").options(address="127.0.0.1:9", token="x").load("1").collect()
