@@ -73,7 +73,7 @@ def test_readme_in_five_lines_of_shell(opsq: Opsq):
 
 def test_readme_in_ten_lines_of_python(queue: Opsq):
     """The second block of the first screen; what its comment says is printed."""
-    [block] = blocks("python")
+    block = blocks("python")[0]
     done = run(queue, sys.executable, "-c", block)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "b'A\\n'\nb'B\\n'\n"
@@ -207,6 +207,38 @@ def test_producer_and_consumer_square_numbers_in_input_order(queue: Opsq):
     assert producer.returncode == 1
     assert b"chunk 2 died: invalid literal" in err
     assert (queue.folder / "out.txt").read_bytes() == b"".join(b"%d\n" % (i * i) for i in range(200))
+
+
+def test_readme_in_a_consumer_and_a_producer_of_operations(queue: Opsq):
+    """The blocks of the section on Python: the sum that the comment says is printed."""
+    work, ask = blocks("python")[1:]
+    queue.file("work.py", work.encode())
+    with subprocess.Popen([sys.executable, "-c", ask], env=queue.environ, stdout=subprocess.PIPE) as producer:
+        wait_until(lambda: queue.ok("list", "--state", "open").out, DEADLINE_S, "the submission")
+        done = run(queue, sys.executable, "work.py")
+        assert (done.returncode, done.stderr) == (0, "")
+        out, _ = producer.communicate(timeout=DEADLINE_S)
+    assert f"# {out.decode().strip()}" in ask
+
+
+def test_operations_and_orders_make_a_round(queue: Opsq):
+    """operations.py and orders.py: the totals come back; the producer may come later."""
+    words = [sys.executable, str(EXAMPLES / "orders.py"), "2500"]
+    with subprocess.Popen(words, env=queue.environ, stdout=subprocess.PIPE) as producer:
+        wait_until(lambda: queue.ok("list", "--state", "open").out, DEADLINE_S, "the submission")
+        done = run(queue, sys.executable, str(EXAMPLES / "operations.py"))
+        assert (done.returncode, done.stderr) == (0, "3 chunks completed, 0 attempts failed\n")
+        out, _ = producer.communicate(timeout=DEADLINE_S)
+    assert int(out) == sum(number % 7 * 3 for number in range(2500))
+
+
+def test_operations_bury_what_is_no_order(queue: Opsq):
+    """operations.py: it says so, and which operation it was."""
+    submission = queue.ok("submit", "-", stdin=b'{"id": 1, "price": 2, "count": 3}\n{"id": 2, "price": 2, "count": -1}\n').text
+    done = run(queue, sys.executable, str(EXAMPLES / "operations.py"))
+    assert done.returncode == 1
+    assert "failed for good: order 2 has a negative count (operation 2 of 2)" in done.stderr
+    assert "order 2 has a negative count" in queue.ok("dead", "list", submission).out.decode()
 
 
 def test_server_in_python_counts_words_and_fails_what_is_no_text(queue: Opsq):
