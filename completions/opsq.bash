@@ -1,5 +1,5 @@
 # Completion of opsq for bash 3.2 and newer. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
+# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
 
 _opsq_ask() { # KIND [SUFFIX]: offer what the daemon knows
     local program=${COMP_WORDS[0]/#\~/$HOME} word
@@ -57,7 +57,7 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status submit wait results show list cancel rm dead history consume reserve read complete fail release extend pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead history run consume reserve read complete fail release extend pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         start) options='--foreground --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
@@ -78,7 +78,8 @@ _opsq() {
         'history list') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         'history export') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after --after-last' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after' ;;
         'history prune') options='--older-than --keep' valued='--older-than --keep' ;;
-        consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --delimiter -d --null -0 --strategy -s --submission --until-empty --until-idle --max-chunks --stop-after --single --name --exit-status' valued='--jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --max-chunks --stop-after --single --name --exit-status' ;;
+        run) argument='file command' many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --metadata -m --attach --max-attempts --backoff --on-dead --skip-dead --output -o --resume --fresh' valued='--bytes -b --lines -l --delimiter -d --jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --metadata -m --attach --max-attempts --backoff --on-dead --output -o --resume' ;;
+        consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --delimiter -d --null -0 --strategy -s --submission --until-empty --until-idle --max-chunks --stop-after --single --name --dry-run --exit-status' valued='--jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --max-chunks --stop-after --single --name --exit-status' ;;
         reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
         read) argument=none options='--output -o' valued='--output -o' ;;
         complete) argument=none many=1 options='--result -r' valued='--result -r' ;;
@@ -90,7 +91,7 @@ _opsq() {
         limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
         limits) ;;
         weight) argument='pair none' ;;
-        explain) argument=words words='Random OldestFirst NewestFirst CustomPriority' options='--analyze -a' ;;
+        explain) argument=explained options='--analyze -a' ;;
         config) ;;
         doctor) ;;
         check) ;;
@@ -126,12 +127,19 @@ _opsq() {
             'history list -m' | 'history list --metadata') kind=pair ;;
             'history export -m' | 'history export --metadata') kind=pair ;;
             'history export --format') kind=words words='jsonl csv parquet' ;;
+            'run --server') kind=words words='frames records' ;;
+            'run --on-lost') kind=words words='stop finish' ;;
+            'run --log-dir') kind=dir ;;
+            'run -m' | 'run --metadata') kind=pair ;;
+            'run --attach' | 'run -o' | 'run --output') kind=file ;;
+            'run --on-dead') kind=words words='fail keep' ;;
+            'run --resume') kind=keys ;;
             'consume --server') kind=words words='frames records' ;;
             'consume --on-lost') kind=words words='stop finish' ;;
             'consume --log-dir') kind=dir ;;
-            'consume -s' | 'consume --strategy') kind=words words='Random OldestFirst NewestFirst CustomPriority' ;;
+            'consume -s' | 'consume --strategy') kind=strategies ;;
             'consume --exit-status') kind=words words='opsq child' ;;
-            'reserve -s' | 'reserve --strategy') kind=words words='Random OldestFirst NewestFirst CustomPriority' ;;
+            'reserve -s' | 'reserve --strategy') kind=strategies ;;
             'read -o' | 'read --output') kind=file ;;
             'complete -r' | 'complete --result') kind=file ;;
             'release --consumer') kind=consumers ;;
@@ -173,7 +181,10 @@ _opsq() {
             _opsq_tune -o nospace
             ;;
         none | '') ;;
-        *) _opsq_ask "$kind" ;;
+        *)
+            _opsq_ask "$kind"
+            [[ ${COMPREPLY[0]} == *'(' ]] && _opsq_tune -o nospace
+            ;;
     esac
     _opsq_tune +o default +o bashdefault
 }

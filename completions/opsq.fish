@@ -1,5 +1,5 @@
 # Completion of opsq for fish. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
+# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
 
 function __opsq_verb --description 'Print the verb of the command line so far'
     set -l words (commandline -opc)
@@ -67,6 +67,7 @@ complete -c opsq -n '__opsq_at ""' -a cancel -d 'Cancel submissions: nothing mor
 complete -c opsq -n '__opsq_at ""' -a rm -d 'Forget finished submissions, with their results and content.'
 complete -c opsq -n '__opsq_at ""' -a dead -d 'List dead chunks, show all that is known of one, give them new attempts, or give them up.'
 complete -c opsq -n '__opsq_at ""' -a history -d 'List what has happened to chunks, write it to files for other programs, or forget it.'
+complete -c opsq -n '__opsq_at ""' -a run -d 'Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.'
 complete -c opsq -n '__opsq_at ""' -a consume -d 'Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
 complete -c opsq -n '__opsq_at ""' -a reserve -d 'Reserve chunks as leases; prints one handle a line, exits 3 when nothing is free.'
 complete -c opsq -n '__opsq_at ""' -a read -d 'Write the bytes of a reserved chunk to stdout.'
@@ -287,6 +288,39 @@ complete -c opsq -n '__opsq_at "history export"' -l after-last -d 'Only rows beh
 complete -c opsq -n '__opsq_at "history prune"' -l older-than -x -d 'Forget what is older than this.'
 complete -c opsq -n '__opsq_at "history prune"' -l keep -x -d 'Forget all but the newest N rows.'
 
+# opsq run
+complete -c opsq -n '__opsq_at run' -F
+complete -c opsq -n '__opsq_at run' -a '(__opsq_command)'
+complete -c opsq -n '__opsq_at run' -s b -l bytes -x -d 'Whole records up to this size a chunk; 1M by default.'
+complete -c opsq -n '__opsq_at run' -s l -l lines -x -d 'So many records a chunk.'
+complete -c opsq -n '__opsq_at run' -s d -l delimiter -x -d 'What ends a record, with escapes such as \\t or \\x1e; a line end by default.'
+complete -c opsq -n '__opsq_at run' -s 0 -l null -d 'A NUL byte ends a record.'
+complete -c opsq -n '__opsq_at run' -l per-file -d 'Each file is one chunk.'
+complete -c opsq -n '__opsq_at run' -l csv-header -d 'CSV: repeat the header in each chunk, and keep quoted line ends.'
+complete -c opsq -n '__opsq_at run' -s j -l jobs -x -d 'How many at once: N, or of the cores; by default one a core.'
+complete -c opsq -n '__opsq_at run' -l each -d 'Run once per record of the chunk, which stands for {} or comes last.'
+complete -c opsq -n '__opsq_at run' -l args -x -d 'Run once per up to N records, which are arguments, as xargs does.'
+complete -c opsq -n '__opsq_at run' -l server -x -a 'frames records' -d 'Start one program per slot and feed it chunk after chunk, as frames or as records.'
+complete -c opsq -n '__opsq_at run' -l grace -x -d 'How long what runs may go on after a signal.'
+complete -c opsq -n '__opsq_at run' -l max-runtime -x -d 'End a program that runs longer; its chunk has failed.'
+complete -c opsq -n '__opsq_at run' -l on-lost -x -a 'stop finish' -d 'What happens to a program whose chunk is not ours any more: end it, or let it end.'
+complete -c opsq -n '__opsq_at run' -l complete-on -x -d 'Exit statuses that complete the chunk, such as 0,3; 0 by default.'
+complete -c opsq -n '__opsq_at run' -l retry-on -x -d 'Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.'
+complete -c opsq -n '__opsq_at run' -l bury-on -x -d 'Likewise, after which the chunk is dead at once; `other`: all not listed.'
+complete -c opsq -n '__opsq_at run' -l log-dir -x -a '(__fish_complete_directories)' -d 'Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.'
+complete -c opsq -n '__opsq_at run' -l log-failed -d 'Keep only the logs of attempts that were not completed.'
+complete -c opsq -n '__opsq_at run' -l progress -d 'Off a terminal: a line about the state every 30 s.'
+complete -c opsq -n '__opsq_at run' -l clean-env -d 'Give programs nothing but PATH and what is said of the chunk.'
+complete -c opsq -n '__opsq_at run' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Strategic metadata; programs see it as OPSQ_META_KEY.'
+complete -c opsq -n '__opsq_at run' -l attach -r -F -d 'A file that the programs find by OPSQ_ATTACHMENT.'
+complete -c opsq -n '__opsq_at run' -l max-attempts -x -d 'Failures until a chunk is dead.'
+complete -c opsq -n '__opsq_at run' -l backoff -x -d 'Pauses between attempts, such as 1s,2,5m.'
+complete -c opsq -n '__opsq_at run' -l on-dead -x -a 'fail keep' -d 'A dead chunk ends the round, or the rest is done all the same.'
+complete -c opsq -n '__opsq_at run' -l skip-dead -d 'With --on-dead keep: write the results behind a dead chunk too.'
+complete -c opsq -n '__opsq_at run' -s o -l output -r -F -d 'Write the results to this file: beside it first, then renamed.'
+complete -c opsq -n '__opsq_at run' -l resume -x -a '(__opsq_ask keys)' -d 'Name the round, so that it can go on later even if its input is a stream.'
+complete -c opsq -n '__opsq_at run' -l fresh -d 'Forget what the same line has done before, and begin anew.'
+
 # opsq consume
 complete -c opsq -n '__opsq_at consume' -a '(__opsq_command)'
 complete -c opsq -n '__opsq_at consume' -s j -l jobs -x -d 'How many at once: N, or of the cores; by default one a core.'
@@ -302,9 +336,10 @@ complete -c opsq -n '__opsq_at consume' -l bury-on -x -d 'Likewise, after which 
 complete -c opsq -n '__opsq_at consume' -l log-dir -x -a '(__fish_complete_directories)' -d 'Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.'
 complete -c opsq -n '__opsq_at consume' -l log-failed -d 'Keep only the logs of attempts that were not completed.'
 complete -c opsq -n '__opsq_at consume' -l progress -d 'Off a terminal: a line about the state every 30 s.'
+complete -c opsq -n '__opsq_at consume' -l clean-env -d 'Give programs nothing but PATH and what is said of the chunk.'
 complete -c opsq -n '__opsq_at consume' -s d -l delimiter -x -d 'What ends a record, with escapes; a line end by default.'
 complete -c opsq -n '__opsq_at consume' -s 0 -l null -d 'A NUL byte ends a record.'
-complete -c opsq -n '__opsq_at consume' -s s -l strategy -x -a 'Random OldestFirst NewestFirst CustomPriority' -d 'Which chunks come first; see `opsq explain`.'
+complete -c opsq -n '__opsq_at consume' -s s -l strategy -x -a '(__opsq_ask strategies)' -d 'Which chunks come first; see `opsq explain`.'
 complete -c opsq -n '__opsq_at consume' -l submission -x -d 'Take chunks of this submission only, in the order of --strategy.'
 complete -c opsq -n '__opsq_at consume' -l until-empty -d 'End when nothing is free, reserved by anyone or waiting for a retry.'
 complete -c opsq -n '__opsq_at consume' -l until-idle -d 'End as soon as nothing can be reserved.'
@@ -312,11 +347,12 @@ complete -c opsq -n '__opsq_at consume' -l max-chunks -x -d 'End after N chunks 
 complete -c opsq -n '__opsq_at consume' -l stop-after -x -d 'Begin no chunk after this long; end when what runs has ended.'
 complete -c opsq -n '__opsq_at consume' -l single -x -d 'Exit 0 at once if another consumer of the daemon runs under this NAME.'
 complete -c opsq -n '__opsq_at consume' -l name -x -d 'What this consumer is called in `opsq status`.'
+complete -c opsq -n '__opsq_at consume' -l dry-run -d 'Run nothing; print the command lines for the next chunks: --max-chunks, by default 10.'
 complete -c opsq -n '__opsq_at consume' -l exit-status -x -a 'opsq child' -d 'What it exits with at the end: opsq\'s own, or that of the first program that did not exit 0.'
 
 # opsq reserve
 complete -c opsq -n '__opsq_at reserve' -s n -l count -x -d 'How many at most.'
-complete -c opsq -n '__opsq_at reserve' -s s -l strategy -x -a 'Random OldestFirst NewestFirst CustomPriority' -d 'Which chunks come first; see `opsq explain`.'
+complete -c opsq -n '__opsq_at reserve' -s s -l strategy -x -a '(__opsq_ask strategies)' -d 'Which chunks come first; see `opsq explain`.'
 complete -c opsq -n '__opsq_at reserve' -l lease -x -d 'Length of the lease, for example 90, 10m, 2h; by default that of the submission.'
 complete -c opsq -n '__opsq_at reserve' -s w -l wait -x -d 'Wait up to this long for the first chunk.'
 
@@ -360,7 +396,7 @@ complete -c opsq -n '__opsq_at limit' -l lift -d 'End the limit.'
 complete -c opsq -n '__opsq_at weight' -k -a '(__opsq_pairs)'
 
 # opsq explain
-complete -c opsq -n '__opsq_at explain' -k -a 'Random OldestFirst NewestFirst CustomPriority'
+complete -c opsq -n '__opsq_at explain' -k -a '(__opsq_ask explained)'
 complete -c opsq -n '__opsq_at explain' -s a -l analyze -d 'Try the strategy out on the queue as it is; nothing is reserved.'
 
 # opsq config

@@ -1,6 +1,6 @@
 #compdef opsq
 # Completion of opsq for zsh. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
+# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
 
 _opsq_ask() { # KIND TITLE [OPTION…]: offer what the daemon knows
   local kind=$1 title=$2 line
@@ -18,6 +18,8 @@ _opsq_ids() { _opsq_ask ids submission }
 _opsq_open() { _opsq_ask open submission }
 _opsq_ended() { _opsq_ask ended submission }
 _opsq_consumers() { _opsq_ask consumers consumer }
+_opsq_strategies() { _opsq_ask strategies strategy }
+_opsq_explained() { _opsq_ask explained 'strategy or submission' }
 _opsq_keys() { _opsq_ask keys 'metadata key' }
 _opsq_pair() {
   if compset -P '*='; then
@@ -60,6 +62,7 @@ _opsq() {
         'rm:Forget finished submissions, with their results and content.'
         'dead:List dead chunks, show all that is known of one, give them new attempts, or give them up.'
         'history:List what has happened to chunks, write it to files for other programs, or forget it.'
+        'run:Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.'
         'consume:Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
         'reserve:Reserve chunks as leases; prints one handle a line, exits 3 when nothing is free.'
         'read:Write the bytes of a reserved chunk to stdout.'
@@ -351,6 +354,47 @@ _opsq() {
               ;;
           esac
           ;;
+        run)
+          _arguments -s -S $flags \
+            '(-b --bytes)-b+[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
+            '(-b --bytes)--bytes=[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
+            '(-l --lines)-l+[So many records a chunk.]:N: ' \
+            '(-l --lines)--lines=[So many records a chunk.]:N: ' \
+            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-0 --null)-0[A NUL byte ends a record.]' \
+            '(-0 --null)--null[A NUL byte ends a record.]' \
+            '--per-file[Each file is one chunk.]' \
+            '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
+            '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+            '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+            '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
+            '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+            '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
+            '--grace=[How long what runs may go on after a signal.]:D: ' \
+            '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+            '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+            '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+            '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
+            '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
+            '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+            '--log-failed[Keep only the logs of attempts that were not completed.]' \
+            '--progress[Off a terminal\: a line about the state every 30 s.]' \
+            '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
+            '*-m+[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
+            '--attach=[A file that the programs find by OPSQ_ATTACHMENT.]:FILE:_files' \
+            '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+            '--backoff=[Pauses between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+            '--on-dead=[A dead chunk ends the round, or the rest is done all the same.]:fail|keep:(fail keep)' \
+            '--skip-dead[With --on-dead keep\: write the results behind a dead chunk too.]' \
+            '(-o --output)-o+[Write the results to this file\: beside it first, then renamed.]:FILE:_files' \
+            '(-o --output)--output=[Write the results to this file\: beside it first, then renamed.]:FILE:_files' \
+            '--resume=[Name the round, so that it can go on later even if its input is a stream.]:KEY:_opsq_keys' \
+            '--fresh[Forget what the same line has done before, and begin anew.]' \
+            '(-)1: : _command_names -e' \
+            '*::argument: _normal' && ret=0
+          ;;
         consume)
           _arguments -s -S $flags \
             '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
@@ -367,12 +411,13 @@ _opsq() {
             '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
             '--log-failed[Keep only the logs of attempts that were not completed.]' \
             '--progress[Off a terminal\: a line about the state every 30 s.]' \
+            '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
             '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
             '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
-            '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
-            '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
+            '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
+            '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
             '--submission=[Take chunks of this submission only, in the order of --strategy.]:ID: ' \
             '--until-empty[End when nothing is free, reserved by anyone or waiting for a retry.]' \
             '--until-idle[End as soon as nothing can be reserved.]' \
@@ -380,6 +425,7 @@ _opsq() {
             '--stop-after=[Begin no chunk after this long; end when what runs has ended.]:D: ' \
             '--single=[Exit 0 at once if another consumer of the daemon runs under this NAME.]:NAME: ' \
             '--name=[What this consumer is called in `opsq status`.]:NAME: ' \
+            '--dry-run[Run nothing; print the command lines for the next chunks\: --max-chunks, by default 10.]' \
             '--exit-status=[What it exits with at the end\: opsq'\''s own, or that of the first program that did not exit 0.]:opsq|child:(opsq child)' \
             '(-)1: : _command_names -e' \
             '*::argument: _normal' && ret=0
@@ -388,8 +434,8 @@ _opsq() {
           _arguments -s -S $flags \
             '(-n --count)-n+[How many at most.]:N: ' \
             '(-n --count)--count=[How many at most.]:N: ' \
-            '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
-            '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:(Random OldestFirst NewestFirst CustomPriority)' \
+            '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
+            '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
             '--lease=[Length of the lease, for example 90, 10m, 2h; by default that of the submission.]:D: ' \
             '(-w --wait)-w+[Wait up to this long for the first chunk.]:D: ' \
             '(-w --wait)--wait=[Wait up to this long for the first chunk.]:D: ' && ret=0
@@ -457,7 +503,7 @@ _opsq() {
           _arguments -s -S $flags \
             '(-a --analyze)-a[Try the strategy out on the queue as it is; nothing is reserved.]' \
             '(-a --analyze)--analyze[Try the strategy out on the queue as it is; nothing is reserved.]' \
-            '1:STRATEGY|ID:(Random OldestFirst NewestFirst CustomPriority)' && ret=0
+            '1:STRATEGY|ID:_opsq_explained' && ret=0
           ;;
         config)
           _arguments -s -S $flags && ret=0

@@ -5,7 +5,6 @@ It must not know how a page or a script looks.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,13 +15,7 @@ from opsq.cli.app import GROUPS, VERBS, build
 from opsq.cli.options import GLOBAL
 from opsq.cli.submissions import STATES
 from opsq.settings import SETTINGS, Setting
-from opsq.strategy.tree import NODES
 from opsq.units import format_duration, format_size
-
-STRATEGIES = tuple(
-    name for name, node in NODES.items() if not any(f.default is f.default_factory is dataclasses.MISSING for f in dataclasses.fields(node))
-)
-"""Strategies that can be named alone."""
 
 
 class Values(NamedTuple):
@@ -164,6 +157,7 @@ _BY_METAVAR = {
     "KEY": "keys",
     "KEY[=VALUE]": "keys",
     "CMD": "command",
+    "INPUT": "file",
 }
 _BY_PLACE = {
     ("submit", "--unique"): "",
@@ -186,11 +180,17 @@ def _command(name: str, panel: str, verb: Any) -> Command:
         panel,
         inspect.cleandoc(verb.help),
         tuple(_flag(name, param) for param in options),
-        tuple(
-            Argument(_values(name, str(param.metavar), param), " ".join((param.help or "").split()), param.nargs != 1, not param.required)
-            for param in arguments
-        ),
+        tuple(argument for param in arguments for argument in _arguments(name, param)),
     )
+
+
+def _arguments(verb: str, param: Any) -> list[Argument]:
+    """An argument; two where one takes a command line behind what else is given."""
+    text, is_many = " ".join((param.help or "").split()), param.nargs != 1
+    if " -- " not in str(param.metavar):
+        return [Argument(_values(verb, str(param.metavar), param), text, is_many, not param.required)]
+    first, command = (Values(metavar, _BY_METAVAR[metavar]) for metavar in param.metavar.split(" -- "))
+    return [Argument(first, text, is_many, is_optional=False), Argument(command, "", is_many, is_optional=False)]
 
 
 def _flag(verb: str, param: Any) -> Flag:
@@ -214,7 +214,7 @@ def _values(verb: str, place: str, param: Any) -> Values:
     if choices:
         return Values(metavar, "words", tuple(choices))
     if metavar.startswith("STRATEGY"):
-        return Values(metavar, "words", STRATEGIES)
+        return Values(metavar, "explained" if metavar.endswith("|ID") else "strategies")
     if metavar == "STATE":
         return Values(metavar, "words", STATES)
     return Values(metavar, _BY_PLACE.get((verb, place), _BY_METAVAR.get(metavar, "")))

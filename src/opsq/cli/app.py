@@ -57,6 +57,7 @@ VERBS: dict[str, Place] = {
     "rm": Place("submissions", _PRODUCE),
     "dead": Place("dead", _PRODUCE),
     "history": Place("history", _LOOK),
+    "run": Place("run", _CONSUME),
     "consume": Place("consume", _CONSUME),
     **{name: Place("hot", _CONSUME) for name in HOT},
     "pause": Place("rules", _RULE),
@@ -124,6 +125,8 @@ def run(words: Sequence[str]) -> int:
         raise _unknown(name)
     if name in GROUPS and words[1:] not in (["--help"], ["-h"]):
         words = _with_part(name, words[1:])
+    if name == "run" and "--" in words:  # click takes one away, but what stands on which side of it matters
+        words.insert(words.index("--"), "--")
     command = typer.main.get_command(build([name] if name else VERBS if {"--help", "-h"} & set(words) else []))
     try:
         with command.make_context("opsq", words) as context:

@@ -1,0 +1,238 @@
+"""The verb run: the whole round for one command line, with whatever daemon there is, or one for as long as it takes.
+
+This file reads the options, gives the round its identity and tells how it ended; the work itself is done in `working`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+
+from opsq.cli import values
+from opsq.cli.caller import Caller
+from opsq.cli.consuming import Consuming
+from opsq.cli.cutting import Cutting
+from opsq.cli.failure import Silent
+from opsq.cli.feeding import STDIN, is_plain
+from opsq.cli.handing import expand, read_whole
+from opsq.cli.json_shapes import ErrorShape, RunDocument
+from opsq.cli.reach import is_remote
+from opsq.cli.rounds import Round, key_of, new_key
+from opsq.cli.working import Course, Ended, work
+from opsq.client.producer import Producer
+from opsq.daemon.temporary import Tenancy
+from opsq.errors import CommandNotExecutable, CommandNotFound, InputUnreadable, OpsqError, UsageError, WorkFailed
+from opsq.wire.messages import SubmissionState
+
+RECONNECT_S = 30.0
+"""How long a daemon that goes away may take to come back, before the round is given up."""
+_TOLD_DEAD_COUNT = 3
+
+
+def run(
+    caller: Caller,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT -- CMD", help="Files, quoted globs or - for stdin; behind -- the program and its arguments."),
+    ],
+    cutting: Cutting,
+    programs: Consuming,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; programs see it as OPSQ_META_KEY."),
+    ] = None,
+    attach: Annotated[
+        str | None, typer.Option("--attach", metavar="FILE", help="A file that the programs find by OPSQ_ATTACHMENT.")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")] = None,
+    backoff: Annotated[
+        str | None, typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m.")
+    ] = None,
+    on_dead: Annotated[
+        Literal["fail", "keep"], typer.Option("--on-dead", help="A dead chunk ends the round, or the rest is done all the same.")
+    ] = "fail",
+    skip_dead: Annotated[bool, typer.Option("--skip-dead", help="With --on-dead keep: write the results behind a dead chunk too.")] = False,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the results to this file: beside it first, then renamed.")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="KEY", help="Name the round, so that it can go on later even if its input is a stream."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the same line has done before, and begin anew.")] = False,
+) -> None:
+    """Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.
+
+    The same line run again goes on with what is left of a round that did not end well. Without a daemon, one is started, and stopped at
+    the end.
+    """
+    inputs, command = _split(words)
+    paths = expand(inputs)
+    for path in paths:
+        _check(path)
+    if skip_dead and on_dead != "keep":
+        raise UsageError("--skip-dead leaves out what is dead, so it needs --on-dead keep.")
+    splitting = cutting.as_splitting()
+    how = programs.as_options(caller, splitting.delimiter)
+    is_resumable = resume is not None or all(map(is_plain, paths))
+    options: dict[str, Any] = {
+        "metadata": values.metadata(metadata or []),
+        "attachment": None if attach is None else read_whole(attach),
+        "max_attempts": max_attempts,
+        "backoff": values.backoff(backoff),
+        "on_dead": on_dead,
+    }
+    key = _key(resume, paths, [splitting, how.feeding, [os.fsencode(word) for word in command]], options) if is_resumable else new_key()
+    course = Course(
+        command=command,
+        options=programs.as_options(caller, splitting.delimiter),
+        paths=paths,
+        splitting=splitting,
+        output=output,
+        is_resumable=is_resumable,
+        is_fresh=fresh,
+        is_skipping=skip_dead,
+        is_keeping=on_dead == "keep",
+        is_reporting=programs.progress,
+    )
+    with _daemon(caller, key) as tenancy:
+        producer = Producer(caller.connect, reconnect_s=RECONNECT_S)
+        try:
+            round_ = Round(producer, key, options, is_resumable=is_resumable)
+            _conclude(caller, round_, course, work(caller, round_, course), is_temporary=tenancy is not None and tenancy.is_temporary)
+        finally:
+            producer.close()
+
+
+# --- before -----------------------------------------------------------------------------------------------------------------------
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Inputs and command line."""
+    if "--" not in words:
+        raise UsageError("opsq run needs -- in front of the program.", hint="For example: opsq run access.log -- grep -c 500")
+    at = words.index("--")
+    inputs, command = words[:at], words[at + 1 :]
+    if not inputs:
+        raise UsageError("opsq run needs an INPUT in front of --, or - for stdin.", hint="`opsq run --help` explains it.")
+    if not command:
+        raise UsageError("opsq run needs a program behind --.", hint="`opsq run --help` explains it.")
+    return inputs, command
+
+
+def _check(path: str) -> None:
+    """See to it that an input is there, before anything is begun."""
+    if path == STDIN:
+        return
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise InputUnreadable(f"{path} cannot be read: Is a directory.")
+        if stat.S_ISREG(mode) and not os.access(path, os.R_OK):
+            raise InputUnreadable(f"{path} cannot be read: Permission denied.")
+    except OSError as error:
+        raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _key(resume: str | None, paths: list[str], line: list[object], options: dict[str, Any]) -> bytes:
+    """What makes a line the same line: inputs and their sizes and times, how they are cut, and what is run on them where."""
+    inputs = []
+    for path in paths:
+        if is_plain(path):
+            found = os.stat(path)
+            inputs.append([os.fsencode(os.path.abspath(path)), found.st_size, found.st_mtime_ns])
+        else:
+            inputs.append([os.fsencode(path)])
+    rest = {name: option for name, option in options.items() if option is not None}
+    return key_of([resume, os.fsencode(os.getcwd()), inputs, line, rest])
+
+
+@contextlib.contextmanager
+def _daemon(caller: Caller, key: bytes) -> Iterator[Tenancy | None]:
+    """A daemon to work with, and the round for us alone; None: it is not ours to start and stop."""
+    settings = caller.settings
+    if is_remote(settings) or settings.source("socket") == "--socket":
+        yield None
+        return
+    tenancy = Tenancy(settings)
+    try:
+        tenancy.claim(key)
+        yield tenancy.enter()
+    finally:
+        with contextlib.suppress(OpsqError):  # it ends by itself when nobody uses it
+            tenancy.leave()
+
+
+# --- after ------------------------------------------------------------------------------------------------------------------------
+
+
+def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, is_temporary: bool) -> None:
+    """Tell how the round ended, and forget it if it need not be found again."""
+    states = round_.states()
+    failure = ended.failure
+    if ended.is_delivered and failure is None and any(state.dead_count for state in states):
+        failure = WorkFailed()
+    is_done = ended.is_delivered and failure is None
+    if isinstance(failure, WorkFailed):
+        failure = _explained(failure, round_, states, course, is_temporary=is_temporary)
+        if not course.is_resumable:
+            for state in states:
+                if not state.dead_count:
+                    round_.forget(state.submission_id)
+    elif is_done or not course.is_resumable or isinstance(failure, CommandNotFound | CommandNotExecutable | UsageError):
+        round_.forget_all()
+    if not is_done and failure is None:
+        _tell_interrupted(caller, states, course, ended)
+    if ended.is_reader_gone:
+        raise BrokenPipeError
+    outcome = ended.outcome
+    document = RunDocument(
+        state="completed" if is_done else "interrupted" if failure is None else "failed",
+        submissions=[str(state.submission_id) for state in states],
+        completed=outcome.completed_count,
+        failed=outcome.failed_count,
+        released=outcome.released_count,
+        dead=sum(state.dead_count for state in states),
+        bytes=ended.written_bytes,
+        output=msgspec.UNSET if course.output is None else course.output,
+        error=msgspec.UNSET if failure is None else ErrorShape.of(failure),
+    )
+    if ended.json_sink is not None:
+        ended.json_sink.end(document)
+    else:
+        caller.document(document)
+    if failure is not None:
+        raise caller.told(failure)
+    if not is_done:
+        raise Silent(128 + ended.signal)
+
+
+def _explained(failure: WorkFailed, round_: Round, states: list[SubmissionState], course: Course, *, is_temporary: bool) -> WorkFailed:
+    """What died, why, and how to go on."""
+    dead = [state for state in states if state.dead_count]
+    if not dead:
+        return failure
+    dead_count, chunks_count = sum(state.dead_count for state in dead), sum(state.chunks_count for state in states)
+    submission_id = dead[0].submission_id
+    lines = [f"{dead_count} of {values.counted(chunks_count, 'chunk')} died."]
+    lines += [f"Chunk {submission_id}/{chunk.index}: {chunk.reason.strip()}" for chunk in round_.dead(submission_id, _TOLD_DEAD_COUNT)]
+    first = "after `opsq start`, " if is_temporary else ""
+    hint = f"To look, {first}`opsq dead list {submission_id}`; `opsq dead requeue {submission_id}` gives them new attempts"
+    hint += ", and so does the same line, which goes on with what is left." if course.is_resumable else "."
+    return WorkFailed("\n".join(lines), hint=hint)
+
+
+def _tell_interrupted(caller: Caller, states: list[SubmissionState], course: Course, ended: Ended) -> None:
+    if ended.is_reader_gone or not caller.is_remarking:
+        return
+    done_count, chunks_count = sum(state.completed_count for state in states), sum(state.chunks_count for state in states)
+    if course.is_resumable:
+        caller.remark(f"{done_count} of {values.counted(chunks_count, 'chunk')} are done; the same line goes on from there.")
+    else:
+        caller.remark("What was read from the stream is forgotten; with --resume KEY the same line could go on.")

@@ -1,0 +1,356 @@
+"""opsq run: the whole round in one line, with a daemon or without one, again and again until all results are written."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acceptance.conftest import DEADLINE_S, PROGRAM
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from acceptance.conftest import Opsq
+
+LOGGING = "read -r first; echo $first >> runs; echo out-$first; cat"
+
+
+def lines(count: int) -> bytes:
+    """Numbered lines."""
+    return b"".join(b"line %d\n" % number for number in range(count))
+
+
+def daemon_runs(opsq: Opsq) -> bool:
+    """Whether a daemon answers."""
+    return opsq("status").status == 0
+
+
+def left(opsq: Opsq) -> bytes:
+    """What a daemon that is started now knows of."""
+    opsq.ok("start")
+    return opsq.ok("list").out
+
+
+def contents(opsq: Opsq) -> list[str]:
+    """The folders of content."""
+    return [name for name in os.listdir(opsq.state_dir / "content") if name != "store-id"]
+
+
+# --- the round --------------------------------------------------------------------------------------------------------------------
+
+
+def test_results_come_in_input_order_and_nothing_is_left(opsq: Opsq):
+    """No daemon ran before, none runs afterwards, and no copy of anything is kept."""
+    text = lines(50_000)
+    opsq.file("in", text)
+    assert opsq.ok("run", "--bytes", "10K", "-j3", "in", "--", "tr", "a-z", "A-Z").out == text.upper()
+    assert not daemon_runs(opsq)
+    assert contents(opsq) == []
+    assert left(opsq) == b""
+
+
+def test_running_daemon_is_used_and_goes_on(queue: Opsq):
+    """What others have in the queue is left alone."""
+    other = queue.submit_lines(2)
+    queue.file("in", lines(10))
+    assert queue.ok("run", "--lines", "1", "in", "--", "cat").out == lines(10)
+    assert daemon_runs(queue)
+    assert [line.split("\t")[0] for line in queue.ok("list").lines] == [other]
+
+
+def test_files_globs_and_stdin_in_the_order_named(opsq: Opsq):
+    """Payloads are bytes: NUL, CRLF, invalid UTF-8 and a missing last line end survive."""
+    parts = {"a1": b"1\0\r\n", "a2": b"\xff\xfe", "b": b"", "c": b"last"}
+    for name, content in parts.items():
+        opsq.file(name, content)
+    ran = opsq.ok("run", "--lines", "1", "a*", "-", "b", "c", "--", "cat", stdin=b"from\nstdin")
+    assert ran.out == b"1\0\r\n\xff\xfefrom\nstdinlast"
+
+
+def test_stream_is_worked_on_before_it_ends(opsq: Opsq):
+    """The first results are there while the input is still open."""
+    piece = lines(600_000)
+    words = [PROGRAM, "run", "-", "--", "cat"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=opsq.environ, cwd=opsq.folder, **pipes) as process:
+        process.stdin.write(piece)
+        process.stdin.flush()
+        begin = process.stdout.read(1 << 20)
+        process.stdin.write(b"the end\n")
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, b"")
+    assert begin + out == piece + b"the end\n"
+
+
+def test_empty_inputs_give_nothing(opsq: Opsq):
+    """No chunk, no program."""
+    opsq.file("in", b"")
+    assert opsq.ok("run", "in", "--", "touch", "made").out == b""
+    assert opsq.ok("run", "-", "--", "touch", "made", stdin=b"").out == b""
+    assert not (opsq.folder / "made").exists()
+
+
+def test_output_file_is_whole_or_unchanged(opsq: Opsq):
+    """-o as in opsq results."""
+    opsq.file("in", lines(3))
+    opsq.file("out", b"before")
+    ran = opsq("run", "--max-attempts", "1", "-o", "out", "in", "--", "false")
+    assert (ran.status, ran.out) == (1, b"")
+    assert (opsq.folder / "out").read_bytes() == b"before"
+    assert opsq.ok("run", "-o", "out", "in", "--", "cat").out == b""
+    assert (opsq.folder / "out").read_bytes() == lines(3)
+
+
+def test_json_is_one_document_with_the_results(opsq: Opsq):
+    """It parses when the round fails too."""
+    opsq.file("in", b"a\n\xff\n")
+    document = opsq.ok("run", "--lines", "1", "--json", "in", "--", "cat").json
+    assert (document["state"], document["completed"], document["bytes"]) == ("completed", 2, 4)
+    assert document["results"][0]["text"] == "a\n"
+    assert base64.b64decode(document["results"][1]["base64"]) == b"\xff\n"
+    document = opsq.ok("run", "--json", "-o", "out", "in", "--", "cat").json
+    assert (document["output"], "results" in document) == ("out", False)
+    ran = opsq("run", "--lines", "1", "--max-attempts", "1", "--json", "in", "--", "sh", "-c", 'read -r x; test "$x" = a && echo A')
+    assert ran.status == 1
+    assert (ran.json["state"], ran.json["dead"], ran.json["error"]["exit"]) == ("failed", 1, 1)
+    assert [result["text"] for result in ran.json["results"]] == ["A\n"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["in", "tr", "a", "b"], "needs -- in front of the program"),
+        (["--", "cat"], "needs an INPUT"),
+        (["in", "--"], "needs a program"),
+        (["vanished", "--", "cat"], "vanished cannot be read: No such file"),
+        ([".", "--", "cat"], "Is a directory"),
+        (["in", "--lines", "1", "--bytes", "1", "--", "cat"], "exclude each other"),
+        (["in", "--skip-dead", "--", "cat"], "needs --on-dead keep"),
+        (["in", "-o", "no/such/folder", "--", "cat"], "cannot be written"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_case_96_what_cannot_be_is_told_and_leaves_nothing(opsq: Opsq, words: list[str], told: str):
+    """Exit 2, no results, no round."""
+    opsq.file("in", b"x\n")
+    ran = opsq("run", *words)
+    assert (ran.status, ran.out) == (2, b""), ran
+    assert told in ran.err
+    assert not daemon_runs(opsq)
+    assert left(opsq) == b""
+
+
+@pytest.mark.parametrize(("command", "status"), [("no-such-program", 127), ("./in", 126)])
+def test_command_that_cannot_be_run_ends_the_round_and_leaves_nothing(opsq: Opsq, command: str, status: int):
+    """As a shell would say it; another line with the right name has nothing to do with it."""
+    opsq.file("in", lines(3))
+    ran = opsq("run", "in", "--", command)
+    assert (ran.status, ran.out) == (status, b"")
+    assert left(opsq) == b""
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------------------
+
+
+def interrupted(opsq: Opsq, number: int, *words: str) -> int:
+    """Run a line whose chunks stop at the fourth until a file appears, and send it a signal there; the exit status."""
+    script = f"{LOGGING}; case $first in *3) test -e go || sleep 100;; esac"
+    with opsq.running("run", "-j1", "--lines", "1", "--grace", "0", *words, "--", "sh", "-c", script) as process:
+        wait_until(lambda: b"line 3" in _read(opsq, "runs"), DEADLINE_S, "the fourth chunk runs")
+        wait_until(lambda: opsq.ok("status", "--json").json["total"]["completed"] == 3, DEADLINE_S, "three are acknowledged")
+        process.send_signal(number)
+        process.communicate(timeout=DEADLINE_S)
+    return process.returncode
+
+
+def again(opsq: Opsq, *words: str, stdin: bytes | None = None) -> bytes:
+    """Run the line of `interrupted` to its end; gives what it wrote."""
+    opsq.file("go", b"")
+    script = f"{LOGGING}; case $first in *3) test -e go || sleep 100;; esac"
+    return opsq.ok("run", "-j1", "--lines", "1", "--grace", "0", *words, "--", "sh", "-c", script, stdin=stdin).out
+
+
+def _read(opsq: Opsq, name: str) -> bytes:
+    path = opsq.folder / name
+    return path.read_bytes() if path.exists() else b""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
+def test_line_that_was_interrupted_goes_on_where_it_stopped(opsq: Opsq, number: int, status: int):
+    """What was completed is not done again, its results come again; no daemon is left behind, not even by SIGKILL."""
+    opsq.file("in", lines(6))
+    assert interrupted(opsq, number, "in") == status
+    wait_until(lambda: not daemon_runs(opsq), DEADLINE_S, "the daemon has ended")
+    assert again(opsq, "in") == b"".join(b"out-line %d\n" % each for each in range(6))
+    runs = _read(opsq, "runs").splitlines()
+    assert [runs.count(b"line %d" % each) for each in range(6)] == [1, 1, 1, 2, 1, 1]
+    assert left(opsq) == b""
+
+
+def test_line_is_another_one_when_a_file_has_changed_or_with_fresh(opsq: Opsq):
+    """Nothing of the old round is used."""
+    opsq.file("in", lines(5))
+    interrupted(opsq, signal.SIGTERM, "in")
+    opsq.file("in", lines(6))
+    assert again(opsq, "in").count(b"\n") == 6
+    assert _read(opsq, "runs").count(b"line 0\n") == 2
+    (opsq.folder / "go").unlink()
+    (opsq.folder / "runs").unlink()
+    interrupted(opsq, signal.SIGTERM, "in")
+    assert again(opsq, "--fresh", "in").count(b"\n") == 6
+    assert _read(opsq, "runs").count(b"line 0\n") == 2
+
+
+def test_finished_line_is_done_anew(opsq: Opsq):
+    """Once its results are written, a round is history."""
+    opsq.file("in", lines(2))
+    for _ in range(2):
+        opsq.ok("run", "in", "--", "sh", "-c", LOGGING)
+    assert _read(opsq, "runs").count(b"line 0\n") == 2
+
+
+def test_named_stream_goes_on_without_being_read_again(opsq: Opsq):
+    """With --resume the key stands for the input."""
+    opsq.file("in", lines(5))
+    script = f"{LOGGING}; case $first in *3) test -e go || exit 1;; esac"
+    line = ("run", "-j1", "--lines", "1", "--max-attempts", "1", "--resume", "nightly", "-", "--", "sh", "-c", script)
+    ran = opsq(*line, stdin=lines(5))
+    assert (ran.status, ran.out) == (1, b"out-line 0\nout-line 1\nout-line 2\n")
+    opsq.file("go", b"")
+    assert opsq.ok(*line, stdin=b"something else\n").out == b"".join(b"out-line %d\n" % each for each in range(5))
+    assert _read(opsq, "runs").count(b"line 0\n") == 1
+    assert left(opsq) == b""
+
+
+def test_reader_that_goes_away_ends_it_quietly_and_loses_nothing(opsq: Opsq):
+    """`| head -1`; the same line writes all of it later."""
+    opsq.file("in", lines(200_000))
+    ran = opsq.shell("{ opsq run --bytes 100K in -- cat; echo $? > status; } | head -1")
+    assert (ran.out, ran.err) == (b"line 0\n", "")
+    assert _read(opsq, "status") == b"141\n"
+    assert not daemon_runs(opsq)
+    assert opsq.ok("run", "--bytes", "100K", "in", "--", "cat").out == lines(200_000)
+
+
+def test_stream_without_a_reader_is_forgotten(opsq: Opsq):
+    """It could not go on in any case."""
+    opsq.file("in", lines(900_000))
+    ran = opsq.shell("cat in | opsq run - -- cat | head -1")
+    assert (ran.out, ran.err) == (b"line 0\n", "")
+    wait_until(lambda: not daemon_runs(opsq), DEADLINE_S, "the daemon has ended")
+    assert left(opsq) == b""
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_dead_chunk_is_named_with_what_to_do_and_the_same_line_tries_it_again(opsq: Opsq):
+    """Exit 1 after the results before it; exit 0 once the cause is gone."""
+    opsq.file("in", lines(4))
+    script = f"{LOGGING}; case $first in *2) test -e go || {{ echo no luck >&2; exit 3; }};; esac"
+    line = ("run", "-j1", "--lines", "1", "--max-attempts", "2", "--backoff", "0,1,0", "in", "--", "sh", "-c", script)
+    ran = opsq(*line)
+    assert (ran.status, ran.out) == (1, b"out-line 0\nout-line 1\n")
+    assert "1 of 4 chunks died" in ran.err
+    assert "no luck" in ran.err
+    submission = left(opsq).split(b"\t")[0].decode()
+    assert f"opsq dead list {submission}" in ran.err
+    assert f"opsq dead requeue {submission}" in ran.err
+    assert opsq.ok("dead", "list", submission).lines
+    opsq.file("go", b"")
+    assert opsq.ok(*line).out == b"".join(b"out-line %d\n" % each for each in range(4))
+    assert _read(opsq, "runs").splitlines().count(b"line 0") == 1
+
+
+def test_dead_chunk_may_be_kept_and_left_out(opsq: Opsq):
+    """--on-dead keep does the rest, --skip-dead writes it too."""
+    opsq.file("in", lines(4))
+    script = f"{LOGGING}; case $first in *1) exit 3;; esac"
+    line = ["run", "-j1", "--lines", "1", "--max-attempts", "1", "--on-dead", "keep"]
+    ran = opsq(*line, "in", "--", "sh", "-c", script)
+    assert (ran.status, ran.out) == (1, b"out-line 0\n")
+    assert _read(opsq, "runs").splitlines() == [b"line %d" % each for each in range(4)]
+    ran = opsq(*line, "--skip-dead", "--fresh", "in", "--", "sh", "-c", script)
+    assert (ran.status, ran.out) == (1, b"out-line 0\nout-line 2\nout-line 3\n")
+    assert "1 of 4 chunks died" in ran.err
+
+
+def test_cancelled_round_exits_1(queue: Opsq):
+    """Somebody else may end it."""
+    queue.file("in", lines(3))
+    with queue.running("run", "-j1", "--lines", "1", "in", "--", "sh", "-c", f"{LOGGING}; sleep 100") as process:
+        wait_until(lambda: _read(queue, "runs"), DEADLINE_S, "a chunk runs")
+        queue.ok("cancel", queue.ok("list").text.split("\t")[0], "--reason", "enough")
+        _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert b"cancelled" in err
+
+
+# --- the daemon -------------------------------------------------------------------------------------------------------------------
+
+
+def test_last_of_two_rounds_stops_the_daemon_that_the_first_has_started(opsq: Opsq):
+    """No daemon is stopped under somebody who uses it."""
+    opsq.file("in", lines(2))
+    waiting = "cat; until test -e go; do sleep 0.05; done"
+    with opsq.running("run", "in", "--", "sh", "-c", f"{waiting}; echo first >> runs") as first:
+        wait_until(lambda: daemon_runs(opsq), DEADLINE_S, "a daemon runs")
+        assert opsq.ok("run", "in", "--", "cat").out == lines(2)
+        assert daemon_runs(opsq)
+        opsq.file("go", b"")
+        out, err = first.communicate(timeout=DEADLINE_S)
+    assert (first.returncode, out, err) == (0, lines(2), b"")
+    assert not daemon_runs(opsq)
+
+
+def test_same_line_at_the_same_time_is_refused(opsq: Opsq):
+    """A cron job that takes longer than its period does not work against itself."""
+    opsq.file("in", lines(2))
+    line = ("run", "in", "--", "sh", "-c", "cat; echo >> runs; until test -e go; do sleep 0.05; done")
+    with opsq.running(*line) as first:
+        wait_until(lambda: _read(opsq, "runs"), DEADLINE_S, "it runs")
+        ran = opsq(*line)
+        assert (ran.status, ran.out) == (5, b"")
+        assert "runs already" in ran.err
+        opsq.file("go", b"")
+        out, _ = first.communicate(timeout=DEADLINE_S)
+    assert out == lines(2)
+
+
+def test_start_makes_the_daemon_of_a_round_stay(opsq: Opsq):
+    """Whoever starts a daemon has one."""
+    opsq.file("in", lines(2))
+    with opsq.running("run", "in", "--", "sh", "-c", "cat; until test -e go; do sleep 0.05; done") as process:
+        wait_until(lambda: daemon_runs(opsq), DEADLINE_S, "a daemon runs")
+        assert opsq.ok("start", "--json").json["status"] == "already_running"
+        opsq.file("go", b"")
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert daemon_runs(opsq)
+
+
+def test_consumer_that_is_connected_keeps_the_daemon_until_it_leaves(opsq: Opsq):
+    """The round ends; the daemon only with its last user."""
+    opsq.file("in", lines(2))
+    with opsq.running("run", "in", "--", "sh", "-c", "cat; until test -e go; do sleep 0.05; done") as process:
+        wait_until(lambda: daemon_runs(opsq), DEADLINE_S, "a daemon runs")
+        with opsq.running("consume", "-s", "SelectOnly(mine=1)", "--", "cat") as consumer:
+            wait_until(lambda: len(opsq.ok("status", "--json").json["consumers"]) > 1, DEADLINE_S, "both are connected")
+            opsq.file("go", b"")
+            process.communicate(timeout=DEADLINE_S)
+            assert daemon_runs(opsq)
+            consumer.terminate()
+            consumer.communicate(timeout=DEADLINE_S)
+    wait_until(lambda: not daemon_runs(opsq), DEADLINE_S, "the daemon has ended")
+
+
+def test_socket_that_nobody_serves_is_exit_4(opsq: Opsq, tmp_path: Path):
+    """A daemon that was named is not replaced by one of our own."""
+    opsq.file("in", lines(2))
+    ran = opsq("run", "--socket", str(tmp_path / "nobody.sock"), "in", "--", "cat")
+    assert (ran.status, ran.out) == (4, b"")
