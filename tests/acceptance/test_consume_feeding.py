@@ -107,6 +107,53 @@ def test_batches_of_nul_ended_records(queue):
     assert queue.ok("results", submission).out == b"[a\nb][c][d]"
 
 
+SHOW = 'printf "%s\\0" "$OPSQ_CHUNK" "$@"'
+ODD = [b"a b", b"$(x) `y` 'z' \"q\" \\n", b"caf\xc3\xa9 \xff \t *", b"-n", b"", b"{id} {}"]
+
+
+@pytest.mark.parametrize(
+    "way", [["--each", "--", "sh", "-c", SHOW, "sh", "x", "<{}>"], ["--args", "4", "--", "sh", "-c", SHOW, "sh", "it's"]]
+)
+def test_case_107_dry_run_shows_exactly_what_is_run(queue, way):
+    """As JSON and as a line of shell, which gives the same when it is executed; nothing was run, and no attempt counted."""
+    submission = queue.ok("submit", "--lines", "3", "-", stdin=b"".join(record + b"\n" for record in ODD)).text
+    lines = queue.ok("consume", "--dry-run", "-s", "OldestFirst", *way).out.splitlines()
+    documents = queue.ok("consume", "--dry-run", "-s", "OldestFirst", "--json", *way).documents
+    assert len(lines) == len(documents)
+    assert {(document["submission_id"], document["index"]) for document in documents} == {(submission, 0), (submission, 1)}
+    assert queue.ok("show", submission, "--json").json["completed"] == 0
+    by_line, by_argv = b"", b""
+    for line, document in zip(lines, documents, strict=True):
+        environ = {"PATH": "/usr/bin:/bin", "OPSQ_CHUNK": str(document["index"])}
+        by_line += subprocess.run([b"sh", b"-c", line], env=environ, stdout=subprocess.PIPE, check=True).stdout
+        by_argv += subprocess.run(list(map(os.fsencode, document["argv"])), env=environ, stdout=subprocess.PIPE, check=True).stdout
+    queue.ok("consume", "--until-empty", *way)
+    assert by_line == by_argv == queue.ok("results", submission).out
+
+
+def test_dry_run_leaves_open_what_belongs_to_a_run(queue):
+    submission = queue.submit_lines(20)
+    first = f"cp --suffix={submission}/0-0 '{{in}}' '{{out}}'"
+    shown = queue.ok("consume", "--dry-run", "-s", "OldestFirst", "--", "cp", "--suffix={id}-{attempt}", "{in}", "{out}").lines
+    assert (shown[0], len(shown)) == (first, 10)
+    assert len(queue.ok("consume", "--dry-run", "--max-chunks", "3", "--", "cat").lines) == 3
+    assert queue.ok("consume", "--dry-run", "--max-chunks", "1", "--server", "frames", "--", "serve", "a b").text == "serve 'a b'"
+
+
+def test_dry_run_says_what_would_not_run(queue):
+    queue.ok("submit", "-", stdin=b"a\nb\0\n")
+    ran = queue("consume", "--dry-run", "--each", "--", "echo")
+    assert (ran.status, ran.lines) == (1, ["echo a"])
+    assert "record 2: it has a NUL byte" in ran.err
+
+
+def test_case_101_clean_environment_has_path_and_the_chunk_and_nothing_else(queue):
+    submission = queue.submit_lines(1)
+    queue.ok("consume", "--until-empty", "--clean-env", "--", "env")
+    names = {line.split("=")[0] for line in queue.ok("results", submission).lines}
+    assert names == {"PATH", "OPSQ_SUBMISSION", "OPSQ_CHUNK", "OPSQ_ATTEMPT", "OPSQ_CONSUMER"}
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -161,6 +161,14 @@ def test_program_knows_its_chunk_by_variables(consumer: Consumer, monkeypatch: p
     assert b"OPSQ_CHUNK=9\n" in _result(programs, chunk=FakeChunk(9, 8))
 
 
+def test_case_101_clean_environment_has_path_and_the_chunk_and_nothing_else(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPSQ_STATE_DIR", "/ours")
+    names = {line.split(b"=")[0] for line in _result(consumer("env", is_clean=True)).splitlines()}
+    of_chunk = {b"OPSQ_ATTEMPT", b"OPSQ_CHUNK", b"OPSQ_CONSUMER", b"OPSQ_META_A_B", b"OPSQ_META_TENANT", b"OPSQ_SUBMISSION"}
+    assert names == {b"PATH"} | of_chunk
+    assert b"OPSQ_CHUNK=3\n" in _result(consumer("env", is_clean=True, each=True), b"A=1")
+
+
 def test_chunk_comes_as_a_private_file_that_is_gone_afterwards(consumer: Consumer) -> None:
     programs = consumer("sh", "-c", 'stat -c %a "$0" && cat "$0" && wc -c && ls "$(dirname "$0")"', "{in}")
     assert _result(programs, AWKWARD).split(b"\n", 1)[0] == b"600"

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from typing import Annotated, Literal
 
 import typer
+from msgspec import structs
 from msgspec.structs import replace
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
 from opsq.cli.consuming import Consuming, Records, positive_duration
 from opsq.cli.failure import Silent
-from opsq.cli.json_shapes import ConsumeDocument, ErrorShape
+from opsq.cli.json_shapes import CommandShape, ConsumeDocument, ErrorShape
 from opsq.cli.reach import with_restart
 from opsq.cli.submissions import pairs_text
 from opsq.cli.viewing import WorkViewer
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
 from opsq.ids import parse_submission_id
+from opsq.runner.options import ConsumeOptions
 from opsq.runner.pool import consume as run
 from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
+
+_REHEARSED_COUNT = 10
 
 
 def consume(
@@ -48,6 +54,9 @@ def consume(
         typer.Option("--single", metavar="NAME", help="Exit 0 at once if another consumer of the daemon runs under this NAME."),
     ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What this consumer is called in `opsq status`.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Run nothing; print the command lines for the next chunks: --max-chunks, by default 10.")
+    ] = False,
     exit_status: Annotated[
         Literal["opsq", "child"],
         typer.Option("--exit-status", help="What it exits with at the end: opsq's own, or that of the first program that did not exit 0."),
@@ -71,6 +80,9 @@ def consume(
     if submission_id is not None:
         with caller.connect() as daemon:
             daemon.call(Show(daemon.next_id(), submission_id), Shown)
+    if dry_run:
+        _rehearse(caller, command, options)
+        return
     with WorkViewer(caller, is_reporting=programs.progress) as viewer:
         try:
             outcome = run(caller.connect, command, options, viewer=viewer)
@@ -95,6 +107,22 @@ def consume(
     _tell(caller, replace(document, error=ErrorShape.of(failure)), viewer)
     told = caller.told(failure)
     raise Silent(outcome.child_status) if is_childs else told
+
+
+def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> None:
+    """Print what would be run, a line each: for a shell, or as JSON, in which bytes that are no text are surrogates."""
+    from opsq.runner.rehearsal import rehearse
+
+    count = options.max_chunks or _REHEARSED_COUNT
+    for found in rehearse(lambda: caller.connect(name=options.name), command, options.feeding, options.whole_strategy, count):
+        if caller.is_json:
+            # msgspec writes no lone surrogates, and here they are what makes the words exact.
+            shape = CommandShape(str(found.submission_id), found.index, list(map(os.fsdecode, found.argv)))
+            line = json.dumps(structs.asdict(shape)).encode()
+        else:
+            line = found.line
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def _tell(caller: Caller, document: ConsumeDocument, viewer: WorkViewer) -> None:

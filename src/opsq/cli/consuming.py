@@ -79,6 +79,7 @@ class Consuming(NamedTuple):
     ] = None
     log_failed: Annotated[bool, typer.Option("--log-failed", help="Keep only the logs of attempts that were not completed.")] = False
     progress: Annotated[bool, typer.Option("--progress", help="Off a terminal: a line about the state every 30 s.")] = False
+    clean_env: Annotated[bool, typer.Option("--clean-env", help="Give programs nothing but PATH and what is said of the chunk.")] = False
 
     def as_options(self, caller: Caller, separator: bytes) -> ConsumeOptions:
         """What they mean to the pool; the rest of its options is left at the defaults.
@@ -94,7 +95,7 @@ class Consuming(NamedTuple):
         values.exclude(each=self.each, args=self.args, server=self.server)
         grace_s = values.duration("--grace", self.grace)
         return ConsumeOptions(
-            feeding=Feeding(self.each, self.args, separator, self.server or ""),
+            feeding=Feeding(self.each, self.args, separator, self.server or "", self.clean_env),
             jobs=jobs_count(self.jobs, cores_count()),
             grace_s=caller.settings.grace_s if grace_s is None else grace_s,
             max_runtime_s=positive_duration("--max-runtime", self.max_runtime),

@@ -508,6 +508,14 @@ class ChunkEndShape(Shape):
     reason: str
 
 
+class CommandShape(Shape):
+    """A line of `opsq consume --dry-run` per program that would be run."""
+
+    submission_id: str
+    index: int
+    argv: list[str]
+
+
 class ConsumeDocument(Shape):
     """The last line of `opsq consume`: what became of the chunks that it was given.
 

@@ -43,17 +43,11 @@ class EachRecord(Programs):
     """
 
     def __init__(self, command: Sequence[str], feeding: Feeding, common: Common) -> None:
-        self._template = Template(command, takes_records=True)
-        for name in ("{in}", "{out}"):
-            if name in self._template.names:
-                raise UsageError(f"{name} is the file of a whole chunk; with --each or --args records are arguments.")
-        words = [word for word in command if RECORD in word]
-        if feeding.args_count is not None and (len(words) > 1 or any(word != RECORD for word in words)):
-            raise UsageError("With --args, {} stands for all records of a batch: it can only be one word of its own.")
+        self._template = record_template(command, feeding)
         self._batch_count = feeding.args_count
         self._separator = feeding.separator
         super().__init__(common)
-        self._runs: dict[Child, _Runs] = {}
+        self._runs: dict[Child, Runs] = {}
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         """See `Programs.start`."""
@@ -68,7 +62,7 @@ class EachRecord(Programs):
             records = Records(stdin, self._separator, len(chunk.header))
         except OSError as error:
             raise Refused(f"Cannot hold one more chunk open: {error.strerror}.") from error
-        runs = _Runs(records, self._template.cut(values), self._batch_count, _room_bytes(environment))
+        runs = Runs(records, self._template.cut(values), self._batch_count, room_bytes(environment))
         try:
             child = self._children.start_series(runs, environment, said=said)
         except StopIteration:
@@ -101,8 +95,30 @@ class EachRecord(Programs):
         self._runs.clear()
 
 
-class _Runs:
-    """The arguments of run after run."""
+def record_template(command: Sequence[str], feeding: Feeding) -> Template:
+    """The command for the records of a chunk.
+
+    Raises:
+        UsageError: as `EachRecord`.
+    """
+    template = Template(command, takes_records=True)
+    for name in ("{in}", "{out}"):
+        if name in template.names:
+            raise UsageError(f"{name} is the file of a whole chunk; with --each or --args records are arguments.")
+    words = [word for word in command if RECORD in word]
+    if feeding.args_count is not None and (len(words) > 1 or any(word != RECORD for word in words)):
+        raise UsageError("With --args, {} stands for all records of a batch: it can only be one word of its own.")
+    return template
+
+
+class Runs:
+    """The arguments of run after run.
+
+    Args:
+        cut: the words, see `Template.cut`.
+        batch_count: how many records a run has at most; None: one, which may stand anywhere.
+        room_bytes: how long the arguments may be.
+    """
 
     def __init__(self, records: Records, cut: list[list[bytes]], batch_count: int | None, room_bytes: int) -> None:
         self.records = records
@@ -236,7 +252,7 @@ def _cost_bytes(word: bytes) -> int:
     return len(word) + 1 + _POINTER_BYTES
 
 
-def _room_bytes(environment: dict[str, str]) -> int:
+def room_bytes(environment: dict[str, str]) -> int:
     """How many bytes arguments may take beside this environment."""
     limit_bytes = min(os.sysconf("SC_ARG_MAX"), _LIMIT_BYTES)
     taken_bytes = sum(len(os.fsencode(key)) + len(os.fsencode(value)) + 2 + _POINTER_BYTES for key, value in environment.items())

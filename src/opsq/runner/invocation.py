@@ -77,11 +77,16 @@ class Environments:
     Args:
         consumer: its name, as `opsq status` shows it.
         attachments: tells where they lie.
+        is_clean: leave out all of ours but PATH.
     """
 
-    def __init__(self, consumer: str, attachments: Attachments) -> None:
+    def __init__(self, consumer: str, attachments: Attachments, *, is_clean: bool = False) -> None:
         # What another consumer, of which we are a program, was told of its chunk is not told again.
-        self.base = {key: value for key, value in os.environ.items() if key not in _OF_CHUNK and not key.startswith(_OF_METADATA)}
+        self.base = {
+            key: value
+            for key, value in os.environ.items()
+            if (key == "PATH" or not is_clean) and key not in _OF_CHUNK and not key.startswith(_OF_METADATA)
+        }
         self.base["OPSQ_CONSUMER"] = consumer.replace("\0", "")
         self._attachments = attachments
         self._kept: dict[int, dict[str, str]] = {}

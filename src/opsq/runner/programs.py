@@ -37,6 +37,13 @@ class Feeding(msgspec.Struct, frozen=True):
     """What ends a record."""
     server: Literal["", "frames", "records"] = ""
     """One program per slot, which is fed chunk after chunk."""
+    is_clean: bool = False
+    """The program gets none of our environment but PATH."""
+
+    @property
+    def by_records(self) -> bool:
+        """Whether records are arguments."""
+        return self.each or self.args_count is not None
 
     def check(self) -> None:
         """See that it is one way only.
@@ -64,6 +71,8 @@ class Common(NamedTuple):
     """The name of the consumer."""
     attachment: Callable[[int], bytes | None]
     """Gives the attachment of a submission."""
+    is_clean: bool
+    """See `Feeding`."""
 
 
 class Programs(ABC):
@@ -76,7 +85,7 @@ class Programs(ABC):
     def __init__(self, common: Common) -> None:
         self._scratch = Scratch()
         self._attachments = Attachments(self._scratch, common.attachment)
-        self._environments = Environments(common.consumer, self._attachments)
+        self._environments = Environments(common.consumer, self._attachments, is_clean=common.is_clean)
         self._children = Children(common.spool_dir, memory_bytes=common.memory_bytes, guarded_dir=self._scratch.folder)
 
     @property
@@ -170,8 +179,8 @@ def make_programs(
     from opsq.runner.whole import WholeChunks
 
     feeding.check()
-    common = Common(os.fspath(spool_dir), memory_bytes, consumer, attachment)
-    if feeding.each or feeding.args_count is not None:
+    common = Common(os.fspath(spool_dir), memory_bytes, consumer, attachment, feeding.is_clean)
+    if feeding.by_records:
         return EachRecord(command, feeding, common)
     if feeding.server:
         return Servers(command, feeding, common, jobs)

@@ -50,9 +50,7 @@ class Servers(Programs):
     """
 
     def __init__(self, command: Sequence[str], feeding: Feeding, common: Common, jobs: int) -> None:
-        names = Template(command).names
-        if names:
-            raise UsageError(f"{min(names)} is of one chunk; a server is told of each chunk in its protocol.")
+        check_server(command)
         self._recording = Recording(feeding.separator) if feeding.server == "records" else None
         super().__init__(common)
         self._framing = Framing(self._attachments.path)
@@ -289,6 +287,17 @@ class Servers(Programs):
             for finished in self._children.poll(left_s):
                 finished.stdout.close()
                 self._slot_of.pop(finished.child, None)
+
+
+def check_server(command: Sequence[str]) -> None:
+    """See that a command can be a server.
+
+    Raises:
+        UsageError: it has placeholders.
+    """
+    names = Template(command).names
+    if names:
+        raise UsageError(f"{min(names)} is of one chunk; a server is told of each chunk in its protocol.")
 
 
 def _load(slot: Slot) -> tuple[bool, int, bool]:
