@@ -1,7 +1,7 @@
 """The completion scripts of zsh and fish, made from the command line as `command_line` read it; that of bash stands beside.
 
-A script runs nothing when it is loaded, and does not mind if opsq is missing. While a line is completed, only submission ids, metadata
-keys and consumers are asked from the daemon, by `opsq completion KIND`, which says nothing when it cannot know.
+A script runs nothing when it is loaded, and does not mind if opsq is missing. While a line is completed, submission ids, metadata
+keys, consumers and strategies are asked for by `opsq completion KIND`, which says nothing when it cannot know.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from command_line import Command, CommandLine, Flag, Values
 
 HEAD = """\
 # Completion of opsq for {shell}. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys and consumers come from the daemon, asked by `opsq completion`.
+# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
 """
 
 
@@ -38,6 +38,8 @@ _opsq_ids() { _opsq_ask ids submission }
 _opsq_open() { _opsq_ask open submission }
 _opsq_ended() { _opsq_ask ended submission }
 _opsq_consumers() { _opsq_ask consumers consumer }
+_opsq_strategies() { _opsq_ask strategies strategy }
+_opsq_explained() { _opsq_ask explained 'strategy or submission' }
 _opsq_keys() { _opsq_ask keys 'metadata key' }
 _opsq_pair() {
   if compset -P '*='; then

@@ -113,7 +113,10 @@ _opsq() {
             _opsq_tune -o nospace
             ;;
         none | '') ;;
-        *) _opsq_ask "$kind" ;;
+        *)
+            _opsq_ask "$kind"
+            [[ ${COMPREPLY[0]} == *'(' ]] && _opsq_tune -o nospace
+            ;;
     esac
     _opsq_tune +o default +o bashdefault
 }

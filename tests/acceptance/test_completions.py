@@ -156,6 +156,8 @@ def test_verbs_options_and_their_values_are_completed(shell: str, open_shell: Op
     opened.complete("opsq submit --in-p", "opsq submit --in-place")
     opened.complete("opsq submit --on-dead ke", "opsq submit --on-dead keep")
     opened.complete("opsq consume -s Ol", "opsq consume -s OldestFirst")
+    opened.complete("opsq reserve --strategy Cus", "opsq reserve --strategy CustomPriority")
+    opened.complete("opsq explain Ol", "opsq explain OldestFirst")
     opened.complete("opsq dead req", "opsq dead requeue")
     opened.complete("opsq --quiet backu", "opsq --quiet backup")
 
@@ -170,6 +172,7 @@ def test_ids_and_metadata_keys_come_from_the_daemon_that_is_meant(shell: str, op
     opened.complete("opsq cancel ", f"opsq cancel {submission}")
     opened.complete("opsq status --by te", "opsq status --by tenant")
     opened.complete("opsq submit -m te", "opsq submit -m tenant=")
+    opened.complete(f"opsq explain {submission[:5]}", f"opsq explain {submission}")
     assert submission not in opened.say("opsq rm ")
     other = open_shell(shell, path)
     assert submission not in other.say("opsq wait ")
@@ -189,6 +192,21 @@ def test_candidates_are_asked_without_typer_and_tell_what_they_are(queue: Opsq):
     done = subprocess.run([sys.executable, "-c", code], env=queue.environ, capture_output=True, text=True, timeout=DEADLINE_S)
     assert submission in done.stdout
     assert not {"typer", "rich"} & set(done.stdout.split())
+
+
+def test_strategies_are_offered_without_a_daemon_those_of_the_settings_too(opsq: Opsq):
+    """One that takes something ends in its parenthesis; what `opsq explain` takes has ids besides, if a daemon can be asked."""
+    folder = opsq.folder / "config/opsq"
+    folder.mkdir(parents=True)
+    (folder / "opsq.toml").write_text('[strategies]\nfast = "NewestFirst"\n')
+    opsq.environ["XDG_CONFIG_HOME"] = str(folder.parent)
+    offered = dict(line.split("\t") for line in opsq.ok("completion", "strategies").lines)
+    assert {"Random", "OldestFirst", "Fair(", "SelectOnly(", "OrElse(", "fast"} <= set(offered)
+    assert offered["fast"] == "NewestFirst"
+    assert opsq.ok("completion", "explained").lines == opsq.ok("completion", "strategies").lines
+    opsq.ok("start")
+    submission = opsq.submit_lines(1)
+    assert opsq.ok("completion", "explained").lines[-1].startswith(submission)
 
 
 def test_candidates_of_a_daemon_that_is_not_there_are_none(opsq: Opsq):

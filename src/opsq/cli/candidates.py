@@ -1,4 +1,4 @@
-"""What a completion script offers that only the daemon knows: ids, metadata keys, consumers; on the way of the hot verbs.
+"""What a completion script offers that is not the same everywhere: ids, metadata keys, consumers, strategies; on the way of the hot verbs.
 
 It must be quick and silent: whoever presses Tab wants neither a complaint nor to wait for a daemon that does not answer.
 """
@@ -16,6 +16,7 @@ from opsq.wire.messages import DaemonState, List, Listed, Status
 
 if TYPE_CHECKING:
     from opsq.client.connection import Connection
+    from opsq.settings import Settings
     from opsq.wire.messages import SubmissionState
 
 STATES: dict[str, list[str]] = {
@@ -24,7 +25,8 @@ STATES: dict[str, list[str]] = {
     "ended": ["completed", "failed", "cancelled", "expired"],
 }
 """Kinds that are submission ids, and the states of those that are offered."""
-KINDS = (*STATES, "keys", "consumers")
+KINDS = (*STATES, "keys", "consumers", "strategies", "explained")
+"""All kinds; `explained` is what `opsq explain` takes: strategies and ids."""
 
 OFFERED_COUNT = 100
 """Submissions that are looked at, the newest ones."""
@@ -42,13 +44,43 @@ def offer(kind: str, words: Sequence[str]) -> int:
         The exit status. Nothing is printed when the daemon cannot be asked.
     """
     given = _global_options(words)
+    lines: list[str] = []
+    status = 0
     try:
-        with connect(settings_of(given, given)) as daemon:
-            lines = _consumers(daemon) if kind == "consumers" else _keys(daemon) if kind == "keys" else _ids(daemon, STATES[kind])
+        settings = settings_of(given, given)
+        if kind in {"strategies", "explained"}:
+            lines += _strategies(settings)
+        if kind != "strategies":
+            with connect(settings) as daemon:
+                lines += _known(daemon, kind)
     except OpsqError as error:
-        return error.exit_status
+        status = error.exit_status
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return 0
+    return 0 if lines else status
+
+
+def _strategies(settings: Settings) -> Iterable[str]:
+    """Every strategy that there is a name for; one that takes something ends in its parenthesis."""
+    from dataclasses import MISSING, fields
+
+    from opsq.strategy.tree import NODES
+
+    for name, node in NODES.items():
+        needs_more = any(field.default is MISSING and field.default_factory is MISSING for field in fields(node))
+        yield f"{name}{'(' if needs_more else ''}\t{_first_line(node.__doc__)}"
+    for name, text in settings.strategies.items():
+        yield f"{name}\t{text}"
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
+
+
+def _known(daemon: Connection, kind: str) -> Iterable[str]:
+    """What the daemon knows of a kind."""
+    if kind == "consumers":
+        return _consumers(daemon)
+    return _keys(daemon) if kind == "keys" else _ids(daemon, STATES.get(kind, []))
 
 
 def _ids(daemon: Connection, states: list[str]) -> Iterable[str]:
