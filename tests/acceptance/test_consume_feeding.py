@@ -215,6 +215,23 @@ def test_server_that_is_not_there_ends_the_consumer_and_costs_no_attempt(queue):
     assert queue.ok("reserve", "--json").json["chunks"][0]["attempt"] == 0
 
 
+@pytest.mark.parametrize("way", [["--each"], ["--server", "frames"], ["--args", "2"]])
+def test_program_that_is_not_executable_is_exit_126_and_costs_no_attempt(queue, way):
+    queue.submit_lines(3)
+    queue.file("program", b"#!/bin/sh\n")
+    assert queue("consume", "-j", "2", "--until-empty", *way, "--", "./program").status == 126
+    assert queue.ok("reserve", "--json").json["chunks"][0]["attempt"] == 0
+
+
+def test_record_over_its_time_is_ended_with_its_chunk(queue):
+    """The limit is one for the chunk, whatever record it is at."""
+    submission = queue.ok("submit", "--max-attempts", "1", "-", stdin=b"a\nb\nc\n").text
+    words = ["--max-runtime", "0.5s", "--grace", "0.1s", "--each", "--", "sh", "-c", "touch $0; [ $0 != b ] || sleep 1000"]
+    assert queue("consume", "--until-empty", *words).status == 1
+    assert "ran longer than" in only_dead(queue, submission)["reason"]
+    assert not (queue.folder / "c").exists()
+
+
 def test_chunk_over_its_time_ends_its_server(queue):
     submission = queue.submit_lines(3, "--max-attempts", "1", "--on-dead", "keep")
     script = "while read -r length name more; do head -c $length >/dev/null; [ ${name#*/} != 1 ] || sleep 1000; echo 0; done"

@@ -758,6 +758,21 @@ def test_close_ends_servers_that_do_not_end(consumer: Consumer, monkeypatch: pyt
         wait_until(lambda pid=pid: _is_gone(pid))
 
 
+def test_close_at_once_waits_for_no_server(consumer: Consumer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that has nothing to do and would clean up is killed as well."""
+    monkeypatch.setattr(servers, "_END_S", 1e9)
+    loop = _frames("head -c $length >/dev/null; echo 0")[2]
+    programs: Any = consumer(
+        "sh", "-c", f"{loop}; touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done", server="frames"
+    )
+    _result(programs, b"x")
+    pid = programs._slots[0].server.pid
+    programs.close(at_once=True)
+    assert _is_gone(pid)
+    assert not (tmp_path / "asked").exists()
+    consumer.programs = None
+
+
 def test_close_kills_a_server_that_is_at_work(consumer: Consumer, tmp_path: Path) -> None:
     programs: Any = consumer(*_busy(tmp_path), server="frames")
     _start(programs, b"x", FakeChunk(1))

@@ -87,9 +87,9 @@ class EachRecord(Programs):
         self._attachments.let_go(runs.submission_id)
         return finished if finished.is_success else finished._replace(where=runs.where)
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
         """See `Programs.close`."""
-        super().close()
+        super().close(at_once=at_once)
         for runs in self._runs.values():
             runs.records.close()
         self._runs.clear()

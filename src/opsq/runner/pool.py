@@ -181,7 +181,7 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         """End what still runs, then give back what has no verdict."""
-        self._programs.close()
+        self._programs.close(at_once=bool(self.signal))
         try:
             if self.signal or self._name_taken is not None:
                 self._consumer.leave_at_once()

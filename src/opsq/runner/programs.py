@@ -146,8 +146,12 @@ class Programs(ABC):
     def __len__(self) -> int:
         return len(self._children)
 
-    def close(self) -> None:
-        """End whatever still runs, with its descendants, and free everything but what was handed out."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End whatever still runs, with its descendants, and free everything but what was handed out.
+
+        Args:
+            at_once: what has nothing to do is not let end by itself either.
+        """
         try:
             self._children.close()
         finally:

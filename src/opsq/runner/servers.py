@@ -258,8 +258,20 @@ class Servers(Programs):
         super().unwatch(fd)
         self._foreign.discard(fd)
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
         """See `Programs.close`. A server that has nothing to do is let end: its stdin is closed, then it is terminated, then killed."""
+        if not at_once:
+            self._let_end()
+        super().close(at_once=at_once)
+        for slot in self._slots:
+            for fed in [*slot.take_back(), *slot.waiting]:
+                _drop_answer(fed)
+                slot.finish(fed)
+            slot.waiting.clear()
+        for finished in self._done:
+            finished.stdout.close()
+
+    def _let_end(self) -> None:
         for fd in tuple(self._foreign):
             self.unwatch(fd)
         for child, slot in self._slot_of.items():
@@ -272,14 +284,6 @@ class Servers(Programs):
         for child in self._slot_of:
             self._children.terminate(child)
         self._await_ends(_END_S / 3)
-        super().close()
-        for slot in self._slots:
-            for fed in [*slot.take_back(), *slot.waiting]:
-                _drop_answer(fed)
-                slot.finish(fed)
-            slot.waiting.clear()
-        for finished in self._done:
-            finished.stdout.close()
 
     def _await_ends(self, limit_s: float) -> None:
         end_at = time.monotonic() + limit_s
