@@ -133,6 +133,15 @@ def test_a_reserve_joins_the_last_completion(ledger: Ledger) -> None:
     assert ledger.holdings() == ([], [])
 
 
+def test_a_reason_that_is_no_text_is_sent_in_escapes(ledger: Ledger) -> None:
+    """As the name of a file may be that an exception tells."""
+    offer(ledger, grant(mask=1))
+    ((lot, _),) = take_all(ledger)
+    ledger.fail(lot, 1, "no caf\udce9")
+    (request,) = sent(ledger, Fail)
+    assert request.failures[0].reason == "no caf\\udce9"
+
+
 def test_a_failure_keeps_the_end_of_a_long_reason(ledger: Ledger) -> None:
     (lot,) = offer(ledger, grant(mask=1))
     ledger.take()

@@ -89,6 +89,14 @@ def test_a_long_reason_keeps_its_beginning_and_the_last_frames() -> None:
     assert reason.endswith("xxx")
 
 
+@pytest.mark.parametrize("make", [OSError, Retry, Bury])
+def test_a_reason_can_be_sent_whatever_stands_in_it(make: type[Exception]) -> None:
+    """The name of a file may hold bytes that are no text."""
+    reason = call(raises(make("caf\udce9"))).reason
+    assert "caf\\udce9" in reason.splitlines()[0]
+    assert reason.encode()
+
+
 def test_a_wish_for_a_retry_has_its_delay_and_no_traceback() -> None:
     outcome = call(raises(Retry("later", delay_s=5.0)))
     assert (outcome.result, outcome.reason, outcome.delay_s, outcome.is_final) == (None, "later", 5.0, False)

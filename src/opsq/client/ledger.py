@@ -209,7 +209,8 @@ class Ledger:
         live = mask & lot.open
         lot.open ^= live
         if live:
-            reason = reason[-_REASON_LIMIT:]
+            # Half a surrogate pair, as names of files may have, is text that cannot be sent.
+            reason = reason.encode(errors="backslashreplace").decode()[-_REASON_LIMIT:]
             failure = Failure(lot.name(live), reason, exit_status, signal, run_s, delay_s, is_final)
             self._failures.append((lot, live, failure))
             self.buffered_count += live.bit_count()

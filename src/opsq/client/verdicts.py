@@ -102,7 +102,7 @@ def failed(error: Exception) -> Outcome:
     if isinstance(error, Bury):
         return Outcome(None, _noted(error, str(error)), is_final=True)
     if isinstance(error, InputUnreadable | ContentChanged):  # it would be the same the next time
-        return Outcome(None, str(error), is_final=True)
+        return Outcome(None, _noted(error, str(error)), is_final=True)
     return Outcome(None, reason_of(error))
 
 
@@ -114,7 +114,7 @@ def reason_of(error: BaseException) -> str:
     frames = _users(error.__traceback__)
     if frames is None:
         return summary
-    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip("\n")
+    text = _sendable("".join(traceback.format_exception(type(error), error, frames)).rstrip("\n"))
     return f"{summary}\n{_shortened(text, REASON_LIMIT - len(summary) - 1)}"
 
 
@@ -150,7 +150,12 @@ def log_failure(chunk: Any, outcome: Outcome) -> None:
 def _noted(error: BaseException, text: str) -> str:
     """The text with the notes of the exception, the first of which says in which operation it was raised."""
     notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
-    return f"{text} ({'; '.join(notes)})".lstrip() if notes else text
+    return _sendable(f"{text} ({'; '.join(notes)})".lstrip() if notes else text)
+
+
+def _sendable(text: str) -> str:
+    """The text without halves of surrogate pairs, which names of files may have."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _users(frames: TracebackType | None) -> TracebackType | None:
