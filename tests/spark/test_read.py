@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, IntegerType, StructType
 
 import opsq
 import opsq.spark
@@ -31,7 +31,7 @@ Write = Callable[..., opsq.Submission]
 Read = Callable[..., "DataFrame"]
 
 
-DECIMALS = StructType().add("y", "decimal(3,1)").add("x", "int").json()
+DECIMALS = StructType().add("y", DecimalType(3, 1)).add("x", IntegerType()).json()
 
 
 def parquet(table: pa.Table) -> bytes:
@@ -68,7 +68,7 @@ def test_results_of_a_program_that_knows_nothing_of_spark_come_with_their_column
         (b'{"x":1,"y":["z"]}\n', {"resultFormat": "jsonl"}, "x:bigint,y:array<string>", [(1, ["z"])]),
         (
             b'{"x":1,"y":0.1}\n',
-            {"resultFormat": "jsonl", "resultSchema": "y DECIMAL(3,1), x INT"},
+            {"resultFormat": "jsonl", "resultSchema": DECIMALS},
             "y:decimal(3,1),x:int",
             [(Decimal("0.1"), 1)],
         ),

@@ -23,6 +23,8 @@ from opsq.wire.messages import Describe, Described, History, HistoryFilter, Hist
 FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
 PARTITION_BYTES = 32 << 20
 """About so many bytes of results go into one partition, unless that would leave cores idle."""
+PARTITION_CHUNKS = 1000
+"""So many chunks go into one partition of a micro-batch, at most."""
 _PARTITIONS_LIMIT = 10_000
 _HISTORY_ROWS = 10_000
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from opsq.errors import OpsqError, UsageError
 from opsq.spark.access import PATIENCE_S, Daemon, resolve
 from opsq.spark.decoding import combined, decoder, schema_of, sniff
-from opsq.spark.fetching import Fetched, Made, attempts_beyond_one, check_final, fetch, first_result, look_up, runs
+from opsq.spark.fetching import FINAL_STATES, Fetched, Made, attempts_beyond_one, check_final, fetch, first_result, look_up, runs
 from opsq.spark.options import ReadOptions
 from opsq.spark.schemas import arrow_schema, read_schema, selected, spark_schema
 
@@ -61,11 +61,16 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
             )
         return ResultForm(options.result_format or about.chunk_format, stored)
     sample = b"" if said is not None and options.result_format is not None else first_result(queue, made)
-    result_format = options.result_format or _guess_format(made, sample)
+    result_format = options.result_format or guess_format(made, sample)
     if said is not None:
         return ResultForm(result_format, read_schema(said))
     if sample or result_format in ("text", "binary"):
         return ResultForm(result_format, spark_schema(schema_of(result_format, sample), what="the results"))
+    if queue.submission(made.submission_id).state().state not in FINAL_STATES:
+        raise UsageError(
+            f"No chunk of submission {made.submission_id} has a result yet that would tell its columns.",
+            hint="Give them with .schema(...), or the option resultSchema=same if they are those of the chunks.",
+        )
     if stored is None:
         raise UsageError(
             f"No chunk of submission {made.submission_id} has a result that would tell its columns.", hint="Give them with .schema(...)."
@@ -172,7 +177,7 @@ class OpsqReader(DataSourceReader):
             if form is not None:
                 result_format = form.result_format
             else:
-                result_format = options.result_format or _guess_format(self.made, first_result(queue, self.made))
+                result_format = options.result_format or guess_format(self.made, first_result(queue, self.made))
         self.batches = Batches(self.made.submission_id, result_format, schema, options.metadata_columns)
 
     def partitions(self) -> list[InputPartition]:
@@ -193,7 +198,7 @@ class OpsqReader(DataSourceReader):
             yield from self.batches.of(results, partition.attempts)
 
 
-def _guess_format(made: Made, sample: bytes) -> str:
+def guess_format(made: Made, sample: bytes) -> str:
     """The format that a result shows, else that of the chunks, else lines of text."""
     shown = sniff(sample)
     if shown is not None:

@@ -78,7 +78,7 @@ def read_schema(text: str) -> t.StructType:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"The schema {text!r} cannot be understood.",
-            hint="resultSchema is `same`, or the JSON of DataFrame.schema.json(); columns as in SQL belong into .schema('a INT, b STRING').",
+            hint="resultSchema is `same`, or what DataFrame.schema.json() gives; SQL's way belongs into .schema('a INT, b STRING').",
         ) from error
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from opsq.spark.reader import OpsqReader, ResultForm
+    from opsq.spark.stream import OpsqStreamReader, OpsqStreamWriter
     from opsq.spark.writer import OpsqWriter
 
 
@@ -44,6 +45,10 @@ class OpsqDataSource(DataSource):
         metadataColumns: `true`, or some of _submission, _chunk, _attempts.
         deadChunks: fail (default) if a chunk has no result, or skip it.
         chunksPerPartition: default: so that a partition has about 32 MiB.
+        maxChunksPerTrigger: of a stream: so many chunks in a micro-batch at most (more if they were completed together).
+
+    A stream of results (`spark.readStream`) gives those of one submission in the order in which they are completed, with a checkpoint
+    each once. A stream that is written (`df.writeStream`) makes a submission of each micro-batch that has rows, whatever is replayed.
 
     Examples:
         >>> df.write.format("opsq").mode("append").option("rowsPerChunk", 1000).option("meta.tenant", "acme").save()
@@ -82,3 +87,17 @@ class OpsqDataSource(DataSource):
         from opsq.spark.writer import OpsqWriter
 
         return OpsqWriter(parse_write(self.options), schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> OpsqStreamReader:  # noqa: N802  # Spark's name
+        """Reads results as they are completed."""
+        from opsq.spark.options import parse_read
+        from opsq.spark.stream import OpsqStreamReader
+
+        return OpsqStreamReader(parse_read(self.options), schema, getattr(self, "_form", None))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> OpsqStreamWriter:  # noqa: N802  # Spark's name
+        """Makes a submission of each micro-batch."""
+        from opsq.spark.options import parse_write
+        from opsq.spark.stream import OpsqStreamWriter
+
+        return OpsqStreamWriter(parse_write(self.options), schema, overwrite)
