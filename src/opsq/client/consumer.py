@@ -170,7 +170,7 @@ class Consumer(Reporter):
             keeps_results: False: what `f` returns is dropped, and the results are empty.
             options: those of `run_each_chunk`.
 
-        Cost: besides `f`, some 0.1 µs an operation for lines, up to 1 µs for others; a chunk is in memory as a whole.
+        Cost: besides `f`, 0.1 to 0.5 µs an operation, in chunks of 1000 small ones; a chunk is in memory as a whole.
         """
         from opsq.client.operations import EachOperation
 

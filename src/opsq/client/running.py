@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from opsq.client.draining import DrainSignals
 from opsq.client.verdicts import Outcome, give, outcome_of
-from opsq.errors import UsageError
+from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
     from opsq.client.chunk import Chunk
@@ -182,8 +183,9 @@ class Run:
                     outcome = slot.work(chunk)
                 except BaseException:
                     self._count("released")
-                    if not chunk.has_verdict:
-                        chunk.release()
+                    with suppress(OpsqError):  # what ends the run is told, not what follows from it
+                        if not chunk.has_verdict:
+                            chunk.release()
                     raise
                 self._settle(chunk, outcome)
         finally:
@@ -213,7 +215,8 @@ class Run:
         for slot in self._slots:
             slot.kill()
         self._consumer.stop()
-        self._hold.give_back()
+        with suppress(OpsqError):
+            self._hold.give_back()
         for slot, thread in zip(self._slots, self._threads, strict=False):
             if slot.is_killable:
                 thread.join()
