@@ -24,6 +24,7 @@ UNDO = {
         "DROP INDEX submission_unique_key",
         "ALTER TABLE submission DROP COLUMN unique_until",
         "ALTER TABLE rate_limit DROP COLUMN rate_span_s",
+        "ALTER TABLE weight DROP COLUMN by_submission",
         "DROP TABLE idempotency",
         "DROP TABLE withdrawn",
         f"CREATE UNIQUE INDEX submission_unique_key ON submission (unique_key) WHERE {HELD}",

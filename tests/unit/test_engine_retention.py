@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from opsq.queue import retention
+from opsq.queue import leftovers, retention
 from opsq.queue.policy import Policy
-from opsq.store import history
+from opsq.store import history, lanes
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -145,3 +145,102 @@ def test_removal_by_retention_that_cannot_be_committed_comes_again(rig: Rig) -> 
     rig.advance(2)
     look_around(rig)
     assert count(rig, "submission") == 0
+
+
+# --- leftovers --------------------------------------------------------------------------------------------------------------------
+
+
+def finish(rig: Rig, submission_id: int) -> None:
+    rig.ask(rig.connect(), m.Cancel(next(rig.ids), submission_id))
+
+
+def weights(rig: Rig) -> list[tuple[str, int | str, float]]:
+    state = rig.only(rig.connect(), m.ShowRules(next(rig.ids)), m.RulesState)
+    return [(one.key, one.value, one.weight) for one in state.weights]
+
+
+def test_lane_that_was_kept_as_the_newest_goes_when_it_is_not_that_any_more(rig: Rig) -> None:
+    for number in range(5):
+        finish(rig, rig.submit(1, metadata={"n": number}))
+        rig.pass_time(DAY_S + 60)
+        look_around(rig)
+    look_around(rig)
+    assert rig.rows("SELECT value FROM lane WHERE id > 0") == [(4,)]
+    rig.submit(1, metadata={"n": 4})
+    rig.submit(1, metadata={"n": 0})
+    assert [(counts.value, counts.waiting_count) for counts in rig.status("n").by] == [(0, 1), (4, 1)]
+
+
+def test_lanes_in_use_are_kept_and_all_are_looked_at_in_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "SLICE_ROWS", 3)
+    kept = rig.submit(1, metadata={"n": 0})
+    gone = [rig.submit(1, metadata={"n": number}) for number in range(1, 8)]
+    rig.submit(1, metadata={"n": 9})
+    rig.submit(1, metadata={"newest": 1})
+    for submission_id in gone:
+        finish(rig, submission_id)
+    monkeypatch.setattr(lanes, "forget", lambda writer, submission_id: [])  # as if each of them had been the newest
+    rig.pass_time(DAY_S + 60)
+    look_around(rig, 20)
+    rig.database.writer.execute("DELETE FROM submission_lane WHERE submission_id NOT IN (SELECT id FROM submission)")
+    for _ in range(8):
+        look_around(rig)
+    assert rig.rows("SELECT key, value FROM lane WHERE id > 0 ORDER BY id") == [("n", 0), ("n", 9), ("newest", 1)]
+    assert [ticket.submission_id for ticket in rig.reserve(rig.connect(), 1, "SelectOnly(n=0)")] == [kept]
+    rig.database.writer.execute("UPDATE lane SET submissions_count = 3, chunks_total = 3, chunks_skipped = 0 WHERE id = 0")
+
+
+def test_weight_that_came_with_a_submission_goes_with_the_last_one_of_its_value_and_that_of_an_operator_stays(rig: Rig) -> None:
+    submission_id = rig.submit(1, metadata={"tenant": "a", "team": "x"}, weights={"tenant": 3.0})
+    rig.ask(rig.connect(), m.Weight(next(rig.ids), "team", "x", 2.0))
+    rig.ask(rig.connect(), m.Weight(next(rig.ids), "tenant", "later", 5.0))
+    rig.submit(1, metadata={"newest": 1})
+    assert weights(rig) == [("team", "x", 2.0), ("tenant", "a", 3.0), ("tenant", "later", 5.0)]
+    finish(rig, submission_id)
+    rig.pass_time(DAY_S + 60)
+    look_around(rig)
+    assert weights(rig) == [("team", "x", 2.0), ("tenant", "later", 5.0)]
+    rig.restart()
+    assert weights(rig) == [("team", "x", 2.0), ("tenant", "later", 5.0)]
+
+
+def test_weight_that_comes_again_while_its_value_goes_holds(rig: Rig) -> None:
+    submission_id = rig.submit(1, metadata={"tenant": "a"}, weights={"tenant": 3.0})
+    rig.submit(1, metadata={"newest": 1})
+    finish(rig, submission_id)
+    rig.pass_time(DAY_S + 60)
+    rig.tick()
+    rig.settle()
+    rig.tick()
+    assert rig.begin()
+    rig.send(
+        rig.connect(), m.Submit(next(rig.ids), [m.NewSubmission(rig.request_key(), 1, metadata={"tenant": "a"}, weights={"tenant": 4.0})])
+    )
+    rig.database.commit()
+    rig.end(None)
+    rig.settle()
+    assert weights(rig) == [("tenant", "a", 4.0)]
+
+
+def test_passes_of_values_that_are_gone_go_and_those_in_use_stay(rig: Rig) -> None:
+    peer = rig.connect()
+    stays = rig.submit(500, metadata={"tenant": "stays"})
+    gone = rig.submit(500, metadata={"tenant": "gone"})
+    rig.submit(1, metadata={"newest": 1}, delay_s=1e8)
+    for _ in range(20):
+        rig.reserve(peer, 20, "Fair(tenant)")
+    rig.fold()
+    rig.restart()
+    saved = {row[0] for row in rig.rows("SELECT lane_id FROM fair_pass")}
+    lane_of = {value: lane for lane, value in rig.rows("SELECT id, value FROM lane WHERE key = 'tenant'")}
+    assert {lane_of["stays"], lane_of["gone"]} <= saved
+    finish(rig, gone)
+    rig.pass_time(DAY_S + 60)
+    look_around(rig)
+    look_around(rig)
+    assert {row[0] for row in rig.rows("SELECT lane_id FROM fair_pass")} == saved - {lane_of["gone"]}
+    finish(rig, stays)
+    rig.pass_time(DAY_S + 60)
+    for _ in range(3):
+        look_around(rig)
+    assert count(rig, "fair_pass") == 0

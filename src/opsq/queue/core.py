@@ -30,12 +30,14 @@ from opsq.queue.timers import Timers
 from opsq.store import lanes, meta, rules, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
+from opsq.store.lanes import GoneLane
 from opsq.strategy.arms import FAIR, SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import Reply
 
 if TYPE_CHECKING:
     from opsq.queue.folding import Folding
     from opsq.queue.parked import Call
+    from opsq.queue.remaining import Remaining
     from opsq.queue.reservations import Reservation
     from opsq.queue.watched import Watched
 
@@ -72,6 +74,7 @@ class Core:
 
     folding: Folding
     watched: Watched
+    remaining: Remaining
 
     def __init__(self, database: Database, policy: Policy, now: Now, rng: random.Random) -> None:
         self.database = database
@@ -232,11 +235,11 @@ class Core:
             self._save_passes(front, len(front.changed))
         self.unregister(front)
 
-    def forget_lanes(self, lane_ids: list[int]) -> None:
+    def forget_lanes(self, gone: list[GoneLane]) -> None:
         """Lanes are no more; if their pairs come again they have others. Fronts that know them are to be made anew."""
-        for lane_id in lane_ids:
-            self.rules.forget_lane(lane_id)
-            for front in (*self._by_lane.get(lane_id, ()), *self._by_probe.get(lane_id, ())):
+        for lane in gone:
+            self.rules.forget_lane(lane)
+            for front in (*self._by_lane.get(lane.id, ()), *self._by_probe.get(lane.id, ())):
                 front.is_stale = True
                 self.lanes_version += 1
 
@@ -286,6 +289,7 @@ class Core:
         """Chunks of an open submission are free that were not: tell every front that walks one of its lanes."""
         if not supply.is_open:
             return
+        self.remaining.freed(supply)
         by_lane = self._by_lane
         everywhere = by_lane.get(lanes.ALL, {})
         for front in list(everywhere):

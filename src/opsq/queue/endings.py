@@ -16,6 +16,7 @@ from opsq.queue.supply import Supply
 from opsq.store import history, submissions
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
+from opsq.store.lanes import GoneLane
 from opsq.wire.messages import Cancel, Changed, Remove
 
 if TYPE_CHECKING:
@@ -166,11 +167,11 @@ class Endings:
         self._core.supplies.pop(supply.id, None)
         self.removing[supply.id] = supply.row.request_key
 
-    def settle_removed(self, submission_id: SubmissionId, request_key: bytes, lane_ids: list[int]) -> None:
+    def settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
         """Nothing is left of a removed submission."""
         self.removing.pop(submission_id, None)
         self.removed_content.append(request_key.hex())
-        self._core.forget_lanes(lane_ids)
+        self._core.forget_lanes(gone)
 
     def remove_slice(self) -> None:
         """Delete a slice of a removed submission with the batch."""
@@ -219,7 +220,7 @@ class _Slice:
         self._endings = endings
         self._id = submission_id
         self._request_key = request_key
-        self._gone: list[int] | None = None
+        self._gone: list[GoneLane] | None = None
 
     def write(self, database: Database, batch: Batch) -> None:
         self._gone = submissions.remove_slice(database.writer, self._id)

@@ -113,7 +113,7 @@ class Intake:
         batch.entries.append(entry)
         batch.statements.append(entry.write)
         for key, weight in new.weights.items():
-            core.rules.put_weight(key, new.metadata[key], weight)
+            core.rules.put_weight(key, new.metadata[key], weight, by_submission=True)
         return Created(row.id, True)
 
     def _row(self, new: NewSubmission, now: Now) -> SubmissionRow:

@@ -10,6 +10,7 @@ from opsq.errors import OpsqError, UsageError
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
 from opsq.queue.endings import Endings
+from opsq.queue.leftovers import Leftovers
 from opsq.store import history, request_keys, submissions
 from opsq.store.database import Database
 from opsq.wire.messages import Changed, ErrorReply, Prune
@@ -28,6 +29,7 @@ class Retention:
     def __init__(self, core: Core, endings: Endings) -> None:
         self._core = core
         self._endings = endings
+        self._leftovers = Leftovers(core)
         self._next: MonoNs = core.now.mono
         self._is_pruning = False
         self._is_busy = False
@@ -48,6 +50,7 @@ class Retention:
                 if supply is not None and not supply.is_closing and supply.state in submissions.FINAL_STATES:
                     self._endings.hide(supply)
             self._is_pruning = True
+            self._leftovers.sweep()
         if self.is_active:
             self._is_busy = True
             if self._endings.removing:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from opsq.clock import Now
 from opsq.errors import NotFound, NotPermitted, UsageError
 from opsq.store import lanes, rules
+from opsq.store.lanes import GoneLane
 from opsq.store.rules import LimitRow, PauseRow, Value
 from opsq.strategy.arms import SUBMISSION_KEY
 from opsq.wire.messages import Changed, Limit, LimitState, Pause, PauseState, Resume, RulesState, ShowRules, Unlimit, Weight, WeightState
@@ -28,6 +29,8 @@ class Rules:
         self.pauses = rules.pauses(core.reader)
         self.limits = rules.limits(core.reader)
         self._weights = rules.weights(core.reader)
+        self._weighing: set[tuple[str, Value]] = set()
+        """Pairs whose weights are being committed."""
         self._next_id = max([*(row.id for row in self.pauses), *(row.id for row in self.limits)], default=0) + 1
         self._keys_of_lanes: dict[int, tuple[str, Value]] = {}
         self.version = 1 if self.pauses or self.limits else 0
@@ -112,9 +115,12 @@ class Rules:
             pair = self._keys_of_lanes[lane_id] = lanes.pair(self._core.reader, lane_id)
         return pair
 
-    def forget_lane(self, lane_id: int) -> None:
-        """A lane is no more."""
-        self._keys_of_lanes.pop(lane_id, None)
+    def forget_lane(self, lane: GoneLane) -> None:
+        """A lane is no more, nor the weight that came with its submissions."""
+        self._keys_of_lanes.pop(lane.id, None)
+        pair = (lane.key, lane.value)
+        if pair in self._weights and pair not in self._weighing and rules.weight(self._core.reader, *pair) is None:
+            del self._weights[pair]
 
     def weight(self, key: str, value: Value | None) -> float:
         """The weight of a value in `Fair`; 1 unless it was set."""
@@ -186,14 +192,18 @@ class Rules:
 
     def set_weight(self, peer: Peer, request: Weight, now: Now) -> None:
         """Give a value of a key a weight in `Fair`; it holds from its next turn on."""
-        self.put_weight(request.key, request.value, request.weight)
+        self.put_weight(request.key, request.value, request.weight, by_submission=False)
         self._core.batch.replies.append((peer, Changed(request.id, 1)))
 
-    def put_weight(self, key: str, value: Value, weight: float) -> None:
+    def put_weight(self, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
         """Set a weight with the batch."""
         check_weight(weight)
         self._weights[key, value] = weight
-        self._core.batch.statements.append(lambda database, _: rules.put_weight(database.writer, key, value, weight))
+        self._weighing.add((key, value))
+        self._core.batch.after.append(lambda _: self._weighing.discard((key, value)))
+        batch = self._core.batch
+        batch.statements.append(lambda db, _: rules.put_weight(db.writer, key, value, weight, by_submission=by_submission))
+        self._core.batch.on_failed.append(lambda _: self._weighing.discard((key, value)))
         self._core.batch.on_failed.append(lambda _: self._reload())
 
     def show(self, peer: Peer, request: ShowRules) -> None:

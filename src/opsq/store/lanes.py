@@ -98,7 +98,15 @@ def leave(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) 
     )
 
 
-def forget(writer: apsw.Connection, submission_id: int) -> list[int]:
+class GoneLane(NamedTuple):
+    """A lane that is no more."""
+
+    id: int
+    key: str
+    value: Value
+
+
+def forget(writer: apsw.Connection, submission_id: int) -> list[GoneLane]:
     """Delete the metadata of a removed submission, its share of the counters, and lanes that nobody is in any more.
 
     The newest lane is kept in any case, so that its number is never given to another pair.
@@ -118,16 +126,34 @@ def forget(writer: apsw.Connection, submission_id: int) -> list[int]:
     # The counters of new submissions are written last in a batch, so they do not tell whether a lane is in use.
     gone = writer.executemany(
         "DELETE FROM lane WHERE id = ?1 AND id < (SELECT max(id) FROM lane) "
-        "AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = ?1) RETURNING id",
+        "AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = ?1) RETURNING id, key, value",
         ((lane,) for lane in rows),
     )
-    return [lane_id for (lane_id,) in gone]
+    return [GoneLane._make(row) for row in gone]
 
 
-def open_ids(connection: apsw.Connection, lane_id: int) -> Iterator[int]:
-    """The open submissions of the lane, oldest first; stop reading as soon as enough is known."""
-    for row in connection.execute("SELECT submission_id FROM lane_submission WHERE lane_id = ? ORDER BY submission_id", (lane_id,)):
-        yield row[0]
+def prune_slice(writer: apsw.Connection, after: int, limit: int) -> tuple[list[GoneLane], int]:
+    """Delete those of the next `limit` lanes behind `after` that nobody is in any more; the newest is kept.
+
+    Returns:
+        The lanes that are no more, and the lane after which the next slice begins; 0 when this was the last.
+    """
+    ids = [row[0] for row in writer.execute("SELECT id FROM lane WHERE id > ? ORDER BY id LIMIT ?", (after, limit))]
+    gone = writer.execute(
+        "DELETE FROM lane WHERE id > ?1 AND id <= ?2 AND id != ?3 AND id < (SELECT max(id) FROM lane) "
+        "AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = lane.id) RETURNING id, key, value",
+        (after, ids[-1] if ids else after, ALL),
+    )
+    return [GoneLane._make(row) for row in gone], ids[-1] if len(ids) == limit else 0
+
+
+def open_ids(connection: apsw.Connection, lane_id: int, after: int, limit: int) -> list[int]:
+    """Up to `limit` open submissions of the lane behind `after`, oldest first."""
+    rows = connection.execute(
+        "SELECT submission_id FROM lane_submission WHERE lane_id = ? AND submission_id > ? ORDER BY submission_id LIMIT ?",
+        (lane_id, after, limit),
+    )
+    return [row[0] for row in rows]
 
 
 def add_counts(writer: apsw.Connection, deltas: Iterable[tuple[int, int, int, int, int, int]]) -> None:

@@ -79,18 +79,49 @@ def weights(connection: apsw.Connection) -> dict[tuple[str, Value], float]:
     return {(key, value): weight for key, value, weight in connection.execute("SELECT key, value, weight FROM weight")}
 
 
-def put_weight(writer: apsw.Connection, key: str, value: Value, weight: float) -> None:
-    """Store the weight of a pair; 1 is what every pair has, and is not stored."""
+def weight(connection: apsw.Connection, key: str, value: Value) -> float | None:
+    """The weight of a pair; None if none is stored."""
+    row = connection.execute("SELECT weight FROM weight WHERE key = ? AND value = ?", (key, value)).fetchone()
+    return None if row is None else float(row[0])
+
+
+def put_weight(writer: apsw.Connection, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
+    """Store the weight of a pair; 1 is what every pair has, and is not stored. One `by_submission` goes when no submission has the pair."""
     if weight == 1:
         writer.execute("DELETE FROM weight WHERE key = ? AND value = ?", (key, value))
     else:
-        writer.execute("INSERT OR REPLACE INTO weight (key, value, weight) VALUES (?, ?, ?)", (key, value, weight))
+        sql = "INSERT OR REPLACE INTO weight (key, value, weight, by_submission) VALUES (?, ?, ?, ?)"
+        writer.execute(sql, (key, value, weight, int(by_submission)))
+
+
+def drop_weights(writer: apsw.Connection, pairs: Iterable[tuple[str, Value]]) -> None:
+    """Delete the weights of these pairs that came with submissions."""
+    writer.executemany("DELETE FROM weight WHERE key = ? AND value = ? AND by_submission", pairs)
 
 
 def passes(connection: apsw.Connection, scope: str) -> dict[int, float]:
     """Lane → pass of a fair arm, as last saved."""
     rows = connection.execute("SELECT lane_id, pass FROM fair_pass WHERE scope = ?", (scope,))
     return {int(lane_id): float(pass_) for lane_id, pass_ in rows}
+
+
+def prune_passes(writer: apsw.Connection, after: tuple[str, int], limit: int) -> tuple[str, int]:
+    """Delete those of the next `limit` passes behind `after` whose lanes are no more, or which stand alone in their scope.
+
+    Returns:
+        The place after which the next slice begins; from the first on when this was the last.
+    """
+    places = list(
+        writer.execute(
+            "SELECT scope, lane_id FROM fair_pass WHERE (scope, lane_id) > (?, ?) ORDER BY scope, lane_id LIMIT ?", (*after, limit)
+        )
+    )
+    writer.executemany(
+        "DELETE FROM fair_pass WHERE scope = ?1 AND lane_id = ?2 AND iif(?2 > 0, NOT EXISTS (SELECT 1 FROM lane WHERE id = ?2), "
+        "NOT EXISTS (SELECT 1 FROM fair_pass WHERE scope = ?1 AND lane_id > 0))",
+        places,
+    )
+    return places[-1] if len(places) == limit else ("", 0)
 
 
 def put_passes(writer: apsw.Connection, scope: str, rows: Iterable[tuple[int, float | None]]) -> None:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import apsw
 
 from opsq.ids import SubmissionId
-from opsq.store import lanes, meta, request_keys
+from opsq.store import lanes, meta, request_keys, rules
+from opsq.store.lanes import GoneLane
 
 FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
 STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
@@ -270,7 +271,7 @@ def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, bytes]]:
     ]
 
 
-def remove_slice(writer: apsw.Connection, submission_id: int) -> list[int] | None:
+def remove_slice(writer: apsw.Connection, submission_id: int) -> list[GoneLane] | None:
     """Delete some rows of a hidden submission; when that was all of it, the lanes that are gone with it."""
     is_done = True
     for table, key in (
@@ -290,6 +291,7 @@ def remove_slice(writer: apsw.Connection, submission_id: int) -> list[int] | Non
     if not is_done:
         return None
     gone = lanes.forget(writer, submission_id)
+    rules.drop_weights(writer, ((lane.key, lane.value) for lane in gone))
     request_keys.forget(writer, submission_id)
     meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
     writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))

@@ -7,3 +7,6 @@ CREATE UNIQUE INDEX submission_unique_key ON submission (unique_key)
 
 -- The time for which a rate was given, so that people read it as they wrote it.
 ALTER TABLE rate_limit ADD COLUMN rate_span_s REAL NOT NULL DEFAULT 1;
+
+-- Whether the weight came with a submission: then it goes when no submission has the pair any more.
+ALTER TABLE weight ADD COLUMN by_submission INTEGER NOT NULL DEFAULT 0;
