@@ -75,10 +75,10 @@ class Csv:
         """Add rows."""
         text = io.StringIO(newline="")
         rows = csv.writer(text, lineterminator="\n")
+        objects = {submission_id: msgspec.json.encode(pairs).decode() for submission_id, pairs in metadata.items()}
         for event in events:
-            shape = event_shape(event, metadata.get(event.submission_id, {}))
-            *fields, pairs = (getattr(shape, name) for name in COLUMNS)
-            rows.writerow([*fields, msgspec.json.encode(pairs).decode()])
+            fields = msgspec.structs.astuple(event_shape(event, {}))
+            rows.writerow([*fields[:-1], objects.get(event.submission_id, "{}")])
         self._out.write(text.getvalue().encode())
 
     def _write_row(self, names: Sequence[str]) -> None:

@@ -14,11 +14,12 @@ from opsq.errors import StorageFull
 from opsq.ids import first_bits
 from opsq.queue.core import DESCRIBED_KEPT, Core, Peer
 from opsq.queue.fair import FairFront
-from opsq.queue.fronts import Front, takes
+from opsq.queue.fronts import Front
+from opsq.queue.remaining import Remaining
 from opsq.queue.reservations import Part, Reservation, Reservations
 from opsq.queue.supply import Supply
 from opsq.queue.timers import Timers
-from opsq.store import lanes, submissions
+from opsq.store import submissions
 from opsq.strategy.arms import Arm, compile_arms
 from opsq.strategy.text import check_named, parse
 from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, SubmissionContent
@@ -95,6 +96,7 @@ class Parked:
         self._lines: dict[str, _Line] = {}
         self._deadlines: Timers[Call] = Timers()
         self._has_turn = False
+        self._remaining = core.remaining = Remaining(core)
 
     def plan(self, text: str) -> _Plan:
         """The canonical text and the arms of a strategy; `InvalidStrategy` if it is none."""
@@ -255,7 +257,7 @@ class Parked:
             if core.rows_left <= 0:
                 self._has_turn = True
                 return
-            if line.no_wait_count or (line.until_empty_count and self._is_empty(plan)):
+            if line.no_wait_count or (line.until_empty_count and self._is_over(plan)):
                 for call in list(line):
                     if self._answer_nothing(call, plan):
                         self._leave(call)
@@ -280,9 +282,14 @@ class Parked:
     def _answer_nothing(self, call: Call, plan: _Plan) -> bool:
         """Nothing is free: answer a call that does not want to wait for more."""
         request = call.request
-        if request.until_empty and self._is_empty(plan):
-            self._core.reply(call.peer, Reserved(request.id, is_empty=True))
-            return True
+        if request.until_empty:
+            may_come = self._remaining.may_come(plan.arms)
+            if may_come is None:
+                self._has_turn = True  # then it is known in one of the next turns
+                return False
+            if not may_come:
+                self._core.reply(call.peer, Reserved(request.id, is_empty=True))
+                return True
         if request.wait_s == 0:
             self._core.reply(call.peer, Reserved(request.id))
             return True
@@ -388,27 +395,11 @@ class Parked:
         batch.entries.append(_Leased(self._reservations, reservation))
         batch.replies.append((call.peer, self.reserved(call.peer, call.request.id, reservation, grants)))
 
-    def _is_empty(self, plan: _Plan) -> bool:
-        """Whether the strategy can serve nothing any more unless something new comes.
-
-        No open submission passes the filters of any of its arms, but for those that are paused and have nothing reserved or delayed.
-        """
-        return not any(self._has_work(arm) for _, arm in plan.arms)
-
-    def _has_work(self, arm: Arm) -> bool:
-        core = self._core
-        if not arm.filters and not arm.inner and not core.rules.pauses:
-            return core.states["open"] > 0
-        walk = core.walk(arm)
-        if walk is None:
-            return False
-        for submission_id in [~walk.lane_id] if walk.is_single else lanes.open_ids(core.reader, walk.lane_id):
-            supply = core.supply(submission_id)
-            if supply is None or not supply.is_open or not takes(arm, supply):
-                continue
-            if supply.reserved_count or supply.delayed_count or not core.rules.of(supply)[0]:
-                return True
-        return False
+    def _is_over(self, plan: _Plan) -> bool:
+        """Whether nothing may come any more; where that is not known yet, the next turn goes on with the search."""
+        may_come = self._remaining.may_come(plan.arms)
+        self._has_turn = self._has_turn or may_come is None
+        return may_come is False
 
 
 class _Leased:

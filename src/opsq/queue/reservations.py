@@ -434,6 +434,7 @@ class Reservations:
         work = supply.block(core.reader, held.block)
         mask = held.mask & ~kept & (work.free | work.delayed)
         if mask:
+            core.remaining.freed(supply)
             if reservation is None:
                 reservation = Reservation(held.reservation_id, peer.consumer, peer, supply.row.reservation_s, now, is_lease=False)
                 self._by_id[reservation.id] = peer.reservations[reservation.id] = reservation
