@@ -9,58 +9,41 @@ import os
 import signal
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_pool import SUBMISSION, Daemon, Witness, failures_of, mask_of
 
 from opsq.client import consumer as client_consumer
 from opsq.client import reporter
-from opsq.content.manifest import Content, Part, encode, pack_numbers
-from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, NameTaken, Refused
-from opsq.runner import driven, endings, judging, looking, pool, stopping
+from opsq.content.manifest import Content, Part, pack_numbers
+from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, Refused
+from opsq.runner import driven, judging, pool, stopping
 from opsq.runner.ahead import AHEAD_LIMIT_COUNT, Ahead
 from opsq.runner.failures import Failures
-from opsq.runner.options import ConsumeOptions
 from opsq.runner.pool import Outcome
-from opsq.runner.process import Child, Children, Range
+from opsq.runner.process import Child, Children
 from opsq.runner.stopping import StopSignals
 from opsq.runner.tally import Tally
-from opsq.runner.viewer import ChunkEnd, View, Viewer
+from opsq.runner.viewer import ChunkEnd
 from opsq.wire.messages import (
     ChunkMask,
-    Claim,
-    Complete,
-    CompleteAndReserve,
     Completed,
-    Completion,
-    Counts,
-    DaemonState,
     Dead,
     DeadChunk,
-    DeadChunks,
     ErrorReply,
     Fail,
-    Grant,
     Refusal,
     Release,
     Reply,
     Request,
-    Reserve,
-    Reserved,
     Revoked,
     Started,
-    Status,
-    SubmissionContent,
 )
-from scripted import ScriptedWire
-
-SUBMISSION = 7
-COUNTS = Counts(None, 1, 2, 3, 4, 5, 6, 7)
-
 
 # --- ahead --------------------------------------------------------------------------------------------------------------
 
@@ -161,149 +144,6 @@ def test_signal_that_the_caller_ignores_stays_ignored() -> None:
 
 
 # --- the pool -----------------------------------------------------------------------------------------------------------
-
-
-class Wire(ScriptedWire):
-    """A scripted connection that can be watched; usable as a context as the pool's own questions do."""
-
-    def __init__(self, script: Callable[[Request], Sequence[Reply]]) -> None:
-        self._news_r, self._news_w = os.pipe()
-        super().__init__(script)
-
-    def push(self, *replies: Reply) -> None:
-        super().push(*replies)
-        if replies:
-            os.write(self._news_w, b"!")
-
-    def cut(self) -> None:
-        """Break, as the other side would see it."""
-        self._is_cut = True
-        os.write(self._news_w, b"!")
-
-    def receive(self, timeout_s: float | None) -> list[Reply]:
-        replies = super().receive(timeout_s)
-        if replies:
-            os.read(self._news_r, 4096)
-        return replies
-
-    def fileno(self) -> int:
-        return self._news_r
-
-    def close(self) -> None:
-        super().close()
-        if self._news_r >= 0:
-            os.close(self._news_r)
-            os.close(self._news_w)
-            self._news_r = -1
-
-    def next_id(self) -> int:
-        return 1
-
-    def call(self, request: Request, kind: type) -> Any:
-        self.sent.append(request)
-        (reply,) = self._script(request)
-        return reply
-
-    def __enter__(self) -> Wire:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Witness(Viewer):
-    """Keeps what a person would be told."""
-
-    tells_stderr = False
-
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-        self.stderr: list[tuple[str, bytes]] = []
-        self.ends: list[ChunkEnd] = []
-        self.views: list[View] = []
-
-    def say(self, text: str) -> None:
-        self.sentences.append(text)
-
-    def said(self, chunk_name: str, piece: bytes) -> None:
-        self.stderr.append((chunk_name, piece))
-
-    def ended(self, end: ChunkEnd) -> None:
-        self.ends.append(end)
-
-    def look(self, view: View) -> None:
-        self.views.append(view)
-
-
-class Daemon:
-    """Grants chunks 0, 1, … of one submission, one block, and remembers what came; `answer` may be replaced."""
-
-    def __init__(self, chunks: list[bytes]) -> None:
-        self.chunks = chunks
-        self.next = 0
-        self.sent: list[Request] = []
-        self.wire: Wire | None = None
-        self.dead: list[DeadChunk] = []
-        self.refusals: list[ErrorReply] = []
-        self.names: set[str] = set()
-        self.content = Content("f", len(chunks), 0, inline=chunks)
-        self.witness = Witness()
-        self.claims: list[Claim | None] = []
-        self.taken_after: int | None = None
-
-    def connect(self, *, name: str, claim: Claim | None = None) -> Any:
-        self.names.add(name)
-        self.claims.append(claim)
-        if self.taken_after is not None and len(self.claims) > self.taken_after:
-            raise NameTaken
-        self.wire = Wire(self.answer)
-        return self.wire
-
-    def answer(self, request: Request) -> list[Reply]:
-        self.sent.append(request)
-        if isinstance(request, Reserve | CompleteAndReserve):
-            done: list[Reply] = [Completed(request.id)] if isinstance(request, CompleteAndReserve) else []
-            if self.refusals:
-                return [*done, replace_id(self.refusals.pop(0), request.id)]
-            return [*done, self.grant(request.id, request.count)]
-        if isinstance(request, Complete | Fail | Release):
-            return [Completed(request.id)]
-        if isinstance(request, Status):
-            return [DaemonState(request.id, "0", 1, "running", 0.0, COUNTS, [], {}, [], 0, 0, 0.0, 0, 0, 0, 0, {})]
-        if isinstance(request, Dead):
-            return [DeadChunks(request.id, self.dead, None)]
-        return []
-
-    def grant(self, request_id: int, count: int) -> Reserved:
-        first, self.next = self.next, min(self.next + count, len(self.chunks))
-        mask = (1 << self.next) - (1 << first)
-        described = SubmissionContent(SUBMISSION, len(self.chunks), encode(self.content), {}, False)
-        grants = [Grant(SUBMISSION, 0, mask, 0, 99)] if mask else []
-        return Reserved(request_id, request_id, 600.0, grants, [described] if grants else [], not grants)
-
-    def consume(self, *command: str, jobs: int = 1, **options: Any) -> Outcome:
-        asked = ConsumeOptions(jobs=jobs, until="empty")._replace(**options)
-        return pool.consume(self.connect, command, asked, viewer=self.witness)
-
-    def completions(self) -> list[Completion]:
-        return [one for request in self.sent if isinstance(request, Complete | CompleteAndReserve) for one in request.completions]
-
-    def of(self, kind: type) -> list[Any]:
-        return [request for request in self.sent if isinstance(request, kind)]
-
-
-def replace_id(reply: ErrorReply, request_id: int) -> ErrorReply:
-    return ErrorReply(request_id, reply.code, reply.message, reply.hint)
-
-
-def mask_of(parts: Sequence[Any]) -> int:
-    """All chunks that some completions, failures or releases name."""
-    mask = 0
-    for part in parts:
-        held = getattr(part, "held", part)
-        assert not mask & held.mask, "named twice"
-        mask |= held.mask
-    return mask
 
 
 def test_each_chunk_is_completed_once_and_the_outcome_counts_them() -> None:
@@ -560,10 +400,6 @@ def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(
 # --- failures that are final, or none -----------------------------------------------------------------------------------
 
 
-def failures_of(daemon: Daemon) -> list[Any]:
-    return [failure for request in daemon.of(Fail) for failure in request.failures]
-
-
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_chunks_of_a_changed_or_missing_file_in_place_die_at_once_and_are_told_of_once(is_gone: bool, tmp_path: Any) -> None:
     path = tmp_path / "in-place"
@@ -639,202 +475,3 @@ def test_failure_refused_after_it_was_sent_again_counts() -> None:
     consumer.refused.add((SUBMISSION, 3))
     failures.settle()
     assert (witness.sentences, witness.ends, tally.failed_count) == (["failed"], [end], 1)
-
-
-# --- how many, how long -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pool_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the pool and its endings take for the time; the test moves it."""
-    now = [1000.0]
-    for module in (pool, endings):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    return now
-
-
-def reserved_counts(daemon: Daemon) -> list[int]:
-    """For how many chunks the daemon was asked, call by call."""
-    return [request.count for request in daemon.sent if isinstance(request, Reserve | CompleteAndReserve)]
-
-
-@pytest.mark.parametrize("jobs", [1, 2, 7])
-def test_no_more_is_reserved_than_may_still_be_run(jobs: int) -> None:
-    daemon = Daemon([b"exit 0", b"exit 1"] * 20)
-    outcome = daemon.consume("sh", jobs=jobs, max_chunks=11)
-    assert (outcome.completed_count + outcome.failed_count, outcome.released_count, daemon.next) == (11, 0, 11)
-    assert max(reserved_counts(daemon)) <= 11
-
-
-def test_chunk_that_is_taken_away_does_not_count_towards_the_chunks_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon = Daemon([b"", b"a", b"b"])
-    real = judging.Judge.judge
-
-    def judge(self: judging.Judge, finished: Any, chunk: Any, log: Any, why: Any, lost_code: str) -> bool:
-        return real(self, finished, chunk, log, why, "cancelled" if chunk.index == 0 else lost_code)
-
-    monkeypatch.setattr(judging.Judge, "judge", judge)
-    assert daemon.consume("cat", max_chunks=1) == Outcome(1, 0, 0, 0)
-    assert mask_of(daemon.completions()) == 0b10
-
-
-def test_after_the_time_to_stop_nothing_is_begun_and_what_runs_is_completed(
-    pool_clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Children.start
-
-    def start(self: Children, *words: Any, **named: Any) -> Child:
-        pool_clock[0] += 60.0
-        return real(self, *words, **named)
-
-    monkeypatch.setattr(Children, "start", start)
-    daemon = Daemon([b"a"] * 10)
-    assert daemon.consume("cat", jobs=2, stop_after_s=100.0) == Outcome(2, 0, 0, 0)
-    assert daemon.next <= 6
-
-
-def test_program_that_runs_too_long_is_terminated_then_killed_and_has_failed(
-    pool_clock: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    events: list[tuple[str, float]] = []
-    for name in ("terminate", "kill"):
-        real = getattr(Children, name)
-        monkeypatch.setattr(
-            Children,
-            name,
-            lambda self, child, real=real, name=name: (events.append((name, pool_clock[0] - 1000)), real(self, child))[1],
-        )
-    real_poll = Children.poll
-
-    def poll(self: Children, timeout_s: float | None = None) -> Any:
-        """Wait for nothing but the program's own start: time passes as the pool says that it will wait."""
-        while len(self) and not (tmp_path / "deaf").exists():
-            real_poll(self, 0.01)
-        if len(self) and not any(name == "kill" for name, _ in events):
-            pool_clock[0] += timeout_s or 0.0
-            return real_poll(self, 0.0)
-        return real_poll(self, timeout_s)
-
-    monkeypatch.setattr(Children, "poll", poll)
-    daemon = Daemon([b""])
-    script = f"trap '' TERM; : > {tmp_path}/deaf; while :; do sleep 0.01; done"
-    assert daemon.consume("sh", "-c", script, max_runtime_s=90.0, grace_s=7.0) == Outcome(0, 1, 0, 0, child_status=137)
-    (failure,) = failures_of(daemon)
-    assert (failure.reason, failure.signal) == ("ran longer than 90s", 9)
-    first = dict(reversed(events))
-    assert 90 <= first["terminate"] < 91
-    assert first["kill"] - first["terminate"] == 7.0
-
-
-def test_chunk_that_is_taken_away_lets_its_program_end_if_that_was_asked_for(tmp_path: Any) -> None:
-    """A completion that comes late is taken as long as nobody else has finished the chunk."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    daemon = Daemon([b"a"])
-
-    def take_away() -> None:
-        fifo.read_bytes()
-        assert daemon.wire is not None
-        daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 1)], "reservation_lost"))
-        while not daemon.witness.sentences:
-            os.sched_yield()
-        (tmp_path / "go").touch()
-
-    thread = threading.Thread(target=take_away)
-    thread.start()
-    script = f"echo > {fifo}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; cat"
-    assert daemon.consume("sh", "-c", script, on_lost="finish") == Outcome(1, 0, 0, 0)
-    thread.join()
-    assert mask_of(daemon.completions()) == 0b1
-
-
-# --- what is told -------------------------------------------------------------------------------------------------------
-
-
-def test_viewer_is_given_what_programs_say_and_how_each_ended() -> None:
-    daemon = Daemon([b"echo oh >&2", b"exit 4"])
-    daemon.consume("sh")
-    assert b"".join(piece for name, piece in daemon.witness.stderr if name == f"{SUBMISSION}/0") == b"oh\n"
-    assert [(end.index, end.outcome, end.exit_status) for end in daemon.witness.ends] == [(0, "completed", 0), (1, "failed", 4)]
-
-
-def test_nothing_is_begun_while_nobody_reads_and_what_was_reserved_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that comes back finds the work going on."""
-    answers = [True] * 3
-    monkeypatch.setattr(Witness, "is_congested", property(lambda self: bool(answers) and answers.pop()))
-    daemon = Daemon([b"a", b"b", b"c", b"d"])
-    real = Daemon.answer
-    begun: list[int] = []
-
-    def answer(self: Daemon, request: Request) -> list[Reply]:
-        """What comes for a reserve comes when nobody reads any more."""
-        if isinstance(request, Reserve) and not begun:
-            begun.append(request.count)
-            answers.extend([True] * 3)
-        return real(self, request)
-
-    monkeypatch.setattr(Daemon, "answer", answer)
-    assert daemon.consume("cat", jobs=2) == Outcome(2, 0, 0, 0)
-    assert mask_of([held for request in daemon.of(Release) for held in request.held]) == 0b11
-    assert mask_of(daemon.completions()) == 0b1100
-
-
-def test_looks_come_with_what_the_daemon_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    daemon = Daemon([b"x\ny\n"])
-    daemon.witness.look_s = 0.01
-
-    def look(self: Witness, view: View) -> None:
-        if view.running_count:
-            self.views.append(view)
-            (tmp_path / "seen").touch()
-
-    monkeypatch.setattr(Witness, "look", look)
-    daemon.consume("sh", "-c", f"while [ ! -e {tmp_path}/seen ]; do sleep 0.01; done")
-    seen = daemon.witness.views[0]
-    assert (seen.counts, seen.running_count, seen.submissions) == (COUNTS, 1, [(SUBMISSION, {})])
-
-
-@pytest.mark.parametrize(
-    ("content", "separator", "count"),
-    [(b"", b"\n", 0), (b"a\nb\n", b"\n", 2), (b"a\nb", b"\n", 2), (b"a--b--", b"--", 2), (b"a--b--c", b"--", 3), (b"\n", b"\n", 1)],
-)
-@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 1 << 18])
-def test_operations_are_counted_alike_in_memory_and_in_a_file(
-    content: bytes, separator: bytes, count: int, piece_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    monkeypatch.setattr(looking, "_READ_BYTES", piece_bytes)
-    assert looking.operations_count(content, separator) == count
-    path = tmp_path / "content"
-    path.write_bytes(b"xx" + content + b"yy")
-    with path.open("rb") as file:
-        assert looking.operations_count(Range(file.fileno(), 2, len(content)), separator) == count
-
-
-# --- a name for one consumer alone --------------------------------------------------------------------------------------
-
-
-def test_name_that_another_has_at_the_start_ends_it_with_nothing_done() -> None:
-    daemon = Daemon([b"a"])
-    daemon.taken_after = 0
-    assert daemon.consume("cat", claim="nightly") == Outcome(0, 0, 0, 0, is_taken=True)
-    assert not daemon.sent
-
-
-def test_name_that_another_took_while_the_daemon_was_away_ends_it_and_its_programs(tmp_path: Any) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    daemon = Daemon([b"a"])
-    daemon.taken_after = 1
-
-    def go_away() -> None:
-        fifo.read_bytes()  # the program runs
-        assert daemon.wire is not None
-        daemon.wire.cut()
-
-    thread = threading.Thread(target=go_away)
-    thread.start()
-    with pytest.raises(NameTaken):
-        daemon.consume("sh", "-c", f"echo > {fifo}; while :; do sleep 0.01; done", claim="nightly")
-    thread.join()
-    first, second = daemon.claims
-    assert first == second == Claim("nightly", first.key if first else b"")
