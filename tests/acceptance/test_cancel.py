@@ -1,5 +1,9 @@
 """opsq cancel: what runs loses its reservation; what has ended stays as it is."""
 
+import subprocess
+
+from waiting import wait_until
+
 
 def test_cancelled_submission_is_handed_out_no_more(queue):
     submission = queue.submit_lines(2)
@@ -19,3 +23,18 @@ def test_ended_submission_stays_as_it_is(queue):
 
 def test_unknown_id_is_exit_3(queue):
     assert queue("cancel", "999").status == 3
+
+
+def test_programs_that_run_are_ended_and_the_consumer_goes_on(queue):
+    first = queue.submit_lines(2)
+    script = f"echo $$ >> {queue.folder}/pids; [ $OPSQ_SUBMISSION = {first} ] && exec sleep 600; cat"
+    with queue.running("consume", "--until-empty", "-j", "2", "--", "sh", "-c", script) as consumer:
+        pids = queue.folder / "pids"
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, 60, "both programs run")
+        second = queue.submit_lines(3)
+        queue.ok("cancel", first)
+        assert consumer.wait(60) == 0
+    assert queue.ok("show", "--json", second).json["state"] == "completed"
+    assert queue.ok("show", "--json", first).json["skipped"] == 2
+    running = subprocess.run(["ps", "-o", "pid=", "-p", ",".join(pids.read_text().split()[:2])], capture_output=True, text=True)
+    assert running.stdout == ""
