@@ -11,22 +11,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from scripted_pool import COUNTS, SUBMISSION, Daemon, Witness, failures_of, mask_of, reserved_counts
 
+from opsq.client import consumer, link
 from opsq.errors import NameTaken
-from opsq.runner import endings, judging, looking, pool
+from opsq.runner import driven, endings, judging, looking, pool
 from opsq.runner.pool import Outcome
 from opsq.runner.process import Child, Children, Range
 from opsq.runner.viewer import View
 from opsq.wire.messages import (
     ChunkMask,
     Claim,
+    Complete,
+    CompleteAndReserve,
     Release,
     Reply,
     Request,
     Reserve,
     Revoked,
 )
+from scripted_pool import COUNTS, SUBMISSION, Daemon, Witness, failures_of, mask_of, reserved_counts
 
 
 @pytest.fixture
@@ -129,6 +132,63 @@ def test_chunk_that_is_taken_away_lets_its_program_end_if_that_was_asked_for(tmp
     assert daemon.consume("sh", "-c", script, on_lost="finish") == Outcome(1, 0, 0, 0)
     thread.join()
     assert mask_of(daemon.completions()) == 0b1
+
+
+# --- how soon -----------------------------------------------------------------------------------------------------------
+
+
+def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Its clock moves only while the pool waits, by as much as it would wait."""
+    now = [1000.0]
+    for module in (pool, endings, link, consumer, driven):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    seen: dict[str, float] = {}
+    real_poll, real_answer = Children.poll, Daemon.answer
+
+    def poll(self: Children, timeout_s: float | None = None) -> Any:
+        """While a program might still end by itself, wait for it; then let the time pass."""
+        ended = real_poll(self, 0.0)
+        while not ended and len(self) and "ended" not in seen:
+            ended = real_poll(self, 0.01)
+        if ended:
+            seen.setdefault("ended", now[0])
+        elif "sent" in seen:
+            return real_poll(self, timeout_s)
+        elif "ended" in seen:
+            now[0] += timeout_s or 0.0
+        return ended
+
+    def answer(self: Daemon, request: Request) -> list[Reply]:
+        if isinstance(request, Complete | CompleteAndReserve) and "sent" not in seen:
+            seen["sent"] = now[0]
+            (tmp_path / "go").touch()  # the other program runs until then
+        return real_answer(self, request)
+
+    monkeypatch.setattr(Children, "poll", poll)
+    monkeypatch.setattr(Daemon, "answer", answer)
+    daemon = Daemon([b"true", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done".encode()])
+    assert daemon.consume("sh", jobs=2) == Outcome(2, 0, 0, 0)
+    assert 0 < seen["sent"] - seen["ended"] <= 0.05
+
+
+def test_what_is_due_does_not_wait_until_many_slots_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    real_start, real_poll = Children.start, driven.DrivenConsumer.poll
+
+    def start(self: Children, *words: Any, **named: Any) -> Child:
+        events.append("start")
+        return real_start(self, *words, **named)
+
+    def poll(self: driven.DrivenConsumer) -> None:
+        events.append("poll")
+        real_poll(self)
+
+    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(driven.DrivenConsumer, "poll", poll)
+    monkeypatch.setattr(driven.DrivenConsumer, "next_poll_s", lambda self: 0.0 if events[-2:] == ["start", "start"] else 1.0)
+    daemon = Daemon([b""] * 9)
+    assert daemon.consume("true", jobs=9) == Outcome(9, 0, 0, 0)
+    assert "start start start" not in " ".join(events)
 
 
 # --- what is told -------------------------------------------------------------------------------------------------------

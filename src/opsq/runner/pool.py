@@ -276,7 +276,8 @@ class Pool:
             self._consumer.give_back_ready()  # others are not kept from what we do not begin
             return
         slots_count = self._jobs * (1 if self._options.max_runtime_s is not None else self._programs.depth)
-        while len(self._running) < slots_count and not self._signals.count:
+        # However many slots there are to be filled: nothing that is due waits until all are.
+        while len(self._running) < slots_count and not self._signals.count and self._consumer.next_poll_s() > 0:
             chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
             if chunk is None:
                 break
