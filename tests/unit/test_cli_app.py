@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,3 +108,23 @@ def test_instants_are_rfc_3339() -> None:
 def test_bytes_in_json_are_text_if_they_can_be() -> None:
     assert text_or_base64("é\0".encode()) == {"text": "é\0"}
     assert text_or_base64(b"\xff") == {"base64": "/w=="}
+
+
+def test_list_of_verbs_says_how_the_help_of_each_begins() -> None:
+    """`opsq --help` imports no verb, so what it says of each stands elsewhere too."""
+    listed: Any = typer.main.get_command(app.listing())
+    built: Any = typer.main.get_command(app.build())
+    assert list(listed.commands) == list(app.VERBS)
+    assert set(built.commands) == set(app.VERBS)
+    for name, command in built.commands.items():
+        place = app.VERBS[name]
+        begins = app._short(command.help) if name not in app.GROUPS else command.help
+        assert place.summary == begins == listed.commands[name].short_help, name
+        assert listed.commands[name].rich_help_panel == command.rich_help_panel == place.panel
+
+
+def test_list_of_verbs_imports_no_verb() -> None:
+    code = "import sys; from opsq.cli.app import listing; listing(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {f"opsq.cli.{place.module}" for place in app.VERBS.values()} & set(loaded)
+    assert "rich" not in loaded

@@ -35,44 +35,50 @@ lost is handed out again; a completion that was acknowledged never is.
 
 
 class Place(NamedTuple):
-    """Where a verb is: its function has the name of the verb, with `_` for `-`, in a module of opsq.cli."""
+    """Where a verb is: its function has the name of the verb, with `_` for `-`, in a module of opsq.cli; and how its help begins."""
 
     module: str
     panel: str
+    summary: str
+
+
+def _short(help_text: str) -> str:
+    """The first statement of a help text: what fits a line of the list of verbs."""
+    return re.split(r"[.:;](?:\s|$)", help_text, maxsplit=1)[0] + "."
 
 
 _DAEMON, _PRODUCE, _CONSUME, _RULE, _LOOK = "Daemon", "Producing", "Consuming", "Ruling", "Looking"
 
 VERBS: dict[str, Place] = {
-    "start": Place("daemon", _DAEMON),
-    "stop": Place("daemon", _DAEMON),
-    "restart": Place("daemon", _DAEMON),
-    "status": Place("status", _DAEMON),
-    "submit": Place("submit", _PRODUCE),
-    "wait": Place("wait", _PRODUCE),
-    "results": Place("results", _PRODUCE),
-    "show": Place("submissions", _PRODUCE),
-    "list": Place("submissions", _PRODUCE),
-    "cancel": Place("submissions", _PRODUCE),
-    "rm": Place("submissions", _PRODUCE),
-    "dead": Place("dead", _PRODUCE),
-    "history": Place("history", _LOOK),
-    "run": Place("run", _CONSUME),
-    "consume": Place("consume", _CONSUME),
-    **{name: Place("hot", _CONSUME) for name in HOT},
-    "pause": Place("rules", _RULE),
-    "resume": Place("rules", _RULE),
-    "limit": Place("rules", _RULE),
-    "limits": Place("rules", _RULE),
-    "weight": Place("rules", _RULE),
-    "explain": Place("explain", _LOOK),
-    "config": Place("upkeep", _LOOK),
-    "doctor": Place("upkeep", _LOOK),
-    "check": Place("upkeep", _LOOK),
-    "backup": Place("upkeep", _LOOK),
-    "vacuum": Place("upkeep", _LOOK),
-    "demo": Place("demo", _LOOK),
-    "completion": Place("completion", _LOOK),
+    "start": Place("daemon", _DAEMON, "Start the daemon and return when it is ready."),
+    "stop": Place("daemon", _DAEMON, "Stop the daemon."),
+    "restart": Place("daemon", _DAEMON, "Stop the daemon, if one runs, and start it again."),
+    "status": Place("status", _DAEMON, "Show what the daemon is doing."),
+    "submit": Place("submit", _PRODUCE, "Submit files or stdin as chunks."),
+    "wait": Place("wait", _PRODUCE, "Wait until submissions have ended."),
+    "results": Place("results", _PRODUCE, "Write the results of a submission to stdout, in chunk order."),
+    "show": Place("submissions", _PRODUCE, "Show one submission."),
+    "list": Place("submissions", _PRODUCE, "List submissions, newest first."),
+    "cancel": Place("submissions", _PRODUCE, "Cancel submissions."),
+    "rm": Place("submissions", _PRODUCE, "Forget finished submissions, with their results and content."),
+    "dead": Place("dead", _PRODUCE, "List dead chunks, show all that is known of one, give them new attempts, or give them up."),
+    "history": Place("history", _LOOK, "List what has happened to chunks, write it to files for other programs, or forget it."),
+    "run": Place("run", _CONSUME, "Run a program on each chunk of the inputs, and write the results to stdout in input order."),
+    "consume": Place("consume", _CONSUME, "Run a program for each chunk."),
+    **{name: Place("hot", _CONSUME, _short(verb.help)) for name, verb in HOT.items()},
+    "pause": Place("rules", _RULE, "Hand out nothing more of some submissions, until resume."),
+    "resume": Place("rules", _RULE, "End a pause, named by the same pairs."),
+    "limit": Place("rules", _RULE, "Bound how many chunks of a value are reserved at once, or how many start in a time."),
+    "limits": Place("rules", _RULE, "List pauses, limits and weights."),
+    "weight": Place("rules", _RULE, "Give a value of a key a weight in Fair."),
+    "explain": Place("explain", _LOOK, "Show how a strategy is served."),
+    "config": Place("upkeep", _LOOK, "Print every setting."),
+    "doctor": Place("upkeep", _LOOK, "Look for what is wrong on this machine, and say what to do."),
+    "check": Place("upkeep", _LOOK, "Check the database and what must always hold."),
+    "backup": Place("upkeep", _LOOK, "Copy the database to a file, also while work goes on."),
+    "vacuum": Place("upkeep", _LOOK, "Give free pages of the database back to the file system."),
+    "demo": Place("demo", _LOOK, "Show it all at work."),
+    "completion": Place("completion", _LOOK, "Print the completion script of a shell."),
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {"dead": ("list", "show", "requeue", "drop"), "history": ("list", "export", "prune")}
@@ -127,7 +133,7 @@ def run(words: Sequence[str]) -> int:
         words = _with_part(name, words[1:])
     if name == "run" and "--" in words:  # click takes one away, but what stands on which side of it matters
         words.insert(words.index("--"), "--")
-    command = typer.main.get_command(build([name] if name else VERBS if {"--help", "-h"} & set(words) else []))
+    command = typer.main.get_command(build([name]) if name else listing())
     try:
         with command.make_context("opsq", words) as context:
             gc.enable()
@@ -155,8 +161,8 @@ def _with_part(name: str, words: list[str]) -> list[str]:
     return [name, GROUPS[name][0], *words]
 
 
-def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
-    """The app with these verbs."""
+def _empty() -> typer.Typer:
+    """The app without verbs."""
     app = typer.Typer(
         name="opsq",
         help=HELP,
@@ -167,11 +173,25 @@ def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_global())
+    return app
+
+
+def listing() -> typer.Typer:
+    """The app as `opsq --help` lists it: with every verb, of which it imports none and knows only how its help begins."""
+    app = _empty()
+    for name, place in VERBS.items():
+        app.command(name, short_help=place.summary, rich_help_panel=place.panel)(lambda: None)
+    return app
+
+
+def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
+    """The app with these verbs."""
+    app = _empty()
     for name in names:
         place = VERBS[name]
         if name in HOT:
             verb = HOT[name]
-            app.command(name, help=verb.help, short_help=_short(verb.help), rich_help_panel=place.panel)(_hot(verb))
+            app.command(name, help=verb.help, short_help=place.summary, rich_help_panel=place.panel)(_hot(verb))
             continue
         module = import_module(f"opsq.cli.{place.module}")
         if name in GROUPS:
@@ -180,10 +200,10 @@ def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
             for part in GROUPS[name]:
                 function = getattr(module, f"{name}_{part}")
                 group.command(part, short_help=_short(function.__doc__))(_verb(function, f"{name} {part}"))
-            app.add_typer(group, name=name, help=module.HELP, rich_help_panel=place.panel)
+            app.add_typer(group, name=name, help=place.summary, rich_help_panel=place.panel)
         else:
             function = getattr(module, name if name != "list" else "list_")
-            app.command(name, short_help=_short(function.__doc__), rich_help_panel=place.panel)(_verb(function, name))
+            app.command(name, short_help=place.summary, rich_help_panel=place.panel)(_verb(function, name))
     return app
 
 
@@ -242,11 +262,6 @@ def _with_variable(parameter: inspect.Parameter, verb: str) -> inspect.Parameter
         if isinstance(mark, OptionInfo) and not mark.envvar:
             mark.envvar = Option((_long_form(mark, parameter.name),), "").variable(verb)
     return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, *marks]) if marks else parameter
-
-
-def _short(help_text: str) -> str:
-    """The first statement of a help text: what fits a line of the list of verbs."""
-    return re.split(r"[.:;](?:\s|$)", help_text, maxsplit=1)[0] + "."
 
 
 def _hot(verb: Verb) -> Callable[..., None]:

@@ -19,8 +19,6 @@ from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
 
-HELP = "List dead chunks, show all that is known of one, give them new attempts, or give them up."
-
 NOTHING = DeadFilter()
 
 Names = Annotated[

@@ -14,8 +14,6 @@ from opsq.cli.stopped import asked
 from opsq.errors import UsageError
 from opsq.wire.messages import Changed, HistoryEvent, Prune
 
-HELP = "List what has happened to chunks, write it to files for other programs, or forget it."
-
 Subject = Annotated[str | None, typer.Argument(metavar="ID", help="Only of this submission, or of a chunk of it as SUBMISSION/INDEX.")]
 
 
