@@ -206,13 +206,12 @@ class Daemon:
         self._lingering.discard(session)
 
     def _watch_use(self) -> None:
-        """There is no connection: look again in a while."""
-        if self._unused_timer is not None:
-            self._unused_timer.cancel()
-        if not self.is_stopping:
+        """There is no connection: look again in a while, whoever comes and goes meanwhile."""
+        if self._unused_timer is None and not self.is_stopping:
             self._unused_timer = self.loop.call_later(UNUSED_S, self._end_if_unused)
 
     def _end_if_unused(self) -> None:
+        self._unused_timer = None
         if not self._connections and not self.is_stopping and self._may_end is not None and self._may_end():
             _log.info("nobody uses this temporary daemon any more")
             self.stop(0.0)
