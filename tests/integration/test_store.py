@@ -16,7 +16,8 @@ import pytest
 
 from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, VersionMismatch
 from opsq.store import backlog, checking, database
-from opsq.store.database import Database, Deposed, migrations
+from opsq.store.database import Database, Deposed
+from opsq.store.opening import migrations
 from opsq.strategy import explain
 from opsq.strategy.arms import CUSTOM_PRIORITY, NEWEST_FIRST, OLDEST_FIRST, RANDOM, walk_sql
 

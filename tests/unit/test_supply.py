@@ -15,7 +15,7 @@ from opsq.queue import supply as module
 from opsq.queue.supply import Supply, split_by_attempt, tried
 from opsq.store import backlog
 from opsq.store.backlog import AttemptRow
-from opsq.store.database import migrations
+from opsq.store.opening import migrations
 from opsq.store.submissions import SubmissionRow
 from unit.model.rig import Rig
 

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.queue.engine import Engine
-from opsq.store.database import BUSY_MS, PASSIVE_BYTES, RESTART_BYTES, WAL_LIMIT_BYTES, Database
+from opsq.store.database import PASSIVE_BYTES, RESTART_BYTES, WAL_LIMIT_BYTES, Database
+from opsq.store.opening import BUSY_MS
 
 _FULL_LOG_S = 60.0
 _RESTART_STEP_BYTES = 8 << 20

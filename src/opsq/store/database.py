@@ -11,42 +11,27 @@ extends it.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
-from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, Refused, StorageFull, VersionMismatch
+from opsq.errors import InputUnreadable
 from opsq.store.filesystem import network_filesystem
+from opsq.store.opening import BUSY_MS, check_header, create, damaged, lock, migrations, no_room, scalar, wrong_version
 
-APPLICATION_ID: Final = 0x6F707371  # "opsq"
 PASSIVE_BYTES: Final = 4 << 20
 """Small steps: while 16 MB were copied and synced, single commits beside them took up to 85 ms; with 4 MB up to 35 ms."""
 RESTART_BYTES: Final = 64 << 20
 WAL_LIMIT_BYTES: Final = 128 << 20
-BUSY_MS: Final = 5_000
-ROOM_BYTES: Final = 1 << 20
-"""With less than this free, an I/O error while opening is taken for a full disk."""
-QUICK_CHECK_BYTES: Final = 64 << 20
-"""Files up to this size are checked page by page at each start; larger ones by `opsq check`."""
 
 
 class Deposed(Exception):  # not an error of a request: the process must end
     """Another owner has taken the file, or the file at the path is not the one that is open."""
-
-
-def migrations() -> list[str]:
-    """The migration scripts, in order; the schema version is their count."""
-    folder = resources.files("opsq.store") / "migrations"
-    return [entry.read_text() for entry in sorted(folder.iterdir(), key=lambda entry: entry.name) if entry.name.endswith(".sql")]
 
 
 class Database:
@@ -90,7 +75,7 @@ class Database:
             VersionMismatch: a newer opsq wrote it.
             StorageFull: no room for the first pages.
         """
-        lock_fd = _lock(path.with_suffix(".lock"))
+        lock_fd = lock(path.with_suffix(".lock"))
         database: Database | None = None
         try:
             remote = network_filesystem(path.parent)
@@ -102,16 +87,16 @@ class Database:
             is_new = not path.exists() or path.stat().st_size == 0
             try:
                 if is_new:
-                    _create(path)
+                    create(path)
                 else:
-                    _check_header(path)
+                    check_header(path)
                 database = cls(path, lock_fd, is_durable=is_durable, is_read_only=False, has_network_fs=bool(remote))
                 database._migrate()
                 database._take_ownership()
             except (apsw.NotADBError, apsw.CorruptError) as error:
-                raise _damaged(path, str(error)) from error
+                raise damaged(path, str(error)) from error
             except (apsw.FullError, apsw.IOError, OSError) as error:
-                raise _no_room(path, error) from error
+                raise no_room(path, error) from error
         except BaseException:
             if database is not None:
                 database.close()
@@ -131,12 +116,12 @@ class Database:
         if not path.exists():
             raise InputUnreadable(f"There is no database at {path}.", hint="Start the daemon once, or name another --state-dir.")
         try:
-            version = _check_header(path)
+            version = check_header(path)
             if version != len(migrations()):
-                raise _wrong_version(path, version)
+                raise wrong_version(path, version)
             return cls(path, -1, is_durable=True, is_read_only=True, has_network_fs=False)
         except (apsw.NotADBError, apsw.CorruptError) as error:
-            raise _damaged(path, str(error)) from error
+            raise damaged(path, str(error)) from error
 
     def _connect(self, *, writable: bool) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE if not self.is_read_only else apsw.SQLITE_OPEN_READONLY
@@ -157,9 +142,9 @@ class Database:
 
     def _migrate(self) -> None:
         scripts = migrations()
-        version = int(_scalar(self.writer, "PRAGMA user_version"))
+        version = int(scalar(self.writer, "PRAGMA user_version"))
         if version > len(scripts):
-            raise _wrong_version(self.path, version)
+            raise wrong_version(self.path, version)
         if 0 < version < len(scripts):
             self.backup(self.path.with_name(f"{self.path.name}.v{version}-{int(time.time())}.bak"))
         for number, script in enumerate(scripts[version:], version + 1):
@@ -250,7 +235,7 @@ class Database:
 
     def free_bytes(self) -> int:
         """Bytes of the file that `vacuum` could give back."""
-        return int(_scalar(self.reader, "PRAGMA freelist_count")) * int(_scalar(self.reader, "PRAGMA page_size"))
+        return int(scalar(self.reader, "PRAGMA freelist_count")) * int(scalar(self.reader, "PRAGMA page_size"))
 
     def vacuum(self, pages: int = 1 << 30) -> int:
         """Give up to `pages` free pages back to the file system, on a connection of its own.
@@ -260,14 +245,14 @@ class Database:
         """
         connection = self._connect(writable=True)
         try:
-            before = int(_scalar(connection, "PRAGMA page_count"))
-            while pages > 0 and int(_scalar(connection, "PRAGMA freelist_count")):
+            before = int(scalar(connection, "PRAGMA page_count"))
+            while pages > 0 and int(scalar(connection, "PRAGMA freelist_count")):
                 step = min(pages, 256)  # the writer waits for a step, so each stays within about 10 ms
                 for _ in connection.execute(f"PRAGMA incremental_vacuum({step})"):
                     pass
                 pages -= step
                 time.sleep(0.001)
-            return (before - int(_scalar(connection, "PRAGMA page_count"))) * int(_scalar(connection, "PRAGMA page_size"))
+            return (before - int(scalar(connection, "PRAGMA page_count"))) * int(scalar(connection, "PRAGMA page_size"))
         finally:
             connection.close()
 
@@ -308,7 +293,7 @@ class Database:
         connection = self._connect(writable=False)
         try:
             connection.execute("BEGIN DEFERRED")
-            _scalar(connection, "PRAGMA schema_version")  # the first read fixes the state
+            scalar(connection, "PRAGMA schema_version")  # the first read fixes the state
             yield connection
         finally:
             connection.close()
@@ -320,104 +305,3 @@ class Database:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
-
-
-def _scalar(connection: apsw.Connection, sql: str) -> Any:
-    return connection.execute(sql).get
-
-
-def _lock(path: Path) -> int:
-    """Hold the lock file, whose lock alone decides whether the database is in use; its text names the holder for people."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _cannot_open(path, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-        os.close(descriptor)
-        if error.errno not in {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}:
-            raise _cannot_open(path, error) from error
-        raise AlreadyRunning(
-            f"{path.parent} is in use by process {holder or '?'}.",
-            hint="Only one daemon or embedded queue can own a state folder; use it through that, or name another --state-dir.",
-        ) from error
-    try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:
-        os.close(descriptor)
-        raise _cannot_open(path, error) from error
-    return descriptor
-
-
-def _cannot_open(path: Path, error: OSError) -> Exception:
-    reason = os.strerror(error.errno or 0)
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return NotPermitted(f"Cannot write {path}: {reason}.", hint="Use a state folder of your own (--state-dir).")
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StorageFull(f"Cannot write {path}: {reason}.")
-    if error.errno in {errno.EMFILE, errno.ENFILE}:
-        return StorageFull(f"Cannot open {path}: no file descriptors left.", hint="Raise the limit (ulimit -n).")
-    return InputUnreadable(f"Cannot open {path}: {reason}.")
-
-
-def _create(path: Path) -> None:
-    """Make an empty database whose page layout cannot be changed later: incremental vacuum and the write-ahead log."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    os.close(descriptor)
-    connection = apsw.Connection(str(path))
-    try:
-        connection.set_busy_timeout(BUSY_MS)
-        for pragma in ("page_size = 4096", "auto_vacuum = INCREMENTAL", f"application_id = {APPLICATION_ID}", "journal_mode = WAL"):
-            connection.execute(f"PRAGMA {pragma}")
-    finally:
-        connection.close()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _check_header(path: Path) -> int:
-    """Look at an existing file without writing to it; its schema version."""
-    connection = apsw.Connection(f"{path.absolute().as_uri()}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-    try:
-        connection.set_busy_timeout(BUSY_MS)
-        version = int(_scalar(connection, "PRAGMA user_version"))
-        if _scalar(connection, "PRAGMA application_id") != APPLICATION_ID:
-            if _scalar(connection, "SELECT count(*) FROM sqlite_schema") == 0 and version == 0:
-                return 0
-            raise _damaged(path, "it is not an opsq database")
-        if version > len(migrations()):
-            raise _wrong_version(path, version)
-        if path.stat().st_size <= QUICK_CHECK_BYTES:
-            found = _scalar(connection, "PRAGMA quick_check(1)")
-            if found != "ok":
-                raise _damaged(path, str(found))
-        return version
-    finally:
-        connection.close()
-
-
-def _no_room(path: Path, error: Exception) -> Refused:
-    """An error of reading or writing while the file is opened: most likely the disk is full; then SQLite cannot even say so."""
-    if isinstance(error, apsw.FullError) or shutil.disk_usage(path.parent).free < ROOM_BYTES:
-        return StorageFull(f"No room for the database {path}.", hint="Free some space and start again.")
-    return Refused(f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions.")
-
-
-def _damaged(path: Path, detail: str) -> DatabaseDamaged:
-    return DatabaseDamaged(
-        f"The database {path} is damaged: {detail}. It was left as it is.",
-        hint="Restore a backup (`opsq backup` makes them), or recover what is readable with `sqlite3 FILE .recover`.",
-    )
-
-
-def _wrong_version(path: Path, version: int) -> VersionMismatch:
-    ours = len(migrations())
-    if version > ours:
-        return VersionMismatch(f"{path} has schema {version}; this opsq knows {ours}.", hint="Install the newer opsq that wrote it.")
-    return VersionMismatch(f"{path} has schema {version}; this opsq needs {ours}.", hint="Start the daemon once: it migrates the file.")

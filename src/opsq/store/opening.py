@@ -1,0 +1,136 @@
+"""The file before it is opened as a database: its lock, its header, an empty one, the migrations; and what is said when that fails.
+
+Every check here leaves the file as it is. Must not know what the rows mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, Refused, StorageFull, VersionMismatch
+
+APPLICATION_ID: Final = 0x6F707371  # "opsq"
+BUSY_MS: Final = 5_000
+ROOM_BYTES: Final = 1 << 20
+"""With less than this free, an I/O error while opening is taken for a full disk."""
+QUICK_CHECK_BYTES: Final = 64 << 20
+"""Files up to this size are checked page by page at each start; larger ones by `opsq check`."""
+
+
+def migrations() -> list[str]:
+    """The migration scripts, in order; the schema version is their count."""
+    folder = resources.files("opsq.store") / "migrations"
+    return [entry.read_text() for entry in sorted(folder.iterdir(), key=lambda entry: entry.name) if entry.name.endswith(".sql")]
+
+
+def scalar(connection: apsw.Connection, sql: str) -> Any:
+    """The one value that a statement gives."""
+    return connection.execute(sql).get
+
+
+def lock(path: Path) -> int:
+    """Hold the lock file, whose lock alone decides whether the database is in use; its text names the holder for people."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise cannot_open(path, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        if error.errno not in {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}:
+            raise cannot_open(path, error) from error
+        raise AlreadyRunning(
+            f"{path.parent} is in use by process {holder or '?'}.",
+            hint="Only one daemon or embedded queue can own a state folder; use it through that, or name another --state-dir.",
+        ) from error
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(descriptor)
+        raise cannot_open(path, error) from error
+    return descriptor
+
+
+def cannot_open(path: Path, error: OSError) -> Exception:
+    """What to raise when the system does not let us open or write a file."""
+    reason = os.strerror(error.errno or 0)
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return NotPermitted(f"Cannot write {path}: {reason}.", hint="Use a state folder of your own (--state-dir).")
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageFull(f"Cannot write {path}: {reason}.")
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return StorageFull(f"Cannot open {path}: no file descriptors left.", hint="Raise the limit (ulimit -n).")
+    return InputUnreadable(f"Cannot open {path}: {reason}.")
+
+
+def create(path: Path) -> None:
+    """Make an empty database whose page layout cannot be changed later: incremental vacuum and the write-ahead log."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    os.close(descriptor)
+    connection = apsw.Connection(str(path))
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        for pragma in ("page_size = 4096", "auto_vacuum = INCREMENTAL", f"application_id = {APPLICATION_ID}", "journal_mode = WAL"):
+            connection.execute(f"PRAGMA {pragma}")
+    finally:
+        connection.close()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def check_header(path: Path) -> int:
+    """Look at an existing file without writing to it; its schema version."""
+    connection = apsw.Connection(f"{path.absolute().as_uri()}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        version = int(scalar(connection, "PRAGMA user_version"))
+        if scalar(connection, "PRAGMA application_id") != APPLICATION_ID:
+            if scalar(connection, "SELECT count(*) FROM sqlite_schema") == 0 and version == 0:
+                return 0
+            raise damaged(path, "it is not an opsq database")
+        if version > len(migrations()):
+            raise wrong_version(path, version)
+        if path.stat().st_size <= QUICK_CHECK_BYTES:
+            found = scalar(connection, "PRAGMA quick_check(1)")
+            if found != "ok":
+                raise damaged(path, str(found))
+        return version
+    finally:
+        connection.close()
+
+
+def no_room(path: Path, error: Exception) -> Refused:
+    """An error of reading or writing while the file is opened: most likely the disk is full; then SQLite cannot even say so."""
+    if isinstance(error, apsw.FullError) or shutil.disk_usage(path.parent).free < ROOM_BYTES:
+        return StorageFull(f"No room for the database {path}.", hint="Free some space and start again.")
+    return Refused(f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions.")
+
+
+def damaged(path: Path, detail: str) -> DatabaseDamaged:
+    """What to raise for a file that cannot be used as a database."""
+    return DatabaseDamaged(
+        f"The database {path} is damaged: {detail}. It was left as it is.",
+        hint="Restore a backup (`opsq backup` makes them), or recover what is readable with `sqlite3 FILE .recover`.",
+    )
+
+
+def wrong_version(path: Path, version: int) -> VersionMismatch:
+    """What to raise for a file of another schema."""
+    ours = len(migrations())
+    if version > ours:
+        return VersionMismatch(f"{path} has schema {version}; this opsq knows {ours}.", hint="Install the newer opsq that wrote it.")
+    return VersionMismatch(f"{path} has schema {version}; this opsq needs {ours}.", hint="Start the daemon once: it migrates the file.")
