@@ -12,7 +12,7 @@ export PATH
 opsq start
 # As long as the submission of another night is unfinished, --unique prints its id and submits nothing.
 id=$(opsq submit --unique nightly --expires 20h --per-file "$1/*.csv")
-opsq consume -s "SelectOnly(submission=$id)" --until-empty -- sort -u # nothing else that may be in the queue
+opsq consume --submission "$id" --until-empty -- sort -u # nothing else that may be in the queue
 opsq wait "$id"
 opsq results --output "$2" "$id" # written beside it, then renamed: a reader never sees half of it
 opsq rm "$id"

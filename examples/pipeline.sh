@@ -13,7 +13,7 @@ trap 'opsq cancel "$id"; exit 130' INT TERM # whoever interrupts this wants no m
 
 # Each chunk is the standard input of the pipe, and its output is the result. A program that fails is run again, at most
 # five times; consume then ends with 1, and wait says the same below. Whatever else is in the queue is left alone.
-opsq consume -s "SelectOnly(submission=$id)" --until-empty -- sh -c 'tr -cs "[:alpha:]" "\n" | tr "[:upper:]" "[:lower:]"' || true
+opsq consume --submission "$id" --until-empty -- sh -c 'tr -cs "[:alpha:]" "\n" | tr "[:upper:]" "[:lower:]"' || true
 
 if ! opsq wait "$id"; then
     opsq dead list "$id" >&2 # which chunks, and the tail of what their program said

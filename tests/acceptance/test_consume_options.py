@@ -198,6 +198,13 @@ def test_reader_of_json_lines_that_goes_away_ends_no_work(queue):
     assert queue.ok("show", submission, "--json").json["completed"] == 300
 
 
+def test_json_lines_that_cannot_be_written_are_a_failure_after_the_work_is_done(queue):
+    submission = queue.submit_lines(3)
+    ran = queue.shell("opsq consume --until-empty --json -- true > /dev/full")
+    assert (ran.status, "No space left" in ran.err) == (6, True)
+    assert queue.ok("show", submission, "--json").json["completed"] == 3
+
+
 def test_case_99_progress_off_a_terminal_is_lines_without_returns(queue):
     """The first comes at once, and nothing comes with --quiet."""
     submission = queue.submit_lines(3, "-m", "tenant=a")

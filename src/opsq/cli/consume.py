@@ -126,11 +126,17 @@ def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> No
 
 
 def _tell(caller: Caller, document: ConsumeDocument, viewer: WorkViewer) -> None:
-    """Print the closing document, unless whoever read the lines before it has gone: that ends no work, and is no failure."""
-    if viewer.is_stdout_closed:
+    """Print the closing document, unless whoever read the lines before it has gone: that ends no work, and is no failure.
+
+    Raises:
+        OSError: the lines could not be written for another reason.
+    """
+    if isinstance(viewer.stdout_error, BrokenPipeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.close(nowhere)
+    elif viewer.stdout_error is not None:
+        raise viewer.stdout_error
     caller.document(document)
 
 

@@ -84,9 +84,9 @@ class WorkViewer(Viewer):
         return self._voice.is_congested
 
     @property
-    def is_stdout_closed(self) -> bool:
-        """Whether whoever read the JSON lines has gone."""
-        return self._voice.is_stdout_closed
+    def stdout_error(self) -> OSError | None:
+        """Why JSON lines could not be written, such as that whoever read them has gone."""
+        return self._voice.stdout_error
 
     def say(self, text: str) -> None:
         """A sentence on stderr."""

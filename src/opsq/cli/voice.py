@@ -22,8 +22,8 @@ class Voice:
     """One thread that writes, in the order in which it was asked to."""
 
     def __init__(self) -> None:
-        self.is_stdout_closed = False
-        """Whether nobody reads stdout any more."""
+        self.stdout_error: OSError | None = None
+        """Why nothing more is written to stdout, such as that nobody reads it."""
         self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
         self._waiting_bytes = 0
         self._is_congested = False
@@ -39,7 +39,7 @@ class Voice:
         return self._is_congested
 
     def out(self, content: bytes) -> None:
-        """Write to stdout; nothing once nobody reads it."""
+        """Write to stdout; nothing once that has failed."""
         self._later(len(content), lambda: self._out(content))
 
     def err(self, content: bytes) -> None:
@@ -102,12 +102,12 @@ class Voice:
                 self._waiting_bytes -= size_bytes
 
     def _out(self, content: bytes) -> None:
-        if self.is_stdout_closed:
+        if self.stdout_error is not None:
             return
         try:
             _write(1, content)
-        except OSError:
-            self.is_stdout_closed = True
+        except OSError as error:
+            self.stdout_error = error
 
 
 def _write(descriptor: int, content: bytes) -> None:
