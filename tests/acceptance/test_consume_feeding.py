@@ -92,7 +92,21 @@ def test_record_that_fails_is_named_and_the_chunk_is_dead(queue):
     ran = queue("consume", "--until-empty", "--each", "--", "sh", "-c", "echo no $0 >&2; test $0 != b")
     assert ran.status == 1
     chunk = only_dead(queue, submission)
-    assert (chunk["exit_status"], chunk["reason"]) == (1, "record 2: exit status 1: no a\nno b")
+    assert (chunk["exit_status"], chunk["reason"]) == (1, "record 2: exit status 1: no b")
+
+
+def test_one_chunk_of_many_records_fills_all_slots(queue):
+    """Each waits until all four run."""
+    submission = queue.ok("submit", "-", stdin=b"a\nb\nc\nd\n").text
+    script = "touch at-$0; while [ $(ls at-* | wc -l) -lt 4 ]; do sleep 0.01; done; echo $0"
+    queue.ok("consume", "-j", "4", "--until-empty", "--each", "--", "sh", "-c", script)
+    assert queue.ok("results", submission).out == b"a\nb\nc\nd\n"
+
+
+def test_record_with_a_status_that_completes_does_not_end_the_chunk(queue):
+    submission = queue.ok("submit", "-", stdin=b"0\n3\n0\n").text
+    queue.ok("consume", "--until-empty", "--complete-on", "0,3", "--each", "--", "sh", "-c", "echo $0; exit $0")
+    assert queue.ok("results", submission).out == b"0\n3\n0\n"
 
 
 def test_header_of_a_table_is_no_record(queue):
@@ -227,7 +241,7 @@ def test_record_over_its_time_is_ended_with_its_chunk(queue):
     """The limit is one for the chunk, whatever record it is at."""
     submission = queue.ok("submit", "--max-attempts", "1", "-", stdin=b"a\nb\nc\n").text
     words = ["--max-runtime", "0.5s", "--grace", "0.1s", "--each", "--", "sh", "-c", "touch $0; [ $0 != b ] || sleep 1000"]
-    assert queue("consume", "--until-empty", *words).status == 1
+    assert queue("consume", "-j", "1", "--until-empty", *words).status == 1
     assert "ran longer than" in only_dead(queue, submission)["reason"]
     assert not (queue.folder / "c").exists()
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from opsq.errors import CommandNotFound, ContentChanged, NotFound, OpsqError, Refused, StorageFull, UsageError, WorkFailed
-from opsq.runner import each, servers
+from opsq.runner import records, servers
 from opsq.runner.pipes import Range
 from opsq.runner.programs import Child, Feeding, Finished, Programs, make_programs
 from waiting import wait_until
@@ -343,7 +343,7 @@ def test_first_record_that_fails_fails_the_chunk_and_is_named(consumer: Consumer
     programs = consumer("sh", "-c", 'echo "$0"; echo "said $0" >&2; test "$0" != b', each=True)
     finished = _run(programs, b"a\nb\nc\n")
     assert (finished.exit_status, finished.error, _taken(finished)) == (1, None, b"a\nb\n")
-    assert finished.reason == "record 2: exit status 1: said a\nsaid b"
+    assert finished.reason == "record 2: exit status 1: said b"
 
 
 def test_record_that_kills_its_program_is_named(consumer: Consumer) -> None:
@@ -395,7 +395,7 @@ def test_record_that_can_be_no_argument_fails_its_chunk(consumer: Consumer, reco
 
 def test_longest_argument_that_the_system_takes_is_taken(consumer: Consumer) -> None:
     programs = consumer("sh", "-c", "echo ${#0}", each=True)
-    longest = b"x" * min(each._WORD_BYTES, 200_000)
+    longest = b"x" * min(records._WORD_BYTES, 200_000)
     assert _result(programs, longest) == b"%d\n" % len(longest)
 
 
@@ -407,10 +407,11 @@ def test_batches_have_as_many_records_as_are_asked_for(consumer: Consumer) -> No
 def test_batches_are_bounded_by_what_the_system_takes(consumer: Consumer) -> None:
     """Beside an environment of any length."""
     lines = b"".join(b"%d\n" % number for number in range(400_000))
+    runs: list[bytes] = []
     programs = consumer("sh", "-c", 'echo "$@" | tr " " "\\n"; echo run >&2', "sh", args_count=10**9, memory_bytes=1 << 23)
-    finished = _run(programs, lines)
+    [finished] = _ends(programs, [_start(programs, lines, said=runs.append)])
     assert finished.is_success, finished.reason
-    assert finished.stderr_tail.count(b"run") > 1
+    assert b"".join(runs).count(b"run") > 1
     assert _taken(finished) == lines
 
 
@@ -465,6 +466,145 @@ def test_grandchild_of_a_run_holds_nothing_up(consumer: Consumer) -> None:
 def test_runs_of_a_chunk_write_megabytes_in_order(consumer: Consumer) -> None:
     programs = consumer("sh", "-c", 'head -c 3000000 /dev/zero | tr "\\0" "$0"; head -c 1000000 /dev/zero >&2', each=True)
     assert _result(programs, b"a\nb\n") == b"a" * 3_000_000 + b"b" * 3_000_000
+
+
+# --- records in several slots -----------------------------------------------------------------------------------------
+
+
+def _gated(folder: Path) -> list[str]:
+    """A program that tells that it has a record, writes it before and after its gate is opened, and exits with its last character."""
+    return [
+        "sh",
+        "-c",
+        f'touch {folder}/begun-$0; echo "<$0"; while [ ! -e {folder}/go-$0 ]; do sleep 0.01; done; echo "$0>"; exit ${{0#?}}',
+    ]
+
+
+def _open(folder: Path, *records: str) -> None:
+    for record in records:
+        (folder / f"go-{record}").touch()
+
+
+def _begun(programs: Programs, folder: Path, count: int) -> set[str]:
+    """Wait until so many runs were begun, and name their records."""
+    wait_until(lambda: not programs.poll(0.01) and len(list(folder.glob("begun-*"))) >= count)
+    return {path.name.removeprefix("begun-") for path in folder.glob("begun-*")}
+
+
+def test_one_chunk_fills_all_slots_and_its_result_is_in_order(consumer: Consumer, tmp_path: Path) -> None:
+    """The last is let end first; never more run than there are slots."""
+    programs = consumer(*_gated(tmp_path), jobs=3, each=True)
+    assert programs.slots_count == 1
+    child = _start(programs, b"a0\nb0\nc0\nd0\n")
+    assert programs.slots_count == 1
+    assert _begun(programs, tmp_path, 3) == {"a0", "b0", "c0"}
+    _open(tmp_path, "c0")
+    assert _begun(programs, tmp_path, 4) == {"a0", "b0", "c0", "d0"}
+    _open(tmp_path, "d0", "b0")
+    wait_until(lambda: not programs.poll(0.01) and len(programs) == 1)
+    assert programs.slots_count == 2
+    _open(tmp_path, "a0")
+    assert _taken(_ends(programs, [child])[0]) == b"".join(b"<%b\n%b>\n" % (record, record) for record in (b"a0", b"b0", b"c0", b"d0"))
+
+
+def test_slots_that_a_chunk_leaves_free_are_those_of_the_next(consumer: Consumer, tmp_path: Path) -> None:
+    programs = consumer(*_gated(tmp_path), jobs=2, each=True)
+    first = _start(programs, b"a0\n")
+    assert programs.slots_count == 2
+    second = _start(programs, b"b0\nc0\n", FakeChunk(4))
+    assert programs.slots_count == 2
+    assert _begun(programs, tmp_path, 2) == {"a0", "b0"}
+    _open(tmp_path, "a0")
+    assert _taken(_ends(programs, [first])[0]) == b"<a0\na0>\n"
+    assert _begun(programs, tmp_path, 3) == {"a0", "b0", "c0"}
+    _open(tmp_path, "b0", "c0")
+    assert _taken(_ends(programs, [second])[0]) == b"<b0\nb0>\n<c0\nc0>\n"
+
+
+def test_of_records_that_fail_side_by_side_the_first_in_order_is_named(consumer: Consumer, tmp_path: Path) -> None:
+    """Those that run are let end, no other is begun, and nothing of what comes behind the failure is in the result."""
+    programs = consumer(*_gated(tmp_path), jobs=3, each=True)
+    child = _start(programs, b"a0\nb3\nc4\nd0\n")
+    _begun(programs, tmp_path, 3)
+    _open(tmp_path, "c4")
+    wait_until(lambda: not programs.poll(0.01) and len(programs) == 2)
+    _open(tmp_path, "a0", "b3")
+    finished = _ends(programs, [child])[0]
+    assert (finished.exit_status, finished.reason) == (3, "record 2: exit status 3")
+    assert _taken(finished) == b"<a0\na0>\n<b3\nb3>\n"
+    assert not (tmp_path / "begun-d0").exists()
+
+
+def test_statuses_that_are_a_good_end_are_gone_on_after(runtime_dir: Path) -> None:
+    """The first of them that is not 0 is that of the chunk."""
+    completing = {"completes": lambda status: status in {0, 3, 4}}
+    programs = make_programs(
+        ["sh", "-c", "echo $0; exit $0"],
+        Feeding(each=True),
+        spool_dir=runtime_dir,
+        memory_bytes=100,
+        consumer="x",
+        jobs=1,
+        attachment=lambda _: None,
+        **completing,
+    )
+    for _ in range(2):
+        finished = _run(programs, b"0\n4\n3\n0\n")
+        assert (finished.exit_status, finished.error, _taken(finished)) == (4, None, b"0\n4\n3\n0\n")
+        assert _run(programs, b"0\n3\n5\n0\n").reason == "record 3: exit status 5"
+    programs.close()
+
+
+def test_terminated_chunk_ends_all_its_runs(consumer: Consumer, tmp_path: Path) -> None:
+    """It is no success, whatever their status is, as there are more records."""
+    script = f"trap 'exit 0' TERM; touch {tmp_path}/begun-$0; while :; do sleep 0.01; done"
+    programs = consumer("sh", "-c", script, jobs=2, each=True)
+    child, other = _start(programs, b"a\nb\nc\n"), None
+    _begun(programs, tmp_path, 2)
+    programs.terminate(child)
+    finished = _ends(programs, [child])[0]
+    assert isinstance(finished.error, WorkFailed)
+    assert not (tmp_path / "begun-c").exists()
+    other = _start(programs, b"d\n", FakeChunk(4))
+    programs.kill(child)
+    programs.kill(other)
+    assert _ends(programs, [other])[0].signal == signal.SIGKILL
+
+
+def test_long_outputs_of_records_are_put_together(consumer: Consumer) -> None:
+    programs = consumer("sh", "-c", 'head -c 300000 /dev/zero | tr "\\0" "$0"', jobs=2, memory_bytes=100_000, each=True)
+    assert _result(programs, b"a\nb\nc\n") == b"a" * 300_000 + b"b" * 300_000 + b"c" * 300_000
+
+
+def test_lines_that_records_say_side_by_side_stay_whole(consumer: Consumer) -> None:
+    said: list[bytes] = []
+    programs = consumer("sh", "-c", 'printf "%s-" "$0" >&2; printf "%s\\nrest" "$0" >&2', jobs=4, each=True)
+    records = [b"%d" % number for number in range(40)]
+    assert _ends(programs, [_start(programs, b"\n".join(records), said=said.append)])[0].is_success
+    assert sorted(b"".join(said).replace(b"rest", b"").split()) == sorted(b"%b-%b" % (record, record) for record in records)
+
+
+def test_many_short_runs_share_pipes(consumer: Consumer) -> None:
+    """Ever more of them as they prove to be short; all of a chunk that is half done are ended by close."""
+    programs: Any = consumer("echo", jobs=2, each=True)
+    lines = b"".join(b"%d\n" % number for number in range(500))
+    assert _result(programs, lines) == lines
+    assert programs._run_s < 1
+    _start(consumer("sh", "-c", "echo x; exec sleep 1000", jobs=2, each=True), lines)
+    consumer.close()
+
+
+def test_no_room_for_one_more_run_is_waited_out_while_others_run(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs: Any = consumer("echo", jobs=2, each=True)
+    start_series = programs._children.start_series
+
+    def refuse_the_second(*arguments: Any, **options: Any) -> Child:
+        if len(programs._children):
+            raise Refused("Cannot start one more program.")
+        return start_series(*arguments, **options)
+
+    monkeypatch.setattr(programs._children, "start_series", refuse_the_second)
+    assert _result(programs, b"a\nb\nc\n") == b"a\nb\nc\n"
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------
@@ -545,16 +685,16 @@ def test_slots_have_a_server_each(consumer: Consumer, tmp_path: Path) -> None:
 
 def test_quick_servers_get_several_chunks_at_once_and_slow_ones_do_not(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = consumer(*ECHO, server="frames")
-    assert programs.depth == 1
+    assert programs.slots_count == 1
     for _ in range(50):
         _result(programs, b"x")
     monkeypatch.setattr(programs, "_service_s", 0.001)
-    assert programs.depth == 20
+    assert programs.slots_count == 20
     monkeypatch.setattr(programs, "_service_s", 1e-9)
-    assert programs.depth == servers._DEPTH_LIMIT
+    assert programs.slots_count == servers._DEPTH_LIMIT
     monkeypatch.setattr(programs, "_service_s", 60.0)
-    assert programs.depth == 1
-    assert consumer("cat", server="records").depth == 1
+    assert programs.slots_count == 1
+    assert consumer("cat", server="records").slots_count == 1
 
 
 @pytest.mark.parametrize(
@@ -800,7 +940,9 @@ def test_separator_of_records_is_that_of_the_chunk(consumer: Consumer) -> None:
 
 
 def test_record_too_many_fails_the_chunk_and_the_next_gets_another_server(consumer: Consumer) -> None:
-    programs = consumer("sed", "-u", "/b/p", server="records")
+    programs = consumer(
+        "sh", "-c", "read -r a; read -r b; [ $b = c ] && exec printf '%s\\n' $a $b; printf '%s\\n' $a $b $b; cat", server="records"
+    )
     assert "more than the 2 records" in _run(programs, b"a\nb\n").reason
     assert _result(programs, b"a\nc\n") == b"a\nc\n"
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.errors import ContentChanged, UsageError
-from opsq.runner.each import Records
 from opsq.runner.invocation import Template, metadata_variables
 from opsq.runner.pipes import Range
 from opsq.runner.programs import Feeding
+from opsq.runner.records import Records
 
 VALUES = {"{id}": "S/3", "{submission}": "S", "{index}": "3", "{attempt}": "0", "{in}": "/tmp/{id}", "{out}": "o", "{attachment}": "a"}
 words = st.text(alphabet="{}inoutda x", max_size=12)

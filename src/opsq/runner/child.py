@@ -5,13 +5,14 @@ This file must not start, feed, signal or wait for anything.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from opsq.clock import MonoNs
 from opsq.errors import OpsqError
 from opsq.runner.groups import signal_name
-from opsq.runner.pipes import Output, Tail
+from opsq.runner.pipes import Capture, Feed, Output, Tail
 
 Said = Callable[[bytes], object]
 """Is given each piece of what a program says on its stderr, as it is read."""
@@ -59,6 +60,8 @@ class Series(NamedTuple):
     env: dict[str, str]
     stdio: tuple[int, int, int]
     """The streams of each; ours to close at the end, but for stdin."""
+    goes_on: Callable[[int], bool]
+    """After which exit statuses the next is begun."""
 
 
 class Child:
@@ -75,11 +78,19 @@ class Child:
         self._pidfd = -1
         self._place = -1
         self._series: Series | None = None
+        self._status = 0
         self._wait_status: int | None = None
         self._survivor = ""
         self._is_terminated = False
         self._is_killed = False
         self._error: OpsqError | None = None
+
+
+class Token(Child):
+    """What stands for a chunk that is not one child's alone."""
+
+    def __init__(self) -> None:
+        super().__init__(0, MonoNs(time.monotonic_ns()), Feed(b""), Capture("", 0, may_widen=False), (-1, -1, -1))
 
 
 class Finished(NamedTuple):

@@ -1,45 +1,120 @@
-"""Runs a program for the records of a chunk, one after the other: a record, or as many as fit, are its arguments.
+"""Runs a program for the records of a chunk: a record, or as many as fit, are its arguments.
 
-What the runs of a chunk write is its result, in order; the first that fails fails the chunk. This file must not start
-processes itself (process.py does), and never involves a shell.
+A free slot takes the next records of a chunk that is at work, so one chunk fills all slots; what the runs write is put
+together in order. This file must not start processes itself (process.py does), and never involves a shell.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from opsq.errors import ContentChanged, ContentMissing, Refused, UsageError, WorkFailed
-from opsq.runner.child import Child, Finished, Said
-from opsq.runner.invocation import RECORD, Template, value_texts
-from opsq.runner.pipes import Range
+from opsq.errors import OpsqError, Refused, WorkFailed
+from opsq.runner.child import Child, Finished, Said, Token
+from opsq.runner.invocation import value_texts
+from opsq.runner.pipes import Capture, Output, Range
 from opsq.runner.programs import Common, Feeding, Programs
+from opsq.runner.records import Records, Runs, record_template, room_bytes
 from opsq.runner.whole import attachment_of
 
 if TYPE_CHECKING:
     from opsq.client.chunk import Chunk
 
-_READ_BYTES = 1 << 18
-_POINTER_BYTES = 8
-_KEPT_BYTES = 4096
-"""What xargs leaves of the limit is 2048; the path of the program counts as well."""
-_LIMIT_BYTES = 6 << 20
-"""Linux allows no more, whatever the limit of the stack is."""
-_WORD_BYTES = (128 << 10) - 1 if sys.platform == "linux" else sys.maxsize
-"""The longest that a single argument may be, its end not counted."""
+_PART_S = 0.05
+"""So long the runs take that share a pair of pipes: their start then costs a process each and little else."""
+_PART_COUNT = 256
+_PART_BYTES = 1 << 20
+_COPY_BYTES = 1 << 18
+
+
+class _Part:
+    """Some runs of a chunk, one after the other; the arguments of each."""
+
+    def __init__(self, work: _Work) -> None:
+        self.work = work
+        self.argvs: list[Sequence[str | bytes]] = []
+        self.places: list[str] = []
+        """What records each has."""
+        self.at = 0
+        """How many were begun."""
+        self.ended: Finished | None = None
+        self.rest = b""
+        """The beginning of a line that was said."""
+
+    def __iter__(self) -> Iterator[Sequence[str | bytes]]:
+        return self
+
+    def __next__(self) -> Sequence[str | bytes]:
+        if self.at == len(self.argvs):
+            raise StopIteration
+        self.at += 1
+        return self.argvs[self.at - 1]
+
+    @property
+    def place(self) -> str:
+        """What records the present run has."""
+        return self.places[max(self.at, 1) - 1]
+
+    def said(self, piece: bytes) -> None:
+        """Pass on whole lines: other parts of the chunk speak too."""
+        *lines, self.rest = (self.rest + piece).split(b"\n")
+        if lines and self.work.said is not None:
+            self.work.said(b"\n".join(lines) + b"\n")
+
+    def say_rest(self) -> None:
+        """Pass on what has no line end."""
+        if self.rest and self.work.said is not None:
+            self.work.said(self.rest)
+        self.rest = b""
+
+
+class _Work(Token):
+    """A chunk that is at work; what `start` gives."""
+
+    def __init__(self, chunk: Chunk, runs: Runs, environment: dict[str, str], said: Said | None, result: Capture) -> None:
+        super().__init__()
+        self.submission_id = chunk.submission_id
+        self.runs = runs
+        self.environment = environment
+        self.said = said
+        self.children: dict[Child, _Part] = {}
+        """What runs now."""
+        self.parts: deque[_Part] = deque()
+        """Those whose output is not with the result yet, in order."""
+        self.held_up: _Part | None = None
+        """One for which the system had no room."""
+        self.is_over = False
+        """Nothing more is begun."""
+        self.error: OpsqError | None = None
+        """Why nothing more can be begun, and of what."""
+        self.place = ""
+        self.status = 0
+        """The first status of a run that is not 0, and a good end all the same."""
+        self.failed: _Part | None = None
+        """The first part, in the order of records, that did not end well."""
+        self.stderr_tail = b""
+        self.result = result
+
+    def drop_parts(self) -> None:
+        """Free the outputs that are no part of the result."""
+        for part in self.parts:
+            if part.ended is not None:
+                part.ended.stdout.close()
+        self.parts.clear()
 
 
 class EachRecord(Programs):
-    """One run per record, or per batch of records.
+    """One run per record, or per batch of records; as many at once as there are slots.
 
     Args:
         command: may have all placeholders but `{in}` and `{out}`; where `{}` stands, or else at the end, records go.
         feeding: how many at once, and what ends one.
 
     Raises:
-        UsageError: `{in}` or `{out}`, or a batch with a `{}` that is not one word of its own.
+        UsageError: see `record_template`.
     """
 
     def __init__(self, command: Sequence[str], feeding: Feeding, common: Common) -> None:
@@ -47,7 +122,19 @@ class EachRecord(Programs):
         self._batch_count = feeding.args_count
         self._separator = feeding.separator
         super().__init__(common)
-        self._runs: dict[Child, Runs] = {}
+        self._common = common
+        self._works: dict[Child, _Work] = {}
+        """What is at work, the longest first."""
+        self._work_of: dict[Child, _Work] = {}
+        """By child."""
+        self._run_s: float | None = None
+        """How long a run takes, on average."""
+        self._done: list[Finished] = []
+
+    @property
+    def slots_count(self) -> int:
+        """See `Programs.slots_count`: one more than there are, when what is at work leaves a slot free."""
+        return len(self._works) + (len(self._work_of) < self._jobs)
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         """See `Programs.start`."""
@@ -63,197 +150,161 @@ class EachRecord(Programs):
         except OSError as error:
             raise Refused(f"Cannot hold one more chunk open: {error.strerror}.") from error
         runs = Runs(records, self._template.cut(values), self._batch_count, room_bytes(environment))
+        result = Capture(self._common.spool_dir, self._common.memory_bytes, may_widen=False)
+        work = _Work(chunk, runs, environment, said, result)
+        part = self._next_part(work)
         try:
-            child = self._children.start_series(runs, environment, said=said)
-        except StopIteration:
-            records.close()
-            return self._children.start_nothing()
-        except WorkFailed as error:
-            records.close()
-            return self._children.start_nothing(error, runs.where)
+            if part is not None:
+                self._begin(part)
         except BaseException:
             records.close()
             raise
-        runs.submission_id = chunk.submission_id
-        self._attachments.use(chunk.submission_id)
-        self._runs[child] = runs
-        return child
+        self._attachments.use(work.submission_id)
+        self._works[work] = work
+        if part is None:
+            self._settle(work)
+        self._spread()
+        return work
 
-    def _ended(self, finished: Finished) -> Finished:
-        runs = self._runs.pop(finished.child, None)
-        if runs is None:
-            return finished
-        runs.records.close()
-        self._attachments.let_go(runs.submission_id)
-        return finished if finished.is_success else finished._replace(where=runs.where)
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def _next_part(self, work: _Work) -> _Part | None:
+        """Take the next runs of a chunk, as many as are soon over; None: there is none."""
+        part = _Part(work)
+        count = 1 if self._run_s is None else max(1, min(_PART_COUNT, int(_PART_S / max(self._run_s, 1e-5))))
+        size_bytes = 0
+        try:
+            while len(part.argvs) < count and size_bytes < _PART_BYTES:
+                argv = next(work.runs)
+                part.argvs.append(argv)
+                part.places.append(work.runs.where)
+                size_bytes += sum(map(len, argv))
+        except StopIteration:
+            work.is_over = True
+        except OpsqError as error:
+            work.is_over = True
+            work.error, work.place = error, work.runs.where if isinstance(error, WorkFailed) else ""
+        return part if part.argvs else None
+
+    def _begin(self, part: _Part) -> None:
+        work = part.work
+        child = self._children.start_series(part, work.environment, said=part.said, goes_on=self._common.completes)
+        work.children[child] = part
+        work.parts.append(part)
+        self._work_of[child] = work
+
+    def _spread(self) -> None:
+        """Give free slots the next runs of what is at work, the oldest chunk first."""
+        for work in self._works.values():
+            while not work.is_over or work.held_up is not None:
+                if len(self._work_of) >= self._jobs:
+                    return
+                part = work.held_up or self._next_part(work)
+                work.held_up = None
+                if part is None:
+                    break
+                part.at = 0
+                try:
+                    self._begin(part)
+                except Refused as error:
+                    if self._work_of:
+                        work.held_up = part
+                        return
+                    work.is_over, work.error = True, error
+                except OpsqError as error:
+                    work.is_over, work.error = True, error
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+        """See `Programs.poll`."""
+        for ended in self._children.poll(0.0 if self._done else timeout_s):
+            work = self._work_of.pop(ended.child, None)
+            if work is None:
+                self._done.append(ended)
+                continue
+            part = work.children.pop(ended.child)
+            part.ended = ended
+            part.say_rest()
+            run_s = ended.run_s / part.at
+            self._run_s = run_s if self._run_s is None else 0.8 * self._run_s + 0.2 * run_s
+            if not self._is_good(ended):
+                work.is_over, work.held_up = True, None
+            self._join(work)
+        self._spread()
+        for work in [work for work in self._works.values() if work.is_over and not work.children and work.held_up is None]:
+            self._settle(work)
+        done, self._done = self._done, []
+        return done
+
+    def _is_good(self, ended: Finished) -> bool:
+        return ended.error is None and ended.exit_status is not None and self._common.completes(ended.exit_status)
+
+    def _join(self, work: _Work) -> None:
+        """Put the outputs that are next with the result, up to that of the first part that failed, in the order of records."""
+        while work.failed is None and work.parts and (ended := work.parts[0].ended) is not None:
+            part = work.parts.popleft()
+            try:
+                _append(work.result, ended.stdout)
+            except OpsqError as error:
+                work.is_over, work.held_up, work.error, work.place = True, None, error, ""
+            work.stderr_tail = ended.stderr_tail
+            work.status = work.status or ended.exit_status or 0
+            if not self._is_good(ended):
+                work.failed = part
+
+    def _settle(self, work: _Work) -> None:
+        """Tell how a chunk has ended, of which nothing runs any more."""
+        del self._works[work]
+        work.runs.records.close()
+        self._attachments.let_go(work.submission_id)
+        work.drop_parts()
+        run_s = (time.monotonic_ns() - work.started) / 1e9
+        finished = Finished(work, work.status, None, work.result.output(), work.stderr_tail, run_s, None)
+        if work.failed is not None and (ended := work.failed.ended) is not None:
+            finished = finished._replace(exit_status=ended.exit_status, signal=ended.signal, error=ended.error, where=work.failed.place)
+        elif work.error is not None:
+            finished = finished._replace(exit_status=None, stderr_tail=b"", error=work.error, where=work.place)
+        self._done.append(finished)
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def terminate(self, child: Child) -> None:
+        """See `Programs.terminate`."""
+        self._tell(child, self._children.terminate)
+
+    def kill(self, child: Child) -> None:
+        """See `Programs.kill`."""
+        self._tell(child, self._children.kill)
+
+    def _tell(self, child: Child, end: Callable[[Child], None]) -> None:
+        work = self._works.get(child)
+        if work is None:
+            return
+        if not work.is_over or work.held_up is not None:
+            work.is_over, work.held_up, work.error, work.place = True, None, WorkFailed("it was ended before its last record"), ""
+        for running in tuple(work.children):
+            end(running)
 
     def close(self, *, at_once: bool = False) -> None:
         """See `Programs.close`."""
         super().close(at_once=at_once)
-        for runs in self._runs.values():
-            runs.records.close()
-        self._runs.clear()
+        for work in self._works.values():
+            work.runs.records.close()
+            work.drop_parts()
+            work.result.output().close()
+        self._works.clear()
+        for finished in self._done:
+            finished.stdout.close()
 
 
-def record_template(command: Sequence[str], feeding: Feeding) -> Template:
-    """The command for the records of a chunk.
-
-    Raises:
-        UsageError: as `EachRecord`.
-    """
-    template = Template(command, takes_records=True)
-    for name in ("{in}", "{out}"):
-        if name in template.names:
-            raise UsageError(f"{name} is the file of a whole chunk; with --each or --args records are arguments.")
-    words = [word for word in command if RECORD in word]
-    if feeding.args_count is not None and (len(words) > 1 or any(word != RECORD for word in words)):
-        raise UsageError("With --args, {} stands for all records of a batch: it can only be one word of its own.")
-    return template
-
-
-class Runs:
-    """The arguments of run after run.
-
-    Args:
-        cut: the words, see `Template.cut`.
-        batch_count: how many records a run has at most; None: one, which may stand anywhere.
-        room_bytes: how long the arguments may be.
-    """
-
-    def __init__(self, records: Records, cut: list[list[bytes]], batch_count: int | None, room_bytes: int) -> None:
-        self.records = records
-        self.submission_id = 0
-        self._program = os.fsdecode(cut[0][0])
-        self._cut = cut[1:]
-        at = next(at for at, pieces in enumerate(self._cut) if len(pieces) > 1)
-        self._before: list[str | bytes] = [self._program, *(pieces[0] for pieces in self._cut[:at])]
-        self._after = [pieces[0] for pieces in self._cut[at + 1 :]]
-        self._is_plain = self._cut[at:] == [[b"", b""]]
-        self._batch_count = batch_count
-        fixed = [self._program.encode("utf-8", "surrogateescape"), *(piece for pieces in self._cut for piece in pieces)]
-        self._room_bytes = room_bytes - sum(_cost_bytes(word) for word in fixed)
-        self._last = 0
-        self._count = 0
-        """How many records the present run has."""
-        self._waiting: bytes | None = None
-        """A record that did not fit any more."""
-
-    @property
-    def where(self) -> str:
-        """Which records the present run has, counted from 1 in the chunk."""
-        if self._count > 1:
-            return f"records {self._last - self._count + 1} to {self._last}"
-        return f"record {self._last}"
-
-    def __iter__(self) -> Iterator[Sequence[str | bytes]]:
-        return self
-
-    def __next__(self) -> Sequence[str | bytes]:
-        if self._batch_count is not None:
-            return [*self._before, *self._batch(self._batch_count), *self._after]
-        record = next(self.records)
-        self._last += 1
-        self._count = 1
-        if self._is_plain:
-            self._check(record, len(record), _cost_bytes(record))
-            return [*self._before, record]
-        words = [record.join(pieces) for pieces in self._cut]
-        self._check(record, max(map(len, words)), sum(map(_cost_bytes, words)))
-        return [self._program, *words]
-
-    def _batch(self, limit_count: int) -> list[bytes]:
-        batch: list[bytes] = []
-        left_bytes = self._room_bytes
-        while len(batch) < limit_count:
-            record = self._waiting if self._waiting is not None else next(self.records, None)
-            self._waiting = None
-            if record is None:
-                break
-            cost_bytes = _cost_bytes(record)
-            if cost_bytes > left_bytes and batch:
-                self._waiting = record
-                break
-            self._last += 1
-            self._count = 1
-            self._check(record, len(record), cost_bytes)
-            left_bytes -= cost_bytes
-            batch.append(record)
-        if not batch:
-            raise StopIteration
-        self._count = len(batch)
-        return batch
-
-    def _check(self, record: bytes, longest_bytes: int, cost_bytes: int) -> None:
-        if longest_bytes > _WORD_BYTES or cost_bytes > self._room_bytes:
-            limit = min(_WORD_BYTES, self._room_bytes)
-            raise WorkFailed(f"it is longer than an argument may be here, {limit} bytes at most; use stdin, or {{in}}")
-        if b"\0" in record:
-            raise WorkFailed("it has a NUL byte in it, which no argument can hold; -0 makes NUL the end of records")
-
-
-class Records:
-    """The records of a chunk, read piece by piece.
-
-    Args:
-        content: the chunk; a range may be closed by its owner.
-        separator: ends each; what comes after the last one is a record too.
-        header_bytes: so many bytes of the beginning of what is in memory are none.
-
-    Raises:
-        OSError: no descriptor is left to hold the range open.
-    """
-
-    def __init__(self, content: bytes | Range, separator: bytes, header_bytes: int = 0) -> None:
-        self._separator = separator
-        self._range: Range | None = None
-        if isinstance(content, Range):
-            self._range = content._replace(fd=os.dup(content.fd))
-            self._at, self._end = content.offset, content.offset + content.length
-            self._whole: Iterator[bytes] = iter(())
-            self._rest = b""
+def _append(result: Capture, output: Output) -> None:
+    """Put an output at the end of a result, and free it."""
+    try:
+        if output.fd < 0:
+            result.add(output.memory)
         else:
-            *whole, self._rest = content[header_bytes:].split(separator)
-            self._whole = iter(whole)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        while True:
-            for record in self._whole:
-                return record
-            if self._range is not None and self._at < self._end and len(self._rest) <= _WORD_BYTES:
-                self._read(self._range)
-                continue
-            record, self._rest = self._rest, b""
-            if record:
-                return record
-            raise StopIteration
-
-    def _read(self, source: Range) -> None:
-        try:
-            piece = os.pread(source.fd, min(_READ_BYTES, self._end - self._at), self._at)
-        except OSError as error:
-            raise ContentMissing(f"{source.path or 'The input'} cannot be read: {error.strerror}.") from error
-        if not piece:
-            raise ContentChanged(f"{source.path or 'The input'} ends before its chunk does: it has been cut since it was submitted.")
-        self._at += len(piece)
-        *whole, self._rest = (self._rest + piece).split(self._separator)
-        self._whole = iter(whole)
-
-    def close(self) -> None:
-        """Let go of the file; there are no more records then."""
-        if self._range is not None:
-            os.close(self._range.fd)
-        self._range = None
-
-
-def _cost_bytes(word: bytes) -> int:
-    return len(word) + 1 + _POINTER_BYTES
-
-
-def room_bytes(environment: dict[str, str]) -> int:
-    """How many bytes arguments may take beside this environment."""
-    limit_bytes = min(os.sysconf("SC_ARG_MAX"), _LIMIT_BYTES)
-    taken_bytes = sum(len(os.fsencode(key)) + len(os.fsencode(value)) + 2 + _POINTER_BYTES for key, value in environment.items())
-    return limit_bytes - taken_bytes - _KEPT_BYTES
+            for offset in range(0, output.length, _COPY_BYTES):
+                result.add(os.pread(output.fd, _COPY_BYTES, offset))
+    finally:
+        output.close()

@@ -146,7 +146,8 @@ class Pool:
         self._logs = None if options.logs is None else ChunkLogs(options.logs, viewer.say)
         if jobs < wanted_jobs:
             viewer.say(f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n).")
-        self._ahead = Ahead(jobs)
+        # Where records are arguments, one chunk after the other fills all slots.
+        self._ahead = Ahead(1 if options.feeding.by_records else jobs)
         self._watched_fd = -1
         self._has_arrived = False
         self._name_taken: NameTaken | None = None
@@ -161,6 +162,7 @@ class Pool:
                 consumer=self._consumer.name,
                 jobs=jobs,
                 attachment=self._consumer.attachment,
+                completes=lambda status: options.verdicts.of(status, None) == "complete",
             )
         except BaseException:
             self._consumer.close()
@@ -275,9 +277,8 @@ class Pool:
         if self._is_held_back:
             self._consumer.give_back_ready()  # others are not kept from what we do not begin
             return
-        slots_count = self._jobs * (1 if self._options.max_runtime_s is not None else self._programs.depth)
         # However many slots there are to be filled: nothing that is due waits until all are.
-        while len(self._running) < slots_count and not self._signals.count and self._consumer.next_poll_s() > 0:
+        while len(self._running) < self._slots_count() and not self._signals.count and self._consumer.next_poll_s() > 0:
             chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
             if chunk is None:
                 break
@@ -287,10 +288,15 @@ class Pool:
                 return
         if self._signals.count:
             return
-        free_count = slots_count - len(self._running)
+        free_count = self._slots_count() - len(self._running)
         count = min(self._ahead.next_count(free_count, self._consumer.ready_count), self._room_count())
         if count > 0:
             self._consumer.order(count)
+
+    def _slots_count(self) -> int:
+        """How many chunks may be at work now. With a limit on their run time none waits in the pipe of a server."""
+        count = self._programs.slots_count
+        return count if self._options.max_runtime_s is None else min(count, self._jobs)
 
     def _room_count(self) -> int:
         """How many more chunks may be reserved."""

@@ -19,7 +19,7 @@ from typing import Self
 
 from opsq.clock import MonoNs
 from opsq.errors import Bug, OpsqError, WorkFailed
-from opsq.runner.child import Child, Finished, Said, Series, Sink, Source
+from opsq.runner.child import Child, Finished, Said, Series, Sink, Source, Token
 from opsq.runner.events import Events
 from opsq.runner.groups import signal_group, survivor
 from opsq.runner.guard import Guard
@@ -109,24 +109,31 @@ class Children:
         """
         return self._start(argv, Feed(stdin), self._capture(), env, said, keeps_stdout=keeps_stdout)
 
-    def start_series(self, argvs: Iterator[Sequence[str | bytes]], env: dict[str, str] | None = None, *, said: Said | None = None) -> Child:
-        """Start programs one after the other, each when the one before has exited 0; the first end of another kind ends all.
+    def start_series(
+        self,
+        argvs: Iterator[Sequence[str | bytes]],
+        env: dict[str, str] | None = None,
+        *,
+        said: Said | None = None,
+        goes_on: Callable[[int], bool] = lambda status: status == 0,
+    ) -> Child:
+        """Start programs one after the other; the first that does not end as asked ends all.
 
         They read /dev/null and share the pipes of stdout and stderr, so what they write is put together in order, and a
-        start costs no more than a process. It counts as one child.
+        start costs no more than a process. It counts as one child, whose exit status is the first that is not 0.
 
         Args:
             argvs: one at least; may raise an error of ours, which then is that of the child.
+            goes_on: after which exit statuses the next is started.
 
         Raises:
             OpsqError: as `start`, and what `argvs` raises at once.
         """
-        first = next(argvs)
-        return self._start(first, Feed(b""), self._capture(), env, said, later=argvs)
+        return self._start(next(argvs), Feed(b""), self._capture(), env, said, later=(argvs, goes_on))
 
     def start_nothing(self, error: OpsqError | None = None, where: str = "") -> Child:
         """What stands for a child where none is needed (an empty output), or where it has failed before it began (`error`)."""
-        child = Child(0, MonoNs(time.monotonic_ns()), Feed(b""), self._capture(), (-1, -1, -1))
+        child = Token()
         self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error, where))
         return child
 
@@ -149,7 +156,7 @@ class Children:
         env: dict[str, str] | None,
         said: Said | None,
         *,
-        later: Iterator[Sequence[str | bytes]] | None = None,
+        later: tuple[Iterator[Sequence[str | bytes]], Callable[[int], bool]] | None = None,
         keeps_stdout: bool = True,
         is_lasting: bool = False,
     ) -> Child:
@@ -189,7 +196,7 @@ class Children:
         if later is None:
             _close_all(theirs)
         else:
-            child._series = Series(later, env, stdio)
+            child._series = Series(later[0], env, stdio, later[1])
         child._place = self.guard.enter(pid)
         self._running.add(child)
         if stdout_r >= 0:
@@ -324,11 +331,13 @@ class Children:
                 self._by_tick.add(child)
                 return
         code = os.waitstatus_to_exitcode(child._wait_status)
-        if child._series is not None and code == 0 and child._error is None:
+        if child._series is not None and child._error is None and child._series.goes_on(code):
+            child._status = child._status or code
             if child._is_terminated or child._is_killed:
                 child._error = WorkFailed("it was ended before its last run")
             elif self._start_next(child, child._series):
                 return
+            code = child._status
         self._finish(child, code)
 
     def _finish(self, child: Child, code: int) -> None:

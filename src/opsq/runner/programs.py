@@ -71,6 +71,10 @@ class Common(NamedTuple):
     """The name of the consumer."""
     attachment: Callable[[int], bytes | None]
     """Gives the attachment of a submission."""
+    jobs: int
+    """How many programs may run at once."""
+    completes: Callable[[int], bool]
+    """Whether a program that exits with that status has done what was asked."""
     is_clean: bool
     """See `Feeding`."""
 
@@ -83,18 +87,20 @@ class Programs(ABC):
     """
 
     def __init__(self, common: Common) -> None:
+        self._jobs = common.jobs
         self._scratch = Scratch()
         self._attachments = Attachments(self._scratch, common.attachment)
         self._environments = Environments(common.consumer, self._attachments, is_clean=common.is_clean)
         self._children = Children(common.spool_dir, memory_bytes=common.memory_bytes, guarded_dir=self._scratch.folder)
 
     @property
-    def depth(self) -> int:
-        """How many chunks a slot may be given at once: 1, or more where one that waits in a pipe saves a round trip.
+    def slots_count(self) -> int:
+        """How many chunks may be at work at present, those included that are; it may change with each start and each end.
 
-        It follows how long chunks take. A limit on their run time asks for 1: it counts from `start`.
+        More than the jobs, where a chunk that waits in a pipe saves a round trip: it follows how long chunks take. A limit
+        on their run time counts from `start` and asks for no more than the jobs. Fewer, where one chunk fills all slots.
         """
-        return 1
+        return self._jobs
 
     @abstractmethod
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
@@ -168,11 +174,13 @@ def make_programs(
     consumer: str,
     jobs: int,
     attachment: Callable[[int], bytes | None],
+    completes: Callable[[int], bool] = lambda status: status == 0,
 ) -> Programs:
     """Make what runs `command` for chunks in the way that `feeding` says; `Programs` tells the rest.
 
     Args:
         jobs: how many run at once; a server is started for each.
+        completes: whether an exit status is a good end, so that the next record is gone on with.
 
     Raises:
         UsageError: the command has placeholders that do not go with that way, or ways exclude each other.
@@ -183,9 +191,9 @@ def make_programs(
     from opsq.runner.whole import WholeChunks
 
     feeding.check()
-    common = Common(os.fspath(spool_dir), memory_bytes, consumer, attachment, feeding.is_clean)
+    common = Common(os.fspath(spool_dir), memory_bytes, consumer, attachment, jobs, completes, feeding.is_clean)
     if feeding.by_records:
         return EachRecord(command, feeding, common)
     if feeding.server:
-        return Servers(command, feeding, common, jobs)
+        return Servers(command, feeding, common)
     return WholeChunks(command, common)

@@ -16,9 +16,9 @@ import msgspec
 from opsq.client.consumer import Consumer
 from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
-from opsq.runner.each import Records, Runs, record_template, room_bytes
 from opsq.runner.invocation import Template, metadata_variables, value_texts
 from opsq.runner.programs import Feeding
+from opsq.runner.records import Records, Runs, record_template, room_bytes
 from opsq.runner.servers import check_server
 
 if TYPE_CHECKING:

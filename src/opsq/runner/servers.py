@@ -43,13 +43,12 @@ class Servers(Programs):
     Args:
         command: has no placeholders.
         feeding: which protocol, and what ends a record.
-        jobs: how many servers at most.
 
     Raises:
         UsageError: placeholders, or a delimiter that cannot be used.
     """
 
-    def __init__(self, command: Sequence[str], feeding: Feeding, common: Common, jobs: int) -> None:
+    def __init__(self, command: Sequence[str], feeding: Feeding, common: Common) -> None:
         check_server(command)
         self._recording = Recording(feeding.separator) if feeding.server == "records" else None
         super().__init__(common)
@@ -57,7 +56,7 @@ class Servers(Programs):
         self._command = list(command)
         self._separator = feeding.separator
         self._spool_dir, self._memory_bytes = common.spool_dir, common.memory_bytes
-        self._slots = [Slot(self._answered, self._deaf) for _ in range(jobs)]
+        self._slots = [Slot(self._answered, self._deaf) for _ in range(common.jobs)]
         self._slot_of: dict[Child, Slot] = {}
         self._unwritten: set[Slot] = set()
         """Slots whose server is at work already; they are written to once a turn."""
@@ -69,8 +68,13 @@ class Servers(Programs):
         self._foreign: set[int] = set()
 
     @property
-    def depth(self) -> int:
-        """See `Programs.depth`. Where records are counted it is 1, or one record too many would go to the next chunk unseen."""
+    def slots_count(self) -> int:
+        """See `Programs.slots_count`."""
+        return self._jobs * self._depth
+
+    @property
+    def _depth(self) -> int:
+        """How many chunks a server has at once. Where records are counted it is 1, or one too many would go to the next chunk unseen."""
         if self._recording is not None or self._service_s is None:
             return 1
         return max(1, min(_DEPTH_LIMIT, int(_DEPTH_S / max(self._service_s, 1e-6))))

@@ -6,15 +6,14 @@ This file must not start or end processes, and never waits.
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opsq.clock import MonoNs
 from opsq.errors import OpsqError
-from opsq.runner.child import Child, Said
-from opsq.runner.pipes import Capture, Feed, Output, Range
+from opsq.runner.child import Child, Said, Token
+from opsq.runner.pipes import Feed, Output, Range
 from opsq.runner.serving import Language, Question
 
 if TYPE_CHECKING:
@@ -24,11 +23,11 @@ _WRITE_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
 
 
-class Fed(Child):
+class Fed(Token):
     """A chunk that a server works on, or will; what `Programs.start` gives for it."""
 
     def __init__(self, slot: Slot, chunk: Chunk, question: Question, said: Said | None) -> None:
-        super().__init__(0, MonoNs(time.monotonic_ns()), Feed(b""), Capture("", 0, may_widen=False), (-1, -1, -1))
+        super().__init__()
         self.slot = slot
         self.submission_id = chunk.submission_id
         self.question = question
