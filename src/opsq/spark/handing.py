@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from opsq.client.submission import Submission
 from opsq.content.spread import PartWriter, Written, compose, digest_of
 from opsq.errors import ChunkTooLarge, Conflict, OpsqError, Unreachable
 from opsq.spark import about
@@ -118,7 +117,7 @@ def write_part(plan: WritePlan, schema: pa.Schema, batches: Iterable[pa.RecordBa
         return PartMessage(partition, plan.request_key, rows_count, writer.finish())
 
 
-def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schema, *, is_replay_safe: bool = False) -> Submission:
+def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schema, *, is_replay_safe: bool = False) -> int:
     """Make one submission of the parts, in the order of the partitions; durable when this returns.
 
     Args:
@@ -128,7 +127,7 @@ def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schem
         is_replay_safe: who repeats under the same key means the same rows, so their bytes need not be compared.
 
     Returns:
-        The submission; with an idempotency key it may be one that was made before, of the same chunks.
+        The id of the submission; with an idempotency key it may be one that was made before, of the same chunks.
 
     Raises:
         Conflict: the idempotency key has made a submission of other chunks, which is named.
@@ -160,7 +159,7 @@ def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schem
                     f"The idempotencyKey {plan.options.idempotency_key!r} is held by submission {submission.id}, made of other chunks.",
                     hint=f"See `opsq show {submission.id}`; other rows, in another order or cut otherwise, need another key.",
                 )
-        return submission
+        return submission.id
 
 
 def drop_losers(plan: WritePlan, names: set[str]) -> None:
@@ -171,20 +170,21 @@ def drop_losers(plan: WritePlan, names: set[str]) -> None:
             store.delete_object(f"{plan.folder}/{name}")
 
 
-def take_back(daemon: Daemon, store: StoreAccess, request_key: bytes) -> Submission | None:
+def take_back(daemon: Daemon, store: StoreAccess, request_key: bytes) -> int | None:
     """End a write that failed: unless it has been handed over, it never will be, and its content is deleted.
 
     Returns:
-        The submission, if it was handed over although the caller heard of a failure: it goes on.
+        The id of the submission, if it was handed over although the caller heard of a failure: it goes on.
     """
     try:
         with daemon.open(patience_s=PATIENCE_S) as queue:
             submission = queue.withdraw(request_key)
     except Unreachable:
         return None  # whether it was handed over is not known: if not, the daemon's own sweep finds a folder that nobody names
-    if submission is None:
-        store.open().delete_folder(request_key.hex())
-    return submission
+    if submission is not None:
+        return submission.id
+    store.open().delete_folder(request_key.hex())
+    return None
 
 
 def _conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
