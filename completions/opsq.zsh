@@ -105,6 +105,7 @@ _opsq() {
             '--log-level=[What the log tells\: debug, info, warning, error.]:WORD:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
+            '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
             '--drain-s=[How long a stopping daemon waits for what is reserved.]:D: ' \
             '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \
@@ -142,6 +143,7 @@ _opsq() {
             '--log-level=[What the log tells\: debug, info, warning, error.]:WORD:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
+            '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
             '--drain-s=[How long a stopping daemon waits for what is reserved.]:D: ' \
             '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \

@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str
     log_bytes: int
     log_count: int
+    trace_sql: bool
     drain_s: float
     grace_s: float
     reservation_s: float
@@ -432,6 +433,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("log_bytes", _size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated", format_size),
     Setting("log_count", _count(1, 1000), 5, "how many rotated logs are kept"),
+    Setting("trace_sql", _bool, False, "write each SQL statement to the log, with what it cost", _write_bool),
     Setting("drain_s", _duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration),
     Setting("grace_s", _duration(0), 10.0, "how long a stopping consumer waits for its children", format_duration),
     Setting("reservation_s", _duration(0.001), 600.0, "length of a reservation", format_duration),

@@ -168,7 +168,12 @@ def _opened(settings: Settings) -> Iterator[_Opened]:
     from opsq.store.database import Database
 
     with contextlib.ExitStack() as stack:
-        database = Database.open(Path(settings.database_path), is_durable=settings.is_durable, allow_network_fs=settings.allow_network_fs)
+        database = Database.open(
+            Path(settings.database_path),
+            is_durable=settings.is_durable,
+            allow_network_fs=settings.allow_network_fs,
+            on_statement=_log.info if settings.trace_sql else None,
+        )
         stack.callback(database.close)
         store = open_store(settings.store)
         stack.callback(store.close)

@@ -23,6 +23,7 @@ import apsw
 from opsq.errors import InputUnreadable
 from opsq.store.filesystem import network_filesystem
 from opsq.store.opening import BUSY_MS, check_header, create, damaged, lock, migrations, no_room, scalar, wrong_version
+from opsq.store.tracing import OnStatement, trace
 
 PASSIVE_BYTES: Final = 4 << 20
 """Small steps: while 16 MB were copied and synced, single commits beside them took up to 85 ms; with 4 MB up to 35 ms."""
@@ -41,33 +42,46 @@ class Database:
     `rollback`. While `commit` runs in a helper thread nothing else may touch `writer`, not even to ask it something.
     """
 
-    def __init__(self, path: Path, lock_fd: int, *, is_durable: bool, is_read_only: bool, has_network_fs: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lock_fd: int,
+        *,
+        is_durable: bool,
+        is_read_only: bool,
+        has_network_fs: bool,
+        on_statement: OnStatement | None = None,
+    ) -> None:
         self.path = path
         self.is_durable = is_durable
         self.is_read_only = is_read_only
         self._lock_fd = lock_fd
         self._network = has_network_fs
+        self._on_statement = on_statement
         self.wal_bytes = 0
         self.owner_token = b""
-        self.reader = self._connect(writable=False)
+        self.reader = self._connect("reader", writable=False)
         self._owner = self.reader.cursor()
-        self.writer = self.reader if is_read_only else self._connect(writable=True)
+        self.writer = self.reader if is_read_only else self._connect("writer", writable=True)
         if not is_read_only:
             self.writer.set_wal_hook(self._on_wal)
-            self._checkpointer = self._connect(writable=True)
+            self._checkpointer = self._connect("checkpoints", writable=True)
         stat = path.stat()
         self._inode = (stat.st_dev, stat.st_ino)
 
     # --- opening ------------------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: Path, *, is_durable: bool = True, allow_network_fs: bool = False) -> Database:
+    def open(
+        cls, path: Path, *, is_durable: bool = True, allow_network_fs: bool = False, on_statement: OnStatement | None = None
+    ) -> Database:
         """Lock, check, migrate and own the database at `path`; a missing file is created.
 
         Args:
             path: its folder must exist; the lock is a file beside it, never deleted.
             is_durable: False commits without an fsync: a power cut may lose the last transactions, but never tears one.
             allow_network_fs: use a rollback journal on a network file system instead of refusing it: who reads waits for who commits.
+            on_statement: told of each statement that has run.
 
         Raises:
             AlreadyRunning: another process holds the lock.
@@ -90,7 +104,9 @@ class Database:
                     create(path)
                 else:
                     check_header(path)
-                database = cls(path, lock_fd, is_durable=is_durable, is_read_only=False, has_network_fs=bool(remote))
+                database = cls(
+                    path, lock_fd, is_durable=is_durable, is_read_only=False, has_network_fs=bool(remote), on_statement=on_statement
+                )
                 database._migrate()
                 database._take_ownership()
             except (apsw.NotADBError, apsw.CorruptError) as error:
@@ -123,7 +139,7 @@ class Database:
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise damaged(path, str(error)) from error
 
-    def _connect(self, *, writable: bool) -> apsw.Connection:
+    def _connect(self, name: str, *, writable: bool) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE if not self.is_read_only else apsw.SQLITE_OPEN_READONLY
         connection = apsw.Connection(str(self.path), flags=flags, statementcachesize=256)
         connection.set_busy_timeout(BUSY_MS)
@@ -138,6 +154,8 @@ class Database:
             pragmas += ["query_only = 1"]
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
+        if self._on_statement is not None:
+            trace(connection, name, self._on_statement)
         return connection
 
     def _migrate(self) -> None:
@@ -243,7 +261,7 @@ class Database:
         Returns:
             The bytes by which the file shrinks.
         """
-        connection = self._connect(writable=True)
+        connection = self._connect("vacuum", writable=True)
         try:
             before = int(scalar(connection, "PRAGMA page_count"))
             while pages > 0 and int(scalar(connection, "PRAGMA freelist_count")):
@@ -290,7 +308,7 @@ class Database:
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
         """One state of the file, on a connection of its own, so in any one thread; the log cannot start anew until it is given back."""
-        connection = self._connect(writable=False)
+        connection = self._connect("snapshot", writable=False)
         try:
             connection.execute("BEGIN DEFERRED")
             scalar(connection, "PRAGMA schema_version")  # the first read fixes the state

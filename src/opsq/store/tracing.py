@@ -1,0 +1,28 @@
+"""Tells of each SQL statement that a connection has run, with what it cost (`--trace-sql`): the same statements that `opsq explain` shows.
+
+Must not tell values: they belong to users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import apsw
+
+OnStatement = Callable[[str], None]
+"""Told of a statement that has ended, in one line."""
+
+
+def trace(connection: apsw.Connection, name: str, on_statement: OnStatement) -> None:
+    """Have `on_statement` told of each statement of a connection that is called `name`."""
+
+    def ended(found: dict[str, Any]) -> None:
+        status = found["stmt_status"]
+        facts = [f"{found['nanoseconds'] / 1e6:.0f} ms", f"{status['SQLITE_STMTSTATUS_VM_STEP']} steps"]
+        for fact, counter in (("rows scanned", "FULLSCAN_STEP"), ("sorts", "SORT"), ("automatic index rows", "AUTOINDEX")):
+            if count := status[f"SQLITE_STMTSTATUS_{counter}"]:
+                facts.append(f"{count} {fact}")
+        on_statement(f"{name}: {' '.join(found['sql'].split())} ({', '.join(facts)})")
+
+    connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, ended)
