@@ -116,7 +116,7 @@ _opsq() {
             '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
             '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
             '--backoff-max-s=[Longest wait after a failure.]:D: ' \
-            '--max-backlog-chunks=[Chunks that may be unfinished before submissions are held back; 0\: any number.]:N: ' \
+            '--max-backlog-chunks=[Most unfinished chunks before submissions are held back; 0\: any number.]:N: ' \
             '--min-free-bytes=[What must be left on the disk; less holds submissions back.]:SIZE: ' \
             '--history-days=[Days for which history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
@@ -154,7 +154,7 @@ _opsq() {
             '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
             '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
             '--backoff-max-s=[Longest wait after a failure.]:D: ' \
-            '--max-backlog-chunks=[Chunks that may be unfinished before submissions are held back; 0\: any number.]:N: ' \
+            '--max-backlog-chunks=[Most unfinished chunks before submissions are held back; 0\: any number.]:N: ' \
             '--min-free-bytes=[What must be left on the disk; less holds submissions back.]:SIZE: ' \
             '--history-days=[Days for which history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opsq.daemon import lifecycle
-from opsq.settings import Settings, load, split_address
+from opsq.settings import Settings, load
+from opsq.units import split_address
 from opsq.wire.frames import encode, reply_reader
 from opsq.wire.messages import VERSION, DaemonState, ErrorReply, Hello, Reply, Request, Status, Welcome
 from waiting import wait_until

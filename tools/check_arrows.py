@@ -35,7 +35,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "content": frozenset(),
     "strategy": frozenset(),
     "serialisation": frozenset(),  # a public module of its own, as strategy is: users name its classes
-    "settings": frozenset(),
+    "settings": frozenset({"setting_kinds"}),
+    "setting_kinds": frozenset(),
     "clock": frozenset(),
     "ids": frozenset({"errors"}),
     "units": frozenset({"errors"}),

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from opsq import setting_kinds as kind
 from opsq.errors import InputUnreadable, UsageError
-from opsq.units import format_duration, format_size, parse_duration, parse_size
+from opsq.units import format_duration, format_size
 
 SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
 """The longest path of a Unix socket: `sun_path` has 104 bytes on macOS and 108 on Linux, one for a closing NUL."""
@@ -229,7 +230,7 @@ def _read_file(path: str) -> dict[str, object]:
                 f"{path} has an unknown setting {key!r}.",
                 hint=f"Did you mean {near[0]!r}?" if near else "`opsq config` lists all settings.",
             )
-        if isinstance(given, str) and _BY_NAME[key].read is _path and not given.startswith(("/", "~/")):
+        if isinstance(given, str) and _BY_NAME[key].read is kind.path and not given.startswith(("/", "~/")):
             raise UsageError(f"{key} from {path}: {given!r} is not an absolute path.")
     return content
 
@@ -277,186 +278,75 @@ def _derived_socket(state_dir: str, source: str) -> tuple[str, str]:
     return f"/tmp/opsq-{owner}/{name}.sock", f"state_dir ({source}), whose own path is too long for a socket"  # noqa: S108  # checked at bind
 
 
-# --- what values may look like ------------------------------------------------------------------------------
-
-
-def _path(given: object) -> str:
-    if not isinstance(given, str) or not given or "\0" in given:
-        raise ValueError(f"{given!r} is not a path")
-    return os.path.abspath(os.path.expanduser(given))
-
-
-def _text(given: object) -> str:
-    if not isinstance(given, str):
-        raise ValueError(f"{given!r} is not a text")
-    return given
-
-
-def _store(given: object) -> str:
-    """A store as URL; a plain path becomes one, so that every side reads it alike."""
-    text = _text(given)
-    return text if "://" in text else "file://" + _path(text).replace("%", "%25")
-
-
-def _address(given: object) -> str:
-    text = _text(given)
-    if text:
-        split_address(text)
-    return text
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """HOST and PORT of `HOST:PORT` or `[IPV6]:PORT`.
-
-    Raises:
-        ValueError: `text` is no such address.
-    """
-    host, _, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"{text!r} is not an address; write it like 127.0.0.1:7411 or [::1]:7411")
-    return host, int(port)
-
-
-def _mode(given: object) -> int:
-    """A file mode: text is octal, as with chmod; a TOML number counts as it is (0o660)."""
-    mode = given if isinstance(given, int) else -1
-    if isinstance(given, str) and given and not set(given.removeprefix("0o")) - set("01234567"):
-        mode = int(given, 8)
-    if not 0 <= mode <= 0o777 or isinstance(given, bool):
-        raise ValueError(f"{given!r} is not a file mode; write it like 0660")
-    return mode
-
-
-def _bool(given: object) -> bool:
-    if isinstance(given, bool):
-        return given
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    if isinstance(given, str) and given.lower() in words:
-        return words[given.lower()]
-    raise ValueError(f"{given!r} is neither true nor false")
-
-
-def _choice(*choices: str) -> Callable[[object], str]:
-    def read(given: object) -> str:
-        if given not in choices:
-            raise ValueError(f"{given!r} is none of {', '.join(choices)}")
-        return str(given)
-
-    return read
-
-
-def _number(parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False) -> Callable[[object], Any]:
-    """Read a number between `low` and `high`: text by `parse`, a TOML number as it is."""
-
-    def read(given: object) -> float:
-        if isinstance(given, bool) or not isinstance(given, str | int | float):
-            raise ValueError(f"{given!r} is not a number")
-        number = parse(given) if isinstance(given, str) else given
-        if is_whole and number % 1:
-            raise ValueError(f"{given!r} is not a whole number")
-        if not low <= number <= high:
-            raise ValueError(f"{given!r} is not between {low:g} and {high:g}{unit}")
-        return int(number) if is_whole else float(number)
-
-    return read
-
-
-def _real(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-
-
-def _count(low: int, high: int) -> Callable[[object], Any]:
-    return _number(_real, low, high, is_whole=True)
-
-
-def _duration(low: float, high: float = 1e9) -> Callable[[object], Any]:
-    return _number(parse_duration, low, high, unit=" seconds")
-
-
-def _size(low: int, high: int) -> Callable[[object], Any]:
-    return _number(parse_size, low, high, unit=" bytes", is_whole=True)
-
-
-def _write_bool(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _write_mode(value: int) -> str:
-    return f"0{value:o}"
-
+# --- the settings -------------------------------------------------------------------------------------------
 
 _YEARS = 36500.0
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("state_dir", _path, "", "folder of database, socket, lock, tokens, log and content"),
-    Setting("socket", _path, "", "Unix socket of the daemon; default opsq.sock in the state folder"),
-    Setting("socket_mode", _mode, 0o600, "file mode of the socket", _write_mode),
-    Setting("address", _address, "", "HOST:PORT of a daemon to reach over TCP in place of the socket"),
-    Setting("listen", _address, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"),
-    Setting("listen_force", _bool, False, "allow `listen` on an address that other machines can reach", _write_bool),
-    Setting("token_file", _path, "", "the token that permits everything over TCP; made at start if missing"),
-    Setting("client_token_file", _path, "", "the token that permits no operator verb over TCP; optional"),
+    Setting("state_dir", kind.path, "", "folder of database, socket, lock, tokens, log and content"),
+    Setting("socket", kind.path, "", "Unix socket of the daemon; default opsq.sock in the state folder"),
+    Setting("socket_mode", kind.mode, 0o600, "file mode of the socket", kind.write_mode),
+    Setting("address", kind.address, "", "HOST:PORT of a daemon to reach over TCP in place of the socket"),
+    Setting("listen", kind.address, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"),
+    Setting("listen_force", kind.boolean, False, "allow `listen` on an address that other machines can reach", kind.write_boolean),
+    Setting("token_file", kind.path, "", "the token that permits everything over TCP; made at start if missing"),
+    Setting("client_token_file", kind.path, "", "the token that permits no operator verb over TCP; optional"),
     Setting(
         "store",
-        _store,
+        kind.store,
         "",
         "where content lies: file://, s3://, gs:// or az:// URL; default content/ in the state folder",
     ),
     Setting(
         "durability",
-        _choice("durable", "normal"),
+        kind.choice("durable", "normal"),
         "durable",
         "durable: synced before each reply; normal: a power cut may lose the last",
     ),
     Setting(
         "allow_network_fs",
-        _bool,
+        kind.boolean,
         False,
         "allow the state folder on a network file system, with slower locking",
-        _write_bool,
+        kind.write_boolean,
     ),
-    Setting("frame_limit_bytes", _size(1 << 16, 1 << 30), 16 << 20, "longest frame of the protocol", format_size),
-    Setting("chunk_limit_bytes", _size(1, 1 << 40), 64 << 20, "largest chunk", format_size),
-    Setting("connection_limit", _count(1, 1_000_000), 10_000, "most connections at once"),
+    Setting("frame_limit_bytes", kind.size(1 << 16, 1 << 30), 16 << 20, "longest frame of the protocol", format_size),
+    Setting("chunk_limit_bytes", kind.size(1, 1 << 40), 64 << 20, "largest chunk", format_size),
+    Setting("connection_limit", kind.count(1, 1_000_000), 10_000, "most connections at once"),
     Setting(
         "log_level",
-        _choice("debug", "info", "warning", "error"),
+        kind.choice("debug", "info", "warning", "error"),
         "info",
         "what the log tells: debug, info, warning, error",
     ),
-    Setting("log_bytes", _size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated", format_size),
-    Setting("log_count", _count(1, 1000), 5, "how many rotated logs are kept"),
-    Setting("trace_sql", _bool, False, "write each SQL statement to the log, with what it cost", _write_bool),
-    Setting("drain_s", _duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration),
-    Setting("grace_s", _duration(0), 10.0, "how long a stopping consumer waits for its children", format_duration),
-    Setting("reservation_s", _duration(0.001), 600.0, "length of a reservation", format_duration),
-    Setting("heartbeat_s", _duration(0.05, 3600), 5.0, "how often a connection shows that it lives", format_duration),
-    Setting("heartbeat_misses", _count(1, 1000), 3, "how many missed heartbeats end a connection"),
-    Setting("max_attempts", _count(1, 1 << 31), 5, "failures until a chunk is dead"),
-    Setting("max_lost", _count(1, 1 << 31), 5, "lost consumers until a chunk is dead"),
-    Setting("backoff_base_s", _duration(0), 1.0, "wait after the first failure of a chunk", format_duration),
-    Setting("backoff_factor", _number(_real, 1, 100), 2.0, "by what the wait grows with each failure"),
-    Setting("backoff_max_s", _duration(0), 300.0, "longest wait after a failure", format_duration),
-    Setting("max_backlog_chunks", _count(0, 1 << 53), 0, "chunks that may be unfinished before submissions are held back; 0: any number"),
-    Setting("min_free_bytes", _size(0, 1 << 50), 64 << 20, "what must be left on the disk; less holds submissions back", format_size),
-    Setting("history_days", _number(_real, 0, _YEARS), 30.0, "days for which history is kept"),
-    Setting("history_rows", _count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
+    Setting("log_bytes", kind.size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated", format_size),
+    Setting("log_count", kind.count(1, 1000), 5, "how many rotated logs are kept"),
+    Setting("trace_sql", kind.boolean, False, "write each SQL statement to the log, with what it cost", kind.write_boolean),
+    Setting("drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration),
+    Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its children", format_duration),
+    Setting("reservation_s", kind.duration(0.001), 600.0, "length of a reservation", format_duration),
+    Setting("heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection shows that it lives", format_duration),
+    Setting("heartbeat_misses", kind.count(1, 1000), 3, "how many missed heartbeats end a connection"),
+    Setting("max_attempts", kind.count(1, 1 << 31), 5, "failures until a chunk is dead"),
+    Setting("max_lost", kind.count(1, 1 << 31), 5, "lost consumers until a chunk is dead"),
+    Setting("backoff_base_s", kind.duration(0), 1.0, "wait after the first failure of a chunk", format_duration),
+    Setting("backoff_factor", kind.number(kind.real, 1, 100), 2.0, "by what the wait grows with each failure"),
+    Setting("backoff_max_s", kind.duration(0), 300.0, "longest wait after a failure", format_duration),
+    Setting(
+        "max_backlog_chunks", kind.count(0, 1 << 53), 0, "most unfinished chunks before submissions are held back; 0: any number"
+    ),
+    Setting("min_free_bytes", kind.size(0, 1 << 50), 64 << 20, "what must be left on the disk; less holds submissions back", format_size),
+    Setting("history_days", kind.number(kind.real, 0, _YEARS), 30.0, "days for which history is kept"),
+    Setting("history_rows", kind.count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
     Setting(
         "finished_days",
-        _number(_real, 0, _YEARS),
+        kind.number(kind.real, 0, _YEARS),
         7.0,
         "days for which finished submissions and their content are kept",
     ),
     Setting(
         "restart_lease_s",
-        _duration(0.1),
+        kind.duration(0.1),
         30.0,
         "how long a restarted daemon waits for consumers to come back",
         format_duration,

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `90`, `1.5s`, `10m`, `2h`, `1d`; `64K`, `1M`, `20MB`.
+"""Durations, sizes, rates and addresses as people write them: `90`, `1.5s`, `10m`, `1d`; `64K`, `1M`, `20MB`; `5/15m`; `[::1]:7411`.
 
 This file must stay cheap to import: every process start passes through it, so the library that reads compound durations
 is loaded only when one is met.
@@ -53,6 +53,22 @@ def parse_size(text: str) -> int:
     if size_bytes != int(size_bytes) or size_bytes >= 1 << 63:
         raise ValueError(f"{text!r} is not a whole number of bytes below 2**63")
     return int(size_bytes)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """HOST and PORT of `HOST:PORT` or `[IPV6]:PORT`.
+
+    Raises:
+        ValueError: `text` is no such address.
+    """
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{text!r} is not an address; write it like 127.0.0.1:7411 or [::1]:7411")
+    return host, int(port)
 
 
 def format_duration(seconds: float) -> str:

@@ -12,7 +12,8 @@ from typing import TypeVar
 from opsq.client.connection import Address, Connection, expect
 from opsq.errors import InputUnreadable, InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
-from opsq.settings import Settings, load, split_address
+from opsq.settings import Settings, load
+from opsq.units import split_address
 from opsq.wire.messages import Claim, Completed, ErrorReply, Heartbeat, Held, Refusal, Request
 
 R = TypeVar("R")

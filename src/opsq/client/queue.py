@@ -141,7 +141,8 @@ def find_daemon(
         InputUnreadable: a token is needed, and its file cannot be read.
     """
     if address is None:
-        from opsq.settings import load, split_address
+        from opsq.settings import load
+        from opsq.units import split_address
 
         settings = load({"state_dir": None if state_dir is None else os.fspath(state_dir)})
         if state_dir is not None or not settings.address:

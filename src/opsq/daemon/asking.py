@@ -12,7 +12,8 @@ import socket
 import time
 
 from opsq.errors import InputUnreadable, NotPermitted, TimedOut, Unreachable, from_code
-from opsq.settings import Settings, split_address
+from opsq.settings import Settings
+from opsq.units import split_address
 from opsq.wire.frames import encode, reply_reader
 from opsq.wire.messages import VERSION, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
 

@@ -15,7 +15,8 @@ import socket
 import stat
 
 from opsq.errors import AlreadyRunning, Conflict, NotPermitted, OpsqError, UsageError
-from opsq.settings import Settings, split_address
+from opsq.settings import Settings
+from opsq.units import split_address
 
 BACKLOG = 128
 _FIRST_INHERITED = 3
