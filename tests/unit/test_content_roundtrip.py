@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def read_all(store: LocalStore, content: Content) -> list[bytes]:
-    """Every chunk, read in three ways that must agree."""
+    """Every chunk, read in ways that must agree."""
     content = decode(encode(content))
     reader = ChunkReader(store, content)
     one_by_one = [reader.read(index) for index in range(content.chunks_count)]
@@ -50,6 +50,9 @@ def read_all(store: LocalStore, content: Content) -> list[bytes]:
     masks = [FULL if 64 * block + 64 <= content.chunks_count else (1 << content.chunks_count % 64) - 1 for block in blocks]
     assert [chunk for block in blocks for chunk in reader.read_block(block, masks[block])] == one_by_one
     assert [reader.size(index) for index in range(content.chunks_count)] == [len(chunk) for chunk in one_by_one]
+    lengths = [len(chunk) - len(reader.header) for chunk in one_by_one]
+    assert [reader.read_short(index, length) for index, length in enumerate(lengths)] == one_by_one
+    assert [reader.read_short(index, length - 1) for index, length in enumerate(lengths)] == [None] * len(lengths)
     for index in range(content.chunks_count):
         found = reader.open_range(index)
         if found is not None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_pool import SUBMISSION, Daemon, Witness, failures_of, mask_of
 
 from opsq.client import consumer as client_consumer
 from opsq.client import reporter
@@ -44,6 +43,7 @@ from opsq.wire.messages import (
     Revoked,
     Started,
 )
+from scripted_pool import SUBMISSION, Daemon, Witness, failures_of, mask_of
 
 # --- ahead --------------------------------------------------------------------------------------------------------------
 
@@ -244,14 +244,14 @@ def test_no_room_for_an_output_ends_the_consumer_and_costs_no_attempt(monkeypatc
 
 
 def test_unreadable_chunk_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = pool.Pool._content
+    real = pool.content_of
 
-    def content(self: pool.Pool, chunk: Any) -> Any:
+    def content(consumer: Any, chunk: Any) -> Any:
         if chunk.index == 0:
             raise pool.ContentMissing("gone")
-        return real(self, chunk)
+        return real(consumer, chunk)
 
-    monkeypatch.setattr(pool.Pool, "_content", content)
+    monkeypatch.setattr(pool, "content_of", content)
     daemon = Daemon([b"a", b"b"])
     assert daemon.consume("cat") == Outcome(1, 1, 0, 0, child_status=1)
     assert [failure.reason for request in daemon.of(Fail) for failure in request.failures] == ["gone"]

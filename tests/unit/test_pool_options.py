@@ -14,7 +14,7 @@ import pytest
 
 from opsq.client import consumer, link
 from opsq.errors import NameTaken
-from opsq.runner import driven, endings, judging, looking, pool
+from opsq.runner import driven, endings, inputs, judging, pool
 from opsq.runner.pool import Outcome
 from opsq.runner.process import Child, Children, Range
 from opsq.runner.viewer import View
@@ -245,12 +245,12 @@ def test_looks_come_with_what_the_daemon_says(monkeypatch: pytest.MonkeyPatch, t
 def test_operations_are_counted_alike_in_memory_and_in_a_file(
     content: bytes, separator: bytes, count: int, piece_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(looking, "_READ_BYTES", piece_bytes)
-    assert looking.operations_count(content, separator) == count
+    monkeypatch.setattr(inputs, "_READ_BYTES", piece_bytes)
+    assert inputs.operations_count(content, separator) == count
     path = tmp_path / "content"
     path.write_bytes(b"xx" + content + b"yy")
     with path.open("rb") as file:
-        assert looking.operations_count(Range(file.fileno(), 2, len(content)), separator) == count
+        assert inputs.operations_count(Range(file.fileno(), 2, len(content)), separator) == count
 
 
 # --- a name for one consumer alone --------------------------------------------------------------------------------------

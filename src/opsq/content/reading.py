@@ -76,6 +76,17 @@ class ChunkReader:
         start, end = self._bounds(index)
         return len(self.header) + end - start
 
+    def read_short(self, index: int, limit_bytes: int) -> bytes | None:
+        """The bytes of a chunk; None if it is longer than `limit_bytes`, its header not counted. Raises as `read`."""
+        if self.content.inline is not None:
+            content = self.content.inline[self._checked(index)]
+            return self.header + content if len(content) <= limit_bytes else None
+        start, end = self._bounds(index)
+        if end - start > limit_bytes:
+            return None
+        content = self._read(self._part_of(index, start), start, end)
+        return self.header + content if self.header else content
+
     def read(self, index: int) -> bytes:
         """The bytes of a chunk.
 

@@ -74,7 +74,7 @@ class Judge:
             finished.stdout.close()
             if log is not None:
                 log.close(is_completed=is_completed)
-            else:
+            elif finished.stderr_tail:
                 self._viewer.said(name_of(chunk), b"")
         return is_completed
 

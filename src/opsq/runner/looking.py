@@ -5,16 +5,13 @@ This file must not show anything; a daemon that does not answer delays it by no 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 
 from opsq.runner.driven import DrivenConsumer
-from opsq.runner.programs import Range
 from opsq.runner.viewer import View, Viewer
 
 _PATIENCE_S = 0.5
-_READ_BYTES = 1 << 18
 
 
 class Looking:
@@ -54,16 +51,3 @@ class Looking:
         """When `see_to` has something to do, on the monotonic clock."""
         if self._viewer.look_s is not None:
             yield self._ask_at if self._look_at is None else self._look_at
-
-
-def operations_count(stdin: bytes | Range, separator: bytes) -> int:
-    """How many records a chunk has; what follows the last separator is one too. Cost: a look at each of its bytes."""
-    if isinstance(stdin, bytes):
-        return stdin.count(separator) + (bool(stdin) and not stdin.endswith(separator))
-    count, offset, end = 0, stdin.offset, stdin.offset + stdin.length
-    piece = b""
-    while offset < end and (read := os.pread(stdin.fd, min(_READ_BYTES, end - offset), offset)):
-        offset += len(read)
-        piece = (piece[1 - len(separator) :] if len(separator) > 1 else b"") + read  # a separator may lie across the cut
-        count += piece.count(separator)
-    return count + (bool(piece) and not piece.endswith(separator))

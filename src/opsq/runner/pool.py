@@ -23,9 +23,10 @@ from opsq.runner.ahead import Ahead
 from opsq.runner.capacity import affordable_count, cores_count
 from opsq.runner.driven import DrivenConsumer
 from opsq.runner.endings import Endings, Why
+from opsq.runner.inputs import content_of, operations_count
 from opsq.runner.judging import Judge, name_of
 from opsq.runner.logs import ChunkLog, ChunkLogs
-from opsq.runner.looking import Looking, operations_count
+from opsq.runner.looking import Looking
 from opsq.runner.options import DEFAULTS, ConsumeOptions
 from opsq.runner.pipes import MEMORY_BYTES
 from opsq.runner.programs import Child, Finished, Range, make_programs
@@ -43,8 +44,6 @@ LEAVE_AFTER_S = 5.0
 """What does not even end by SIGKILL (it runs as another user, or hangs in the system) is left behind so long after it."""
 MEMORY_LIMIT_BYTES = 64 << 20
 """Outputs that wait in memory, of all slots together."""
-_READ_BYTES = 1 << 16
-"""Up to this size a chunk is read; to open a longer one and have the system send it costs less than the copy."""
 _CONGESTED_S = 0.05
 """How often it is looked whether somebody reads again what we say."""
 
@@ -312,7 +311,7 @@ class Pool:
             return True
         stdin: bytes | Range = b""
         try:
-            stdin = self._content(chunk)
+            stdin = content_of(self._consumer, chunk)
             self._watch_connection()
             count = 0 if self._viewer.look_s is None else operations_count(stdin, self._options.feeding.separator)
             log, said = self._listener(chunk)
@@ -337,13 +336,6 @@ class Pool:
             if isinstance(stdin, Range):
                 os.close(stdin.fd)
         return True
-
-    def _content(self, chunk: Chunk) -> bytes | Range:
-        reader = self._consumer.reader(chunk.submission_id)
-        place = reader.open_range(chunk.index) if reader.size(chunk.index) > _READ_BYTES else None
-        if place is None:
-            return reader.read(chunk.index)
-        return Range(place.descriptor, place.offset_bytes, place.size_bytes, reader.header, f"Chunk {name_of(chunk)}")
 
     def _listener(self, chunk: Chunk) -> tuple[ChunkLog | None, Callable[[bytes], object]]:
         """Where what the program says on stderr goes."""
