@@ -310,3 +310,30 @@ def test_drop_is_told_in_the_history(rig: Rig) -> None:
     assert [event.event for event in events] == ["failed", "dead", "dropped"]
     with pytest.raises(UsageError):
         rig.ask(rig.connect(), m.History(2, m.HistoryFilter(events=["vanished"])))
+
+
+def test_slice_is_not_worked_out_while_a_commit_is_under_way(rig: Rig) -> None:
+    """What that commit has written can be seen and is not known yet: here the death of a chunk."""
+    first, second = rig.submit(1), rig.submit(2, keep_on_dead=True)
+    kill(rig, first, 0)
+    kill(rig, second, 0)
+    rig.fold()
+    peer, engine = rig.connect(), rig.engine
+    [ticket] = rig.reserve(peer, 1, f"SelectOnly(submission={second})")
+    for number, submission_id in ((98, first), (99, second)):
+        engine.handle(peer, m.Requeue(number, submission_id), rig.now)
+    assert not engine.begin_batch(rig.now)
+    engine.end_batch(None, rig.now)
+    engine.turn(rig.now)  # the slice of the first
+    engine.handle(peer, m.Fail(100, [m.Failure(ticket.held(), is_final=True)]), rig.now)
+    assert engine.begin_batch(rig.now)
+    rig.database.commit()
+    assert not engine.has_turn()
+    engine.turn(rig.now)
+    assert not engine.has_batch(rig.now)
+    engine.end_batch(None, rig.now)
+    rig.settle()
+    assert rig.replies(peer, 99) == [m.Changed(99, 2)]
+    rig.fold()
+    assert rig.broken_rules() == []
+    assert [index for one in rig.reserve(peer, 10) for index in one.indexes if one.submission_id == second] == [0, 1]
