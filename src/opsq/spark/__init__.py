@@ -6,6 +6,7 @@ nowhere. `format("opsq")` needs no call: Spark finds the package `pyspark_opsq` 
     df.write.format("opsq").mode("append").option("rowsPerChunk", 1000).save()
     spark.read.format("opsq").load(submission_id)
 
+- `consume`: work off chunks on the executors, with a program or a function.
 - `register`: tell a session of the data source, where Spark did not find it by itself.
 - `results`: the results of a submission as a DataFrame, by the fastest way there is.
 - `submission_of`: which submission a write with an `idempotencyKey` made.
@@ -17,14 +18,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from opsq.spark.fleet import consume
     from opsq.spark.helpers import register, results, submission_of, sweep
     from opsq.spark.java import ensure_java
     from opsq.spark.session import build_session
 
-__all__ = ["build_session", "ensure_java", "register", "results", "submission_of", "sweep"]
+__all__ = ["build_session", "consume", "ensure_java", "register", "results", "submission_of", "sweep"]
 
 _PLACES = {
     "build_session": "opsq.spark.session",
+    "consume": "opsq.spark.fleet",
     "ensure_java": "opsq.spark.java",
     "register": "opsq.spark.helpers",
     "results": "opsq.spark.helpers",

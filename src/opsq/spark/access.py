@@ -35,8 +35,8 @@ class Daemon(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Daemon({show_address(self.address)!r})"
 
-    def open(self, *, patience_s: float = 0.0) -> Queue:
-        """A connection, tried again for up to `patience_s` seconds while nobody answers.
+    def open(self, *, patience_s: float = 0.0, name: str = "") -> Queue:
+        """A connection, tried again for up to `patience_s` seconds while nobody answers; `name` is what `status` shows.
 
         Raises:
             Unreachable: nobody answers; the hint says what executors need.
@@ -44,7 +44,8 @@ class Daemon(msgspec.Struct, frozen=True):
         deadline = time.monotonic() + patience_s
         while True:
             try:
-                return connect(self.address, token=self.token, name=f"spark-{socket.gethostname()}", reconnect_s=PATIENCE_S)
+                named = name or f"spark-{socket.gethostname()}"
+                return connect(self.address, token=self.token, name=named, reconnect_s=PATIENCE_S)
             except Unreachable as error:
                 if time.monotonic() >= deadline:
                     raise self._unreachable(error) from error
