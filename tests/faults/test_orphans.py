@@ -62,6 +62,7 @@ def test_killed_process_leaves_no_program_and_no_file(runtime_dir: Path, way: st
 def test_groups_that_have_ended_are_not_killed(runtime_dir: Path) -> None:
     """Their numbers may be those of strangers: what is taken out is blank, and its place is used again."""
     made = Guard(str(runtime_dir))
+    made.begin()
     first, second = made.enter(101), made.enter(102)
     made.change(first, 103)
     made.leave(second)
@@ -92,6 +93,7 @@ def test_guard_that_cannot_be_started_keeps_nobody_from_working(runtime_dir: Pat
 def test_table_that_is_full_leaves_further_groups_unguarded(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "_ENTRIES_COUNT", 1)
     made = Guard(str(runtime_dir))
+    made.begin()
     place = made.enter(101)
     assert (place, made.enter(102)) == (0, -1)
     made.change(-1, 103)
@@ -104,6 +106,7 @@ def test_closed_guard_kills_nobody(runtime_dir: Path) -> None:
     """A group that is still entered when the guard is closed is left alone: it was ended, or may not be."""
     pid = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setpgroup=0)
     made = Guard(str(runtime_dir))
+    made.begin()
     made.enter(pid)
     made.close()
     assert os.waitpid(pid, os.WNOHANG) == (0, 0)

@@ -73,10 +73,10 @@ class Consumer:
     def close(self) -> None:
         """Close what was made last; its folder is gone."""
         if self.programs is not None:
-            scratch = self.scratch
+            scratch = self.programs._scratch._folder
             self.programs.close()
             self.programs = None
-            assert not scratch.exists()
+            assert not scratch or not os.path.exists(scratch)
 
 
 @pytest.fixture
@@ -252,10 +252,18 @@ def test_full_disk_refuses_a_file_and_leaves_none(consumer: Consumer) -> None:
     assert os.listdir(consumer.scratch) == []
 
 
-def test_no_place_for_temporary_files_is_refused(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_place_for_temporary_files_refuses_only_who_needs_one(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
     with pytest.raises(Refused, match=r"No folder can be made .*Set TMPDIR"):
-        consumer("cat")
+        _start(consumer("cat", "{in}"), b"x")
+    assert _result(consumer("cat"), b"x") == b"x"
+
+
+def test_nothing_is_made_before_a_program_is_started(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So nothing is left of a consumer that is killed while it waits for work."""
+    monkeypatch.setattr("tempfile.tempdir", str(consumer.folder))
+    consumer("cat", "{in}")
+    assert os.listdir(consumer.folder) == []
 
 
 def test_cut_range_is_changed_content_and_leaves_no_file(consumer: Consumer, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 from contextlib import suppress
 
 from opsq.runner.pipes import nameless_file
@@ -34,12 +35,12 @@ class Guard:
 
     Args:
         table_dir: a folder for the table, which has no name there.
-        folder: what to remove; "": nothing.
+        folder: names what to remove; "": nothing.
 
-    Cost: a shell of 1 MB, started with the first group. Where it cannot be started, programs run unguarded.
+    Cost: a shell of 1 MB, started before the first program. Where it cannot be started, programs run unguarded.
     """
 
-    def __init__(self, table_dir: str, folder: str = "") -> None:
+    def __init__(self, table_dir: str, folder: Callable[[], str] = str) -> None:
         self._table_dir = table_dir
         self._folder = folder
         self._table: mmap.mmap | None = None
@@ -48,12 +49,15 @@ class Guard:
         self._write_fd = -1
         self._is_tried = False
 
-    def enter(self, group_id: int) -> int:
-        """Enter a group; returns its place, or -1 if it is not guarded."""
+    def begin(self) -> None:
+        """Be there from now on; nothing if it is, or cannot be."""
         if not self._is_tried:
             self._is_tried = True
             with suppress(OSError):
                 self._begin()
+
+    def enter(self, group_id: int) -> int:
+        """Enter a group; returns its place, or -1 if it is not guarded."""
         place = self._free.pop() if self._free else -1
         self.change(place, group_id)
         return place
@@ -113,7 +117,7 @@ class Guard:
     def _spawn(self, fds: tuple[int, int, int, int]) -> int:
         return os.posix_spawn(
             "/bin/sh",
-            ["opsq-guard", "-c", _SCRIPT, "opsq-guard", self._folder],
+            ["opsq-guard", "-c", _SCRIPT, "opsq-guard", self._folder()],
             {"PATH": "/bin:/usr/bin"},
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)],
             # A signal for our group or from our terminal does not end it before us.

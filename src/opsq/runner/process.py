@@ -42,7 +42,8 @@ class Children:
         spool_dir: an existing folder for outputs past `memory_bytes`; nothing with a name is left in it.
         memory_bytes: the longest output that is kept in memory, for each child.
         use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
-        guarded_dir: a folder that goes when this process is killed, and whose children with it; "": none.
+        guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard to
+            who gave it, until the folder is gone.
 
     Raises:
         Bug: this process dies of SIGPIPE, so it cannot feed a program that may close its stdin.
@@ -52,7 +53,12 @@ class Children:
     """
 
     def __init__(
-        self, spool_dir: str | os.PathLike[str], *, memory_bytes: int = MEMORY_BYTES, use_pidfd: bool = True, guarded_dir: str = ""
+        self,
+        spool_dir: str | os.PathLike[str],
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        use_pidfd: bool = True,
+        guarded: Callable[[], str] | None = None,
     ) -> None:
         if signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL:
             raise Bug("SIGPIPE kills this process; it must be ignored where children are fed.")
@@ -71,8 +77,8 @@ class Children:
         self._finished: list[Finished] = []
         self._events = Events()
         self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._guarded_dir = guarded_dir
-        self.guard = Guard(self._spool_dir, guarded_dir)
+        self._owns_guard = guarded is None
+        self.guard = Guard(self._spool_dir, guarded or str)
 
     def __enter__(self) -> Self:
         return self
@@ -161,6 +167,7 @@ class Children:
         is_lasting: bool = False,
     ) -> Child:
         env = self._env if env is None else env
+        self.guard.begin()
         ours: list[int] = []
         theirs: list[int] = []
         try:
@@ -416,7 +423,7 @@ class Children:
         if self._null_fd >= 0:
             os.close(self._null_fd)
             self._null_fd = -1
-        if not self._guarded_dir:
+        if self._owns_guard:
             self.guard.close()
 
 

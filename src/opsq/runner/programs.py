@@ -80,18 +80,14 @@ class Common(NamedTuple):
 
 
 class Programs(ABC):
-    """The programs of one consumer. One thread makes all calls.
-
-    Raises:
-        Refused: there is no place for temporary files.
-    """
+    """The programs of one consumer. One thread makes all calls."""
 
     def __init__(self, common: Common) -> None:
         self._jobs = common.jobs
         self._scratch = Scratch()
         self._attachments = Attachments(self._scratch, common.attachment)
         self._environments = Environments(common.consumer, self._attachments, is_clean=common.is_clean)
-        self._children = Children(common.spool_dir, memory_bytes=common.memory_bytes, guarded_dir=self._scratch.folder)
+        self._children = Children(common.spool_dir, memory_bytes=common.memory_bytes, guarded=self._scratch.guarded)
 
     @property
     def slots_count(self) -> int:
@@ -184,7 +180,6 @@ def make_programs(
 
     Raises:
         UsageError: the command has placeholders that do not go with that way, or ways exclude each other.
-        Refused: there is no place for temporary files.
     """
     from opsq.runner.each import EachRecord
     from opsq.runner.servers import Servers

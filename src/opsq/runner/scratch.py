@@ -11,7 +11,6 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import suppress
 
 from opsq.errors import OpsqError, Refused, StorageFull, WorkFailed
 from opsq.runner.pipes import Feed, Output, Range
@@ -20,18 +19,34 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Scratch:
-    """A new folder, 0700, where TMPDIR says.
-
-    Raises:
-        Refused: there is no place for temporary files.
-    """
+    """A new folder, 0700, where TMPDIR says; made when it is first needed."""
 
     def __init__(self) -> None:
-        try:
-            self.folder = tempfile.mkdtemp(prefix="opsq-")
-        except OSError as error:
-            raise Refused(f"No folder can be made for temporary files: {error}.", hint="Set TMPDIR to one that can be written.") from error
+        self._folder = ""
         self._numbers = itertools.count()
+
+    @property
+    def folder(self) -> str:
+        """Its path.
+
+        Raises:
+            Refused: there is no place for temporary files.
+        """
+        if not self._folder:
+            try:
+                self._folder = tempfile.mkdtemp(prefix="opsq-")
+            except OSError as error:
+                raise Refused(
+                    f"No folder can be made for temporary files: {error}.", hint="Set TMPDIR to one that can be written."
+                ) from error
+        return self._folder
+
+    def guarded(self) -> str:
+        """The folder, for whoever removes it when we are killed; "" if there can be none, which only matters to who needs one."""
+        try:
+            return self.folder
+        except Refused:
+            return ""
 
     def name(self, kind: str) -> str:
         """A path that nobody has used yet."""
@@ -99,5 +114,5 @@ class Scratch:
 
     def close(self) -> None:
         """Remove the folder, with whatever programs have left in it."""
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
