@@ -10,7 +10,8 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Callable
+import termios
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from opsq.errors import ContentChanged, ContentMissing, Refused, StorageFull
@@ -46,6 +47,25 @@ class Range(NamedTuple):
     length: int
     header: bytes = b""
     path: str = ""
+
+
+def open_pipe(of_reader: list[int], of_writer: list[int]) -> tuple[int, int]:
+    """Make a pipe, and note each end with those that its side has to close."""
+    read_fd, write_fd = os.pipe()
+    of_reader.append(read_fd)
+    of_writer.append(write_fd)
+    return read_fd, write_fd
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Close descriptors."""
+    for fd in fds:
+        os.close(fd)
+
+
+def waiting_bytes(pipe_fd: int) -> int:
+    """How many bytes can be read at once."""
+    return int.from_bytes(fcntl.ioctl(pipe_fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def widen(pipe_fd: int) -> None:

@@ -6,12 +6,10 @@ or the daemon: who starts a child decides what its end means.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +21,7 @@ from opsq.runner.child import Child, Finished, Said, Series, Sink, Source, Token
 from opsq.runner.events import Events
 from opsq.runner.groups import signal_group, survivor
 from opsq.runner.guard import Guard
-from opsq.runner.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, widen
+from opsq.runner.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, close_all, open_pipe, waiting_bytes, widen
 from opsq.runner.spawn import Commands, keep_descriptors_from_children, refusal
 
 __all__ = ["Child", "Children", "Finished", "Output", "Range"]
@@ -173,7 +171,7 @@ class Children:
         try:
             stdin_r, stdin_w, stdout_r = self._null_fd, -1, -1
             if is_lasting or not feed.is_empty:
-                stdin_r, stdin_w = _pipe(theirs, ours)
+                stdin_r, stdin_w = open_pipe(theirs, ours)
                 os.set_blocking(stdin_w, False)
                 if feed.is_long and len(self._running) < _WIDE_CHILDREN:
                     widen(stdin_w)
@@ -183,25 +181,25 @@ class Children:
                     stdin_w = -1
                 else:
                     feed.keep_file()
-            stderr_r, stderr_w = _pipe(ours, theirs)
+            stderr_r, stderr_w = open_pipe(ours, theirs)
             os.set_blocking(stderr_r, False)
             stdout_w = stderr_w
             if keeps_stdout:
-                stdout_r, stdout_w = _pipe(ours, theirs)
+                stdout_r, stdout_w = open_pipe(ours, theirs)
                 os.set_blocking(stdout_r, False)
             started = MonoNs(time.monotonic_ns())
             stdio = (stdin_r, stdout_w, stderr_w)
             pid = self._commands.spawn(argv, env, stdio)
         except BaseException as error:
-            _close_all(ours)
-            _close_all(theirs)
+            close_all(ours)
+            close_all(theirs)
             feed.close()
             if isinstance(error, OSError) and (refused := refusal(error)):
                 raise refused from error
             raise
         child = Child(pid, started, feed, capture, (stdin_w, stdout_r, stderr_r), said)
         if later is None:
-            _close_all(theirs)
+            close_all(theirs)
         else:
             child._series = Series(later[0], env, stdio, later[1])
         child._place = self.guard.enter(pid)
@@ -315,7 +313,7 @@ class Children:
 
     def listen(self, child: Child) -> bool:
         """Take what a lasting child has written by now; false if it was given up, for that or before."""
-        if child._stdout_fd >= 0 and _waiting_bytes(child._stdout_fd):
+        if child._stdout_fd >= 0 and waiting_bytes(child._stdout_fd):
             self._on_stdout(child)
         return child._error is None
 
@@ -350,10 +348,10 @@ class Children:
     def _finish(self, child: Child, code: int) -> None:
         # What it wrote before its end is in the pipes now; a grandchild may hold them open, and write for ever.
         if child._stdout_fd >= 0:
-            end = child._capture.length + _waiting_bytes(child._stdout_fd)
+            end = child._capture.length + waiting_bytes(child._stdout_fd)
             while child._stdout_fd >= 0 and child._capture.length < end:
                 self._on_stdout(child)
-        if child._stderr_fd >= 0 and _waiting_bytes(child._stderr_fd):
+        if child._stderr_fd >= 0 and waiting_bytes(child._stderr_fd):
             self._on_stderr(child)
         self._forget(child)
         self._finished.append(
@@ -373,7 +371,7 @@ class Children:
         self._by_tick.discard(child)
         self.guard.leave(child._place)
         if child._series is not None:
-            _close_all(list(child._series.stdio[1:]))
+            close_all(child._series.stdio[1:])
             child._series = None
         child._stdin_fd = self._events.drop(child._stdin_fd)
         child._stdout_fd = self._events.drop(child._stdout_fd)
@@ -425,20 +423,3 @@ class Children:
             self._null_fd = -1
         if self._owns_guard:
             self.guard.close()
-
-
-def _pipe(of_reader: list[int], of_writer: list[int]) -> tuple[int, int]:
-    """Make a pipe, and note each end with those that its side has to close."""
-    read_fd, write_fd = os.pipe()
-    of_reader.append(read_fd)
-    of_writer.append(write_fd)
-    return read_fd, write_fd
-
-
-def _close_all(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)
-
-
-def _waiting_bytes(pipe_fd: int) -> int:
-    return int.from_bytes(fcntl.ioctl(pipe_fd, termios.FIONREAD, bytes(4)), sys.byteorder)
