@@ -26,3 +26,34 @@ def test_text_that_looks_like_a_number_stays_text(queue):
     submission = queue.submit_lines(1, "-m", 'a="7"', "-m", "b=7", "-m", "c=007")
     assert queue.ok("show", "--json", submission).json["metadata"] == {"a": "7", "b": 7, "c": "007"}
     assert 'a="7" b=7 c=007' in queue.ok("show", submission).text
+
+
+def test_attempts_that_failed_are_told_below_and_of_one_chunk_all(queue):
+    submission = queue.submit_lines(2, "--max-attempts", "2", "--backoff", "0", "--on-dead", "keep")
+    script = "read n; [ $n = 1 ] || exit 0; echo sorry >&2; exit 3"
+    queue("consume", "--until-empty", "--name", "me", "--", "sh", "-c", script)
+    shape = queue.ok("show", "--json", submission).json
+    assert [(event["indexes"], event["attempt"], event["exit_status"]) for event in shape["attempts"]] == [("1", 0, 3), ("1", 1, 3)]
+    assert shape["has_more_attempts"] is False
+    lines = [line.split("\t") for line in queue.ok("show", submission).lines]
+    (first, second) = [words.split() for name, words in lines if name == "attempt"]
+    assert first[:3] == [f"{submission}/1", "failed", "0"]
+    assert (second[2], second[3].startswith("me-"), second[6:8], second[-1]) == ("1", True, ["exit", "3"], "sorry")
+    assert first[4] <= first[5] <= second[4] <= second[5]
+    chunk = queue.ok("show", "--json", f"{submission}/1").json
+    assert (chunk["state"], [event["event"] for event in chunk["events"]]) == ("dead", ["failed", "failed", "dead"])
+    done = queue.ok("show", "--json", f"{submission}/0").json
+    assert (done["state"], [event["event"] for event in done["events"]], done["dead"]) == ("completed", ["completed"], None)
+    assert queue("show", f"{submission}/2").status == 3
+    assert queue("show", f"{submission}/x").status == 2
+
+
+def test_attempts_of_many_are_cut_and_the_rest_is_pointed_to(queue):
+    submission = queue.submit_lines(30, "--on-dead", "keep")
+    for handle in queue.ok("reserve", "-n", "30").lines:
+        queue.ok("fail", "--no-retry", handle)
+    shape = queue.ok("show", "--json", submission).json
+    assert (len(shape["attempts"]), shape["has_more_attempts"]) == (20, True)
+    assert "opsq history list" in queue.on_terminal("show", submission, columns=200).text
+    again = queue.ok("submit", "--from-json", "-", stdin=queue.ok("show", "--json", submission).out).text
+    assert queue.ok("show", "--json", again).json["chunks"] == 30

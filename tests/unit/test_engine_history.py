@@ -110,6 +110,17 @@ def test_wait_is_not_known_of_what_was_reserved_before_the_last_start(rig: Rig) 
     assert [event.wait_s for event in events(rig)] == [0.0]
 
 
+def test_wait_is_not_known_of_what_was_taken_up_again(rig: Rig) -> None:
+    rig.submit(1)
+    rig.advance(5)
+    first, second = rig.connect(), rig.connect()
+    [ticket] = rig.reserve(first)
+    rig.disconnect(first)
+    assert rig.reassert(second, ticket.held()) == []
+    rig.complete(second, ticket.held())
+    assert [event.wait_s for event in events(rig)] == [0.0]
+
+
 def test_lease_whose_holder_has_measured_nothing_ran_for_as_long_as_it_was_held(rig: Rig) -> None:
     submission_id = rig.submit(3)
     peer = rig.connect()

@@ -264,14 +264,15 @@ class Outcomes:
             for hit in ((mask,) if event == history.LOST else (1 << index % 64 for index in mask_indexes(part.work.index, mask)))
         ]
 
-    def _wait_s(self, supply: Supply, work: BlockWork, mask: int, reservation: Reservation | None) -> float:
+    @staticmethod
+    def _wait_s(supply: Supply, work: BlockWork, mask: int, reservation: Reservation | None) -> float:
         """How long chunks that were handed out together waited for that, by the wall clock; of several, the one that waited longest.
 
         A chunk waits from when it may be handed out: it was submitted, or its submission was not before due (`--at`, `--delay`) or was
         revived; after a failure its back-off is over, after a loss it is free again, after its death it is requeued. 0 when nobody knows:
-        the reservation is over, or was made before the last start.
+        the reservation is over, or was taken up again.
         """
-        if reservation is None or reservation.id >> 32 != self._core.starts:
+        if reservation is None:
             return 0.0
         row = supply.row
         since = max(row.submitted_at, row.not_before_at or 0, row.revived_at or 0)

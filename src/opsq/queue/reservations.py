@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from opsq.clock import MonoNs, Now, after
+from opsq.clock import MonoNs, Now, WallMs, after
 from opsq.ids import first_bits
 from opsq.queue.core import Core, Peer
 from opsq.queue.supply import BlockWork, Supply, split_by_attempt
@@ -56,6 +56,7 @@ class Reservation:
         self.is_taken_up = False
         """That is being committed: its rows go."""
         self.granted_at = now
+        """Taken up again, or restored: since then; its wall instant is 0, since nobody knows when it was granted."""
         self.deadline: MonoNs = now.mono
         self.alarm: MonoNs | None = None
         """When its deadline will be looked at; none is set once it has expired."""
@@ -436,7 +437,8 @@ class Reservations:
         if mask:
             core.remaining.freed(supply)
             if reservation is None:
-                reservation = Reservation(held.reservation_id, peer.consumer, peer, supply.row.reservation_s, now, is_lease=False)
+                again = Now(now.mono, WallMs(0))
+                reservation = Reservation(held.reservation_id, peer.consumer, peer, supply.row.reservation_s, again, is_lease=False)
                 self._by_id[reservation.id] = peer.reservations[reservation.id] = reservation
                 self.seal(reservation, reservation.length_s, now)
             supply.delayed_count -= (work.delayed & mask).bit_count()
@@ -540,7 +542,7 @@ class Reservations:
             reservation = self._by_id.get(row.reservation_id)
             if reservation is None:
                 length_s = row.length_ms / 1000
-                reservation = Reservation(row.reservation_id, row.consumer, None, length_s, now, is_lease=True)
+                reservation = Reservation(row.reservation_id, row.consumer, None, length_s, Now(now.mono, WallMs(0)), is_lease=True)
                 remaining_s = min(max(row.deadline_at + self._core.missed_step_ms - now.wall, 0), row.length_ms) / 1000
                 reservation.is_for_restart = bool(row.for_restart)
                 reservation.deadline = after(now.mono, remaining_s)
