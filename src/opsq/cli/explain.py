@@ -12,10 +12,10 @@ from typing import Annotated, TypeVar
 import typer
 
 from opsq.cli.caller import Caller
-from opsq.cli.json_shapes import NodeShape
 from opsq.cli.reach import with_restart
 from opsq.cli.stopped import ask_stopped
 from opsq.cli.strategy_documents import explain_document, work_document
+from opsq.cli.strategy_shapes import NodeShape
 from opsq.cli.submissions import pairs_text
 from opsq.errors import InvalidStrategy, NotFound, Unreachable, UsageError
 from opsq.ids import parse_handle, parse_submission_id

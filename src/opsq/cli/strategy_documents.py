@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsq.cli.json_documents import instant
-from opsq.cli.json_shapes import (
+from opsq.cli.strategy_shapes import (
     ArmShape,
     ExplainDocument,
     LimitShape,

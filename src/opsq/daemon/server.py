@@ -24,18 +24,18 @@ from opsq.clock import now as read_clocks
 from opsq.content.store import Store
 from opsq.daemon.claims import Claims
 from opsq.daemon.commits import Committer
-from opsq.daemon.session import Session, error_reply
+from opsq.daemon.operating import answer
+from opsq.daemon.session import Session
 from opsq.daemon.sockets import BACKLOG, Bound
 from opsq.daemon.temporary import UNUSED_S
 from opsq.daemon.tokens import Tokens
 from opsq.daemon.upkeep import Upkeep
-from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, TooManyConnections, UsageError
+from opsq.errors import Bug, NotPermitted, OpsqError, TooManyConnections
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
-from opsq.store.checking import problems
 from opsq.store.database import Database
 from opsq.version import __version__
-from opsq.wire.messages import Backup, Changed, Check, Checked, DaemonState, Draining, Reply, Stop, Vacuum
+from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Reply, Stop, Vacuum
 
 DESCRIPTORS_RESERVED = 64 + BACKLOG
 """Descriptors kept for the database, the log, content, and a burst of connections that are told that there are too many."""
@@ -258,24 +258,7 @@ class Daemon:
         task.add_done_callback(self._background.discard)
 
     async def _operate(self, session: Session, request: Backup | Vacuum | Check) -> None:
-        reply: Reply
-        try:
-            if isinstance(request, Backup):
-                path = Path(request.path)
-                if not path.is_absolute():
-                    raise UsageError(f"The path of a backup must be absolute: {request.path!r}.")
-                reply = Changed(request.id, await self.loop.run_in_executor(None, self._database.backup, path))
-            elif isinstance(request, Vacuum):
-                reply = Changed(request.id, await self.loop.run_in_executor(None, self._database.vacuum))
-            else:
-                reply = Checked(request.id, await self.loop.run_in_executor(None, problems, self._database))
-        except OpsqError as error:
-            reply = error_reply(request.id, error)
-        except OSError as error:
-            reply = error_reply(request.id, InputUnreadable(f"{type(request).__name__} failed: {error}."))
-        except Exception as error:  # noqa: BLE001  # one request's bug must not end everybody's connection
-            reply = error_reply(request.id, self.report(error))
-        session.answer(reply)
+        session.answer(await answer(request, self._database, self.report))
         self.pulse_soon()
 
     def report(self, error: Exception) -> OpsqError:
