@@ -79,6 +79,7 @@ class Core:
     def __init__(self, database: Database, policy: Policy, now: Now, rng: random.Random) -> None:
         self.database = database
         self.reader: apsw.Connection = database.reader
+        self._loading = self.reader.cursor()
         self.policy = policy
         self.rng = rng
         self.batch = Batch()
@@ -130,7 +131,7 @@ class Core:
         """The submission in memory, loaded if need be, in whatever state; None when there is none. Cost: two look-ups the first time."""
         supply = self.supplies.get(submission_id)
         if supply is None:
-            row = submissions.load(self.reader, submission_id)
+            row = submissions.load(self._loading, submission_id)
             if row is None:
                 self.unfolded_done.pop(submission_id, None)
                 self.unfolded_completed.pop(submission_id, None)

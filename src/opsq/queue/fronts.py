@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 WALK_ROWS = 32
 """Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
 
+ASIDE_ROWS = 10
+"""A submission that is set aside costs its turn as much as so many rows more: it was mostly loaded for nothing else."""
+
 DECK_TURNS = 16
 """A call on a deck is filled by about so many submissions."""
 
@@ -166,6 +169,7 @@ class Front:
             if blocker is None:
                 return supply, room
             core.rows_left -= 1
+            core.charge(ASIDE_ROWS)
             self._set_aside(core, blocker)
         return None
 
@@ -178,7 +182,8 @@ class Front:
         """The submission that comes next has nothing free any more."""
         submission_id = heapq.heappop(self.heap)[-1]
         self.members.discard(submission_id)
-        self._retire(core, submission_id)
+        if self._represents:
+            self._retire(core, submission_id)
 
     def turn(self, count: int) -> int:
         """How many chunks one turn gives in a call for `count`."""
@@ -217,7 +222,8 @@ class Front:
             core.gates.remember(blocker, self)
         heapq.heappush(keys, key)
         self.set_aside_count += 1
-        self._retire(core, key[-1], but=blocker)
+        if self._represents:
+            self._retire(core, key[-1], but=blocker)
 
     def _retire(self, core: Core, submission_id: int, but: Blocker | None = None) -> None:
         """A submission leaves the heap: whatever it represented gets the next representative, if its gate is open."""
@@ -256,9 +262,11 @@ class Front:
     def _read(self, core: Core) -> bool:
         """Read the next rows above the level into the heap; False when the lane ends there."""
         rows = self._rows(core, *self._bound())
-        for *columns, passes in rows:
-            if passes and columns[-1] not in self.members:
-                self._push(self._key_of_row(columns))
+        members = self.members
+        for row in rows:
+            *_, submission_id, passes = row
+            if passes and submission_id not in members:
+                self._push(self._key_of_row(row[:-1]))
         if rows:
             self.level = self._key_of_row(rows[-1][:-1])
         return len(rows) == WALK_ROWS
@@ -272,8 +280,8 @@ class Front:
     def _key(self, submission: Sortable) -> Key:
         return (submission.id,)
 
-    def _key_of_row(self, row: list[int]) -> Key:
-        return tuple(row)
+    def _key_of_row(self, row: tuple[int, ...]) -> Key:
+        return row
 
     def _key_again(self, key: Key) -> Key:
         """The key of what comes back from behind a gate."""
@@ -298,7 +306,7 @@ class NewestFront(Front):
     def _key(self, submission: Sortable) -> Key:
         return (-submission.id, submission.id)
 
-    def _key_of_row(self, row: list[int]) -> Key:
+    def _key_of_row(self, row: tuple[int, ...]) -> Key:
         return (-row[0], row[0])
 
 
@@ -336,13 +344,15 @@ class Deck(Front):
 
     def served(self, core: Core, taken: int, *, has_more: bool) -> None:
         """The submission has had its turn: it waits for the next lap, if it has more."""
-        lap, place, submission_id = self.heap[0]
-        self._turn = max(self._turn, self.heap[0])
+        key = self.heap[0]
+        self._turn = max(self._turn, key)
         if not has_more:
             self.drop(core)
             return
+        lap, place, submission_id = key
         heapq.heapreplace(self.heap, (lap + 1, place, submission_id))
-        self._retire(core, submission_id)
+        if self._represents:
+            self._retire(core, submission_id)
 
     def turn(self, count: int) -> int:
         """A sixteenth of the call, at least one chunk, and whole blocks where that is possible."""

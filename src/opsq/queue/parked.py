@@ -26,8 +26,8 @@ from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, Sub
 
 TURN_ROWS = 2_000
 """Rows visited and grants made in one turn of the event loop; a few milliseconds."""
-ANSWER_ROWS = 20
-"""A parked call that is answered costs its turn as much as so many rows: with encoding and sending its reply 100 µs."""
+ANSWER_ROWS = 40
+"""A parked call that is answered costs its turn as much as so many rows: with encoding and sending its reply up to 100 µs."""
 PLANS_KEPT = 4_096
 PARTS_LIMIT = 32_768
 """Grants in one reply, so that it fits into a frame whatever count was asked for."""
@@ -135,7 +135,7 @@ class Parked:
         is_first = plan.text not in self._lines
         if is_first and not core.is_full:
             core.rows_left = TURN_ROWS
-            if request.count == 1 and request.lease_s is None and self._deal(peer, request, plan, now):
+            if _is_single(request) and self._deal(peer, request, plan, now):
                 return
         call = Call(peer, request, plan.text, now)
         if not core.is_full:
@@ -175,7 +175,7 @@ class Parked:
     def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
         """The front from which a call of one chunk may take it without ceremony; None: it must be asked for by `reserve`."""
         core = self._core
-        if request.count != 1 or request.lease_s is not None or not peer.is_connected:
+        if not _is_single(request) or not peer.is_connected:
             return None
         plan = self.plan(request.strategy)
         if core.is_draining or core.is_full or core.rules.is_all_paused or plan.text in self._lines:
@@ -251,8 +251,12 @@ class Parked:
         core.rows_left = TURN_ROWS
         for text, line in sorted(self._lines.items(), key=lambda item: item[1].first.since):
             plan = self.plan(text)
-            while line and core.rows_left > 0 and self._answer(line.first, plan, now):
-                self._leave(line.first)
+            while line and core.rows_left > 0:
+                call = line.first
+                is_dealt = not call.parts and _is_single(call.request) and self._deal(call.peer, call.request, plan, now)
+                if not is_dealt and not self._answer(call, plan, now):
+                    break
+                self._leave(call)
                 core.charge(ANSWER_ROWS)
             if core.rows_left <= 0:
                 self._has_turn = True
@@ -400,6 +404,11 @@ class Parked:
         may_come = self._remaining.may_come(plan.arms)
         self._has_turn = self._has_turn or may_come is None
         return may_come is False
+
+
+def _is_single(request: Reserve | CompleteAndReserve) -> bool:
+    """Whether a call is for one chunk that its connection is to hold."""
+    return request.count == 1 and request.lease_s is None
 
 
 class _Leased:

@@ -174,8 +174,14 @@ class Supply:
 
     @property
     def may_have_more(self) -> bool:
-        """Whether it is worth asking for another block."""
-        return bool(self.returned) or self.cursor < self.blocks_count
+        """Whether it is worth asking for another block; False for sure when the last chunk of all has just been taken.
+
+        A submission of one chunk would else come up once more, only to be set aside by the gate that its own chunk has closed.
+        """
+        if self.cursor < self.blocks_count or len(self.returned) > 1:
+            return True
+        work = self.blocks.get(self.returned[0]) if self.returned else None
+        return work is not None and bool(work.free)
 
     def block(self, reader: apsw.Connection, index: int) -> BlockWork:
         """The block `index` in memory, read or made if need be."""

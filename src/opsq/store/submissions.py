@@ -70,10 +70,10 @@ def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachme
     writer.execute(_INSERT, (*row[: len(_STORED)], content, attachment))
 
 
-def load(connection: apsw.Connection, submission_id: int) -> SubmissionRow | None:
+def load(source: apsw.Connection | apsw.Cursor, submission_id: int) -> SubmissionRow | None:
     """The submission, or None. Cost: one look-up by primary key."""
-    row = connection.execute(_LOAD, (submission_id,)).fetchone()
-    return SubmissionRow._make(row) if row else None
+    row = source.execute(_LOAD, (submission_id,)).get
+    return SubmissionRow._make(row) if row is not None else None
 
 
 def content(connection: apsw.Connection, submission_id: int) -> bytes:
