@@ -84,3 +84,16 @@ def test_stored_rules_hold(rig: Rig) -> None:
     assert [(limit.key, limit.value, limit.rate_per_s) for limit in state.limits] == [("tenant", "a", 5.0)]
     assert [(weight.key, weight.value, weight.weight) for weight in state.weights] == [("tenant", "a", 3.0)]
     assert rig.rows("SELECT mask FROM dropped") == [(4,)]
+
+
+def test_old_database_takes_events_that_it_did_not_know(rig: Rig) -> None:
+    """Its history was bound to the events of its time."""
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    rig.fail(peer, ticket.held(), is_final=True)
+    dead = rig.only(peer, m.Dead(1), m.DeadChunks).chunks
+    assert rig.only(rig.connect(), m.Drop(2, None), m.Changed).count == len(dead)
+    rig.fold()
+    events = rig.only(rig.connect(), m.History(3, m.HistoryFilter(events=["dropped"])), m.HistoryRows).rows
+    assert sum(event.mask.bit_count() for event in events) == len(dead)
+    assert rig.database.reader.execute("PRAGMA integrity_check").get == "ok"
