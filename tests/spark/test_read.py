@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from daemons import running
 from opsq.errors import NotFinished, WorkFailed
 from opsq.settings import Settings
 from spark.conftest import work
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,6 +170,36 @@ def test_results_that_are_all_empty_need_a_schema(queue: opsq.Queue, read: Read)
 def test_registered_by_hand_it_is_the_same_source(spark: SparkSession, queue: opsq.Queue, read: Read):
     opsq.spark.register(spark)
     assert read(submit(queue, [b"a\n"])).count() == 1
+
+
+def wide(start: int) -> bytes:
+    """A result of about 400 kB that cannot be compressed."""
+    numbers = range(start, start + 5000)
+    random = Random(start)
+    return parquet(pa.table({"n": pa.array(numbers, pa.int64()), "noise": [random.randbytes(60).hex() for _ in numbers]}))
+
+
+def test_large_parquet_results_are_read_by_spark_itself(spark: SparkSession, queue: opsq.Queue, read: Read, daemon: Settings):
+    submission = submit(queue, [wide(n * 5000) for n in range(30)])
+    for _ in range(2):
+        frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir, columns="n")
+        assert any("joined-" in path for path in frame.inputFiles())
+        assert frame.columns == ["n"]
+        assert frame.agg(f.count("*"), f.sum("n"), f.countDistinct("n")).collect()[0] == (150_000, sum(range(150_000)), 150_000)
+    assert len(list(Path(daemon.state_dir).glob("content/*/joined-*"))) == 1
+    by_source = opsq.spark.results(spark, submission.id, native=False, state_dir=daemon.state_dir)
+    assert [row["n"] for row in by_source.limit(3).collect()] == [0, 1, 2]
+    assert by_source.schema == read(submission).schema
+    submission.remove()
+    wait_until(lambda: not list(Path(daemon.state_dir).glob("content/*/joined-*")), what="the copy goes with the submission")
+
+
+def test_large_results_that_spark_cannot_join_are_read_by_the_source(spark: SparkSession, queue: opsq.Queue, daemon: Settings):
+    odd = parquet(pa.table({"noise": ["x"], "n": pa.array([-1], pa.int32())}))
+    submission = submit(queue, [*(wide(n * 5000) for n in range(20)), odd])
+    frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+    assert frame.agg(f.count("*"), f.min("n")).collect()[0] == (100_001, -1)
+    assert list(Path(daemon.state_dir).glob("content/*/joined-*")) == []
 
 
 # --- over TCP ---------------------------------------------------------------------------------------------------------------------

@@ -110,9 +110,19 @@ def first_result(queue: Queue, made: Made) -> bytes:
                         return result
                 elif result[2]:
                     store = store or made.store.open()
-                    return _read(store, made, result)
+                    return read_place(store, made, result)
         index, limit_blocks = page.next_block * BLOCK_CHUNKS, 256
     return b""
+
+
+def places(queue: Queue, made: Made) -> Iterator[Result]:
+    """Every result that is not empty, in chunk order: a small one itself, of a large one where it lies."""
+    index = 0
+    while index < made.chunks_count:
+        page = _page(queue, made, index, 256)
+        for _, rows in sorted(_by_block(page).items()):
+            yield from (result for _, result in sorted(results_of(rows).items()) if (result if isinstance(result, bytes) else result[2]))
+        index = page.next_block * BLOCK_CHUNKS
 
 
 def runs(queue: Queue, made: Made, chunks_per_partition: int | None) -> list[tuple[int, int]]:
@@ -149,7 +159,7 @@ def fetch(queue: Queue, made: Made, first: int, end: int, *, skips_dead: bool) -
                     result = kept.get(chunk, b"")
                     if not isinstance(result, bytes):
                         store = store or made.store.open()
-                        result = _read(store, made, result)
+                        result = read_place(store, made, result)
                     yield Fetched(chunk, result)
                 elif not skips_dead:
                     raise WorkFailed(f"Chunk {made.submission_id}/{chunk} has no result any more: it was completed when this was planned.")
@@ -166,7 +176,7 @@ def fetch_some(queue: Queue, made: Made, chosen: Sequence[tuple[int, int]]) -> I
             result = kept.get(chunk, b"")
             if not isinstance(result, bytes):
                 store = store or made.store.open()
-                result = _read(store, made, result)
+                result = read_place(store, made, result)
             yield Fetched(chunk, result)
 
 
@@ -225,7 +235,8 @@ def _by_block(page: ResultRows) -> dict[int, list[ResultRow]]:
     return rows
 
 
-def _read(store: Store, made: Made, place: Result) -> bytes:
+def read_place(store: Store, made: Made, place: Result) -> bytes:
+    """The bytes of a result, wherever they are."""
     if isinstance(place, bytes):
         return place
     return store.read_range(f"{made.folder}/{place[0]}", place[1], place[2])

@@ -34,12 +34,14 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(OpsqDataSource)
 
 
-def results(spark: SparkSession, submission: int | str, **options: object) -> DataFrame:
-    """The results of a submission as a DataFrame.
+def results(spark: SparkSession, submission: int | str, *, native: bool = True, **options: object) -> DataFrame:
+    """The results of a submission as a DataFrame, by the fastest way there is.
 
     Args:
         spark: the session.
         submission: its id.
+        native: have Parquet results in a store of files read by Spark's own reader, in no order of rows: the first call copies them
+            into files that Spark can read, which go with the submission. False: by the data source, in the order of chunks.
         options: those of a read, as keywords: `state_dir="…"`, `metadata_columns="_chunk"`, `dead_chunks="skip"`, …
 
     Raises:
@@ -48,15 +50,23 @@ def results(spark: SparkSession, submission: int | str, **options: object) -> Da
 
     Effects: warns of the number of chunks that are passed over.
     """
+    from opsq.spark.native import native_frame
+    from opsq.spark.reader import find_form
+
     named = {_camel(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read({**named, "path": str(submission)})
     with resolve(parsed.reach).open() as queue:
         made = look_up(queue, parsed.submission)
         state = check_final(queue, made, skips_dead=parsed.skips_dead)
+        frame = None
+        if native and not parsed.metadata_columns and parsed.result_schema is None:
+            frame = native_frame(spark, queue, made, find_form(queue, made, parsed))
     lacking = state.chunks_count - state.completed_count
     if lacking:
         warnings.warn(f"{lacking} of {state.chunks_count} chunks of submission {submission} have no result.", stacklevel=2)
-    return spark.read.format("opsq").options(**named).load(str(submission))
+    if frame is None:
+        return spark.read.format("opsq").options(**named).load(str(submission))
+    return frame if parsed.columns is None else frame.select(*(f"`{name}`" for name in parsed.columns))
 
 
 def submission_of(
