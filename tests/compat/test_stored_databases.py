@@ -93,7 +93,8 @@ def test_old_database_takes_events_that_it_did_not_know(rig: Rig) -> None:
     rig.fail(peer, ticket.held(), is_final=True)
     dead = rig.only(peer, m.Dead(1), m.DeadChunks).chunks
     assert rig.only(rig.connect(), m.Drop(2, None), m.Changed).count == len(dead)
+    at = rig.now.wall
     rig.fold()
-    events = rig.only(rig.connect(), m.History(3, m.HistoryFilter(events=["dropped"])), m.HistoryRows).rows
+    events = rig.only(rig.connect(), m.History(3, m.HistoryFilter(events=["dropped"], from_at=at)), m.HistoryRows).rows
     assert sum(event.mask.bit_count() for event in events) == len(dead)
     assert rig.database.reader.execute("PRAGMA integrity_check").get == "ok"
