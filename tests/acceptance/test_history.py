@@ -106,6 +106,16 @@ def test_parquet_goes_through_a_pipe_too(queue, worked):
     assert parquet.read_table(io.BytesIO(piped)).column("first_index").to_pylist() == [3]
 
 
+def test_parquet_without_pyarrow_says_what_to_install_before_anything_is_written(queue, worked):
+    (queue.folder / "pyarrow.py").write_text("raise ImportError")
+    (queue.folder / "out").mkdir()
+    for target in ("-", "h.parquet", "out"):
+        ran = queue("history", "export", "--format", "parquet", "-o", target, environ={"PYTHONPATH": str(queue.folder)})
+        assert (ran.status, ran.out, "pip install 'opsq[spark]'" in ran.err) == (2, b"", True)
+    assert not (queue.folder / "h.parquet").exists()
+    assert list((queue.folder / "out").iterdir()) == []
+
+
 def test_rotated_files_name_their_rows_and_the_next_export_goes_on_where_the_last_ended(queue, worked):
     (queue.folder / "out").mkdir()
     first = queue.ok("history", "export", "-o", "out", "--rotate", "4", "--json").json

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import opsq
+from opsq.client.submission import request_parts
 from opsq.errors import AlreadyRunning, Conflict, InvalidStrategy, NotFinished, NotFound, TimedOut, UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.strategy import OldestFirst
@@ -84,6 +85,27 @@ def test_a_dead_chunk_fails_the_submission_and_a_requeue_revives_it(runtime_dir:
         for chunk in queue.consume():
             chunk.complete(b"after all")
         assert list(submission.results()) == [b"done", b"after all"]
+
+
+def test_a_dropped_chunk_is_skipped_for_good(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"good", b"bad", b"worse"], max_attempts=1, keep_on_dead=True)
+        for chunk in queue.consume("OldestFirst"):
+            chunk.complete(b"done") if chunk.data == b"good" else chunk.fail("no way")
+        assert submission.drop([1]) == 1
+        assert submission.drop() == 1
+        assert (submission.state().dead_count, submission.state().skipped_count, submission.requeue()) == (0, 2, 0)
+        with pytest.raises(WorkFailed, match=f"{submission.id}/1"):
+            list(submission.results())
+        assert list(submission.results(skip_dead=True)) == [b"done"]
+
+
+def test_more_chunks_than_a_request_may_name_come_in_several() -> None:
+    indexes = list(range(25_000))
+    parts = request_parts(indexes)
+    assert [len(part or []) for part in parts] == [10_000, 10_000, 5_000]
+    assert [index for part in parts for index in part or []] == indexes
+    assert (request_parts(None), request_parts([])) == ([None], [[]])
 
 
 def test_a_failed_chunk_is_retried_after_its_delay(runtime_dir: Path) -> None:
