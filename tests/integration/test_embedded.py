@@ -89,7 +89,7 @@ def test_a_dead_chunk_fails_the_submission_and_a_requeue_revives_it(runtime_dir:
 
 def test_a_dropped_chunk_is_skipped_for_good(runtime_dir: Path) -> None:
     with opsq.Queue.open(runtime_dir) as queue:
-        submission = queue.submit([b"good", b"bad", b"worse"], max_attempts=1, keep_on_dead=True)
+        submission = queue.submit([b"good", b"bad", b"worse"], max_attempts=1, on_dead="keep")
         for chunk in queue.consume("OldestFirst"):
             chunk.complete(b"done") if chunk.data == b"good" else chunk.fail("no way")
         assert submission.drop([1]) == 1
