@@ -113,6 +113,15 @@ def test_limit_holds_and_shows_how_much_is_reserved(daemon: Settings, say: Say) 
     assert len(say("reserve", "-n", "100")) == 7
 
 
+def test_rate_is_listed_as_it_was_given_after_a_restart_too(daemon: Settings, say: Say) -> None:
+    say("limit", "tenant", "-r", "5/15m")
+    say("limit", "tenant=acme", "-r", "100/m", "--burst", "7")
+    for _ in range(2):
+        assert [line.split("\t")[2] for line in say("limits")] == ["5/15m", "100/m burst 7"]
+        assert [limit["rate_span_s"] for limit in document(say, "limits")["limits"]] == [900.0, 60.0]
+        say("restart")
+
+
 def test_case_123_rate_lets_no_more_start_than_its_burst_at_once(daemon: Settings, say: Say) -> None:
     say("limit", "tenant", "--rate", "1/h", "--burst", "3")
     assert len(say("reserve", "-n", "100")) == 6
