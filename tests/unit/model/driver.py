@@ -25,7 +25,7 @@ from unit.model.naive import Model
 from unit.model.rig import Rig, Ticket, tickets_of
 from unit.model.things import FINAL, Chunk, Refusals
 
-POLICY = Policy(finished_days=10_000.0, history_days=10_000.0)
+POLICY = Policy(finished_days=10_000.0, history_days=10_000.0, max_backlog_chunks=1 << 50)
 
 
 @dataclass
@@ -313,6 +313,8 @@ class Driver(RuleBasedStateMachine):
         for submission in self.model.submissions.values():
             expected[submission.state] = expected.get(submission.state, 0) + 1
         assert states == expected
+        unfinished = sum(len(s.chunks) - s.count("done", "dead", "skipped", "dropped") for s in self.model.submissions.values())
+        assert self.rig.engine._room._backlog_count == unfinished
 
     def _check_results(self) -> None:
         for submission in self.model.submissions.values():
