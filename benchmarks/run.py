@@ -41,6 +41,11 @@ _NAMES = (
     "submit_file",
     "verbs",
     "consume",
+    "programs",
+    "server",
+    "rounds",
+    "each_operation",
+    "consume_memory",
     "floor",
 )
 """The files, in the order of the table."""

@@ -1,4 +1,4 @@
-"""The rivals that a shell has: cp and sync, GNU parallel, and the start of an empty Python.
+"""The rivals that a shell has: cp and sync, xargs, GNU parallel, and the start of an empty Python.
 
 Each function runs its program once and returns the wall seconds, as the caller of the program sees them.
 """
@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from rivals.programs import CP, PARALLEL, SYNC, TR
+from rivals.programs import CP, PARALLEL, SYNC, TR, XARGS
 
 _TEXT_BLOCK_BYTES = 8 << 20
 
@@ -47,11 +48,34 @@ def copy_and_sync(source: Path, target: Path) -> float:
 def parallel_upper_case(source: Path, target: Path, *, jobs_count: int, home: Path) -> float:
     """`parallel --pipe -k --block 1M -j N tr a-z A-Z < source > target`, with `home` for its own files."""
     command = [PARALLEL.find(), "--pipe", "-k", "--block", "1M", f"-j{jobs_count}", TR.find(), "a-z", "A-Z"]
-    environment = {**os.environ, "PARALLEL_HOME": str(home), "TMPDIR": str(home)}
     with source.open("rb") as lines, target.open("wb") as out:
-        started = time.perf_counter()
-        subprocess.run(command, stdin=lines, stdout=out, stderr=subprocess.DEVNULL, env=environment, check=True)
-        return time.perf_counter() - started
+        return _timed(command, home, stdin=lines, stdout=out)
+
+
+def parallel_upper_case_of_file(source: Path, target: Path, *, jobs_count: int, home: Path) -> float:
+    """`parallel --pipepart -k --block 1M -j N -a source tr a-z A-Z > target`, with `home` for its own files."""
+    command = [PARALLEL.find(), "--pipepart", "-k", "--block", "1M", f"-j{jobs_count}", "-a", str(source), TR.find(), "a-z", "A-Z"]
+    with target.open("wb") as out:
+        return _timed(command, home, stdout=out)
+
+
+def xargs_each(records: Path, *words: str, jobs_count: int, home: Path) -> float:
+    """`xargs -P N -n1 WORDS < records`: a run per line."""
+    with records.open("rb") as lines:
+        return _timed([XARGS.find(), f"-P{jobs_count}", "-n1", *words], home, stdin=lines)
+
+
+def parallel_each(records: Path, *words: str, jobs_count: int, home: Path) -> float:
+    """`parallel -j N WORDS < records`: a run per line."""
+    with records.open("rb") as lines:
+        return _timed([PARALLEL.find(), f"-j{jobs_count}", *words], home, stdin=lines)
+
+
+def _timed(command: list[str], home: Path, *, stdin: Any = subprocess.DEVNULL, stdout: Any = subprocess.DEVNULL) -> float:
+    environment = {**os.environ, "PARALLEL_HOME": str(home), "TMPDIR": str(home)}
+    started = time.perf_counter()
+    subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, env=environment, check=True)
+    return time.perf_counter() - started
 
 
 def empty_python() -> float:
