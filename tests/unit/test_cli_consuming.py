@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from typing import cast
 
 import pytest
 
+from opsq.cli import viewing
+from opsq.cli.caller import Caller
 from opsq.cli.consuming import jobs_count
-from opsq.cli.viewing import Course, clean, described
+from opsq.cli.viewing import Course, WorkViewer, clean, described
 from opsq.errors import UsageError
 from opsq.runner.verdicts import verdicts_of
 from opsq.runner.viewer import View
@@ -136,3 +139,49 @@ def test_course_goes_on_when_what_is_finished_is_removed():
 def test_view_names_what_runs_in_few_words():
     view = View(3, [(7, {"tenant": "a"}), (8, {}), (9, {})], 5, 2, 60, None)
     assert described(view) == "3 running, 60 operations, 2 failed; on 7 (tenant=a) and 8 and 1 more"
+
+
+# --- lines of programs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def viewer(monkeypatch: pytest.MonkeyPatch) -> WorkViewer:
+    """One whose voice keeps what it is to say."""
+    monkeypatch.setattr(viewing, "Voice", Kept)
+    return WorkViewer(Caller({}, frozenset()))
+
+
+class Kept:
+    """Stands for a voice."""
+
+    is_congested = False
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def err_lines(self, content: bytes, write: object = None) -> None:
+        self.lines += content.decode().splitlines()
+
+
+def lines_of(viewer: WorkViewer) -> list[str]:
+    """What was said so far."""
+    return cast("Kept", viewer._voice).lines
+
+
+def test_lines_of_two_programs_are_not_mixed_however_they_come(viewer: WorkViewer):
+    for name, piece in (("7/0", b"a"), ("7/1", b"x\ny"), ("7/0", b"b\nc"), ("7/1", b"z\n"), ("7/0", b""), ("7/1", b"")):
+        viewer.said(name, piece)
+    assert lines_of(viewer) == ["7/1: x", "7/0: ab", "7/1: yz", "7/0: c"]
+
+
+def test_long_line_is_cut_and_nothing_of_it_is_lost(viewer: WorkViewer):
+    viewer.said("7/0", b"x" * 20_000)
+    viewer.said("7/0", b"y\n")
+    assert [len(line) - len("7/0: ") for line in lines_of(viewer)] == [8192, 8192, 20_000 - 2 * 8192 + 1]
+
+
+def test_unfinished_lines_that_are_never_ended_are_told_in_the_end_instead_of_kept(viewer: WorkViewer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(viewing, "_PARTIAL_LIMIT_COUNT", 2)
+    for index in range(4):
+        viewer.said(f"7/{index}", b".")
+    assert lines_of(viewer) == ["7/0: .", "7/1: ."]

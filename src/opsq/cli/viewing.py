@@ -32,6 +32,8 @@ LINE_S = 30.0
 _TOLD_CHARACTERS = 300
 _LINE_BYTES = 8192
 """A line of a program that is longer is cut into several."""
+_PARTIAL_LIMIT_COUNT = 10_000
+"""So many chunks may have a line whose end has not come."""
 _RATE_S = 15.0
 """Over so long the rate is measured."""
 _NAMED_COUNT = 2
@@ -102,6 +104,8 @@ class WorkViewer(Viewer):
     def said(self, chunk_name: str, piece: bytes) -> None:
         """Whole lines on stderr, each with the chunk in front, so that those of several programs do not mix."""
         kept = self._partial.pop(chunk_name, b"")
+        if not (kept or piece):
+            return
         if not piece:
             lines, rest = ([kept] if kept else []), b""
         else:
@@ -111,6 +115,8 @@ class WorkViewer(Viewer):
             rest = rest[_LINE_BYTES:]
         if rest:
             self._partial[chunk_name] = rest
+            if len(self._partial) > _PARTIAL_LIMIT_COUNT:  # servers may say something after their chunk has ended
+                self.said(next(iter(self._partial)), b"")
         if lines:
             texts = (clean(line.decode("utf-8", "backslashreplace")) for line in lines)
             content = "".join(f"{chunk_name}: {text}\n" for text in texts).encode()

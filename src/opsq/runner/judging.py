@@ -74,7 +74,7 @@ class Judge:
             finished.stdout.close()
             if log is not None:
                 log.close(is_completed=is_completed)
-            elif finished.stderr_tail:
+            else:
                 self._viewer.said(name_of(chunk), b"")
         return is_completed
 
