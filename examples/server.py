@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
-"""A server: a program that opsq starts once, not once per chunk. Here it counts the words of each chunk.
+"""Shows a server: a program that opsq starts once per slot, not once per chunk. Here it counts the words of each chunk.
 
-    opsq consume -j2 --until-empty --server frames -- ./server.py
+    opsq consume -j2 --until-empty --server frames -- python3 server.py
 
 Each chunk comes as a line `LENGTH SUBMISSION/INDEX ATTEMPT JSON` and LENGTH bytes. Each answer is a line `LENGTH STATUS`
 and LENGTH bytes: the result, or with a STATUS that is not 0 the reason why the chunk has failed. opsq-consume(1) tells all.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A server in shell: started once, fed chunk after chunk. Here it sorts the lines of each chunk.
+# Shows a server in shell: started once per slot, fed chunk after chunk. Here it sorts the lines of each chunk.
 #
 #     opsq consume -j2 --until-empty --server frames -- ./server.sh
 #

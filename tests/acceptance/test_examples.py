@@ -245,9 +245,8 @@ def test_server_in_python_counts_words_and_fails_what_is_no_text(queue: Opsq):
     """server.py: as its first lines say it is run."""
     options = ["--lines", "1", "--max-attempts", "1", "--on-dead", "keep", "-m", "kind=log"]
     submission = queue.ok("submit", *options, "-", stdin=b"a b a\n\xff\nc\n").text
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    words = ["opsq", "consume", "-j2", "--until-empty", "--server", "frames", "--", str(EXAMPLES / "server.py")]
-    assert run(queue, *words, PATH=path).returncode == 1
+    words = ["opsq", "consume", "-j2", "--until-empty", "--server", "frames", "--", sys.executable, str(EXAMPLES / "server.py")]
+    assert run(queue, *words).returncode == 1
     assert (
         queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"].startswith(f"exit status 1: {submission}/1, attempt 1: ")
     )
@@ -369,7 +368,7 @@ def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place()
     """Whoever adds an example adds its test."""
     here = Path(__file__).read_text(encoding="utf-8")
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 3, ".py": 3, ".service": 2, ".socket": 1, ".plist": 1}
+    assert found == {".sh": 4, ".py": 6, ".service": 2, ".socket": 1, ".plist": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"
