@@ -145,6 +145,13 @@ def test_failure_does_not_repeat_what_its_program_was_seen_to_say(queue):
     assert ran.err.splitlines()[:2] == [f"{submission}/0: no such date", f"opsq: Chunk {submission}/0 failed: exit status 7"]
 
 
+def test_reason_that_a_server_answers_is_told(queue):
+    submission = queue.submit_lines(1, "--max-attempts", "1")
+    script = 'while read -r length name attempt more; do head -c "$length" > /dev/null; printf "8 7\nno such"; printf " "; done'
+    ran = queue("consume", "--until-empty", "--server", "frames", "--", "sh", "-c", script)
+    assert (ran.status, ran.err.splitlines()[0]) == (1, f"opsq: Chunk {submission}/0 failed: exit status 7: no such")
+
+
 def test_log_dir_has_a_file_per_attempt_that_says_anything_and_only_we_may_read_it(queue):
     submission = queue.submit_lines(3, "--backoff", "0.01,1,1")
     script = "read x; [ $x != 2 ] || exit 0; printf '\\033[1m%s' $x >&2; [ $x = 0 ] || [ -e tried ] || { : > tried; exit 3; }"

@@ -45,7 +45,8 @@ class Judge:
         self._options = options
         self._viewer = viewer
         self._signals = signals
-        self._is_stderr_told = options.logs is None and viewer.tells_stderr
+        # The reason that a server gives is in its answer, which nobody has seen.
+        self._is_stderr_told = options.logs is None and viewer.tells_stderr and not options.feeding.server
 
     def judge(self, finished: Finished, chunk: Chunk, log: ChunkLog | None, why: Why, lost_code: str) -> bool:
         """Give a chunk the verdict that the end of its program means.
