@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from opsq.clock import Now
 from opsq.errors import Conflict, OpsqError
-from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
+from opsq.queue.slices import Dropped, Job, Requeued, event_row, masks_of, refusal
 from opsq.queue.supply import BlockWork, Supply
 from opsq.store import backlog, dead, history, lanes, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.dead import Place, Where
-from opsq.store.history import HistoryRow
-from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, ErrorReply, Reply, Requeue
+from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
 
 if TYPE_CHECKING:
     from opsq.queue.endings import Endings
@@ -29,41 +28,6 @@ if TYPE_CHECKING:
 SLICE_CHUNKS = 512
 """Chunks of one slice: a few milliseconds when each lies in a block of its own."""
 SLICE_SUBMISSIONS = 64
-NOTHING = DeadFilter()
-_LAST_CHUNK = (1 << 63) - 1
-_REFUSED_SHOWN = 3
-
-
-class _Job:
-    """A request that is served slice by slice."""
-
-    def __init__(self, peer: Peer, request: Requeue | Drop, where: Where, indexes: list[int] | None) -> None:
-        self.peer = peer
-        self.request = request
-        self.where = where
-        self.indexes = indexes
-        """Ascending; those that are still to be looked at."""
-        self.is_drop = isinstance(request, Drop)
-        self.after: Place | None = (0, -1)
-        self.count = 0
-        self.committed_count = 0
-        self.touched = 0
-        """The submission of which an earlier slice has revived chunks."""
-        self.refused: list[str] = []
-
-    @property
-    def is_whole(self) -> bool:
-        """All of one submission is meant, so that it is revived even if none of its chunks is dead."""
-        return self.request.submission_id is not None and self.indexes is None and self.request.where == NOTHING
-
-    def result(self) -> Reply:
-        """What to answer once the last slice is committed."""
-        if not self.refused:
-            return Changed(self.request.id, self.count)
-        more = f", and {len(self.refused) - _REFUSED_SHOWN} more" if len(self.refused) > _REFUSED_SHOWN else ""
-        done = f" {self.count} other chunks were requeued." if self.count else ""
-        text = f"{' '.join(self.refused[:_REFUSED_SHOWN])}{more}{done}"
-        return ErrorReply(self.request.id, Conflict.code, text, "Wait until those that have the keys have ended, or cancel them.")
 
 
 class Letters:
@@ -72,7 +36,7 @@ class Letters:
     def __init__(self, core: Core, endings: Endings) -> None:
         self._core = core
         self._endings = endings
-        self._ready: deque[_Job] = deque()
+        self._ready: deque[Job] = deque()
         self._busy: set[int] = set()
         """Submissions of which letters are being requeued or dropped by a batch that has not ended."""
 
@@ -104,7 +68,7 @@ class Letters:
         if job is not None:
             self._after_batch(job)
 
-    def _job(self, peer: Peer, request: Requeue | Drop) -> _Job | None:
+    def _job(self, peer: Peer, request: Requeue | Drop) -> Job | None:
         """What is to be done; None: the conditions name a pair that no submission has, and that was answered."""
         if request.submission_id is not None:
             self._endings.find(request.submission_id)
@@ -117,7 +81,7 @@ class Letters:
             if request.submission_id is None:
                 raise Conflict("Indexes were given without a submission.", hint="Name the submission that they belong to.")
             indexes = sorted(set(request.indexes))
-        return _Job(peer, request, where, indexes)
+        return Job(peer, request, where, indexes)
 
     def _where(self, submission_id: int | None, conditions: DeadFilter) -> Where | None:
         """The conditions as the store knows them; None when a metadata pair has never been."""
@@ -152,19 +116,19 @@ class Letters:
         try:
             self._slice(job, now)
         except OpsqError as error:
-            self._core.reply(job.peer, _refusal(job, error))
+            self._core.reply(job.peer, refusal(job, error))
 
-    def _after_batch(self, job: _Job, then: Callable[[Now], None] | None = None) -> None:
+    def _after_batch(self, job: Job, then: Callable[[Now], None] | None = None) -> None:
         """Go on when the batch that is being formed is committed; if it fails, so does the request."""
         self._core.batch.after.append(then or (lambda _: self._ready.append(job)))
-        self._core.batch.on_failed.append(lambda error: self._core.reply(job.peer, _refusal(job, error)))
+        self._core.batch.on_failed.append(lambda error: self._core.reply(job.peer, refusal(job, error)))
 
-    def _after_folds(self, job: _Job) -> None:
+    def _after_folds(self, job: Job) -> None:
         """Go on when all that has been committed by then is folded."""
         folding = self._core.folding
         self._after_batch(job, lambda _: folding.after(folding.last_seq, lambda _: self._ready.append(job)))
 
-    def _slice(self, job: _Job, now: Now) -> None:
+    def _slice(self, job: Job, now: Now) -> None:
         """Requeue or drop the next chunks, or wait until that can be done."""
         chosen, following = self._next(job)
         core = self._core
@@ -192,11 +156,11 @@ class Letters:
         self._go_on(job, has_rows=job.count > job.committed_count)
 
     @staticmethod
-    def _is_first_of_one(job: _Job) -> bool:
+    def _is_first_of_one(job: Job) -> bool:
         """Nothing was done yet, and one submission is named: whoever asked is told at once that it is just ending."""
         return not job.is_drop and job.request.submission_id is not None and not job.count
 
-    def _go_on(self, job: _Job, *, has_rows: bool) -> None:
+    def _go_on(self, job: Job, *, has_rows: bool) -> None:
         """Answer after the last slice, else have the next one follow."""
         if job.after is None and has_rows:
             self._core.batch.replies.append((job.peer, job.result()))
@@ -209,7 +173,7 @@ class Letters:
         else:
             self._after_folds(job)
 
-    def _next(self, job: _Job) -> tuple[dict[int, list[int]], Place | None]:
+    def _next(self, job: Job) -> tuple[dict[int, list[int]], Place | None]:
         """The chunks of the next slice by submission, and where the one after it begins; None: this is the last."""
         reader = self._core.reader
         if job.indexes is not None:
@@ -236,7 +200,7 @@ class Letters:
 
     # --- requeue ------------------------------------------------------------------------------------------------------------------
 
-    def _requeue(self, job: _Job, supply: Supply, chunks: list[int], now: Now) -> None:
+    def _requeue(self, job: Job, supply: Supply, chunks: list[int], now: Now) -> None:
         core = self._core
         if supply.is_closing:
             raise Conflict(f"Submission {supply.id} is just ending.", hint="Try again.")
@@ -248,10 +212,10 @@ class Letters:
             return
         if is_final and not self._takes_key(job, supply):
             return
-        masks = _masks(chunks)
+        masks = masks_of(chunks)
         works = {index: supply.block(core.reader, index) for index in masks}
         batch = core.batch
-        batch.history += [_row(supply.id, history.REQUEUED, index, mask, now) for index, mask in masks.items()]
+        batch.history += [event_row(supply.id, history.REQUEUED, index, mask, now) for index, mask in masks.items()]
         batch.forbids_fold = True
 
         def write(database: Database, _: Batch) -> None:
@@ -276,7 +240,7 @@ class Letters:
         job.touched = supply.id
         batch.entries.append(Requeued(self, job.request.id, supply, works, masks, skipped, now.wall))
 
-    def _takes_key(self, job: _Job, supply: Supply) -> bool:
+    def _takes_key(self, job: Job, supply: Supply) -> bool:
         """Whether a submission may be revived as far as its unique key goes, which it then has."""
         core, unique_key = self._core, supply.row.unique_key
         if unique_key is None or supply.row.unique_until == submissions.STARTED:
@@ -331,11 +295,11 @@ class Letters:
 
     # --- drop ---------------------------------------------------------------------------------------------------------------------
 
-    def _drop(self, job: _Job, supply: Supply, chunks: list[int], now: Now) -> None:
+    def _drop(self, job: Job, supply: Supply, chunks: list[int], now: Now) -> None:
         if not chunks:
             return
-        masks, batch = _masks(chunks), self._core.batch
-        batch.history += [_row(supply.id, history.DROPPED, index, mask, now) for index, mask in masks.items()]
+        masks, batch = masks_of(chunks), self._core.batch
+        batch.history += [event_row(supply.id, history.DROPPED, index, mask, now) for index, mask in masks.items()]
 
         def write(database: Database, _: Batch) -> None:
             backlog.delete_dead(database.writer, supply.id, chunks)
@@ -371,75 +335,3 @@ class Letters:
         self._busy.discard(supply.id)
         supply.pins -= 1
         self._core.forget_if_over(supply)
-
-
-def _masks(chunks: list[int]) -> dict[int, int]:
-    """Chunks as masks by block."""
-    masks: dict[int, int] = {}
-    for chunk in chunks:
-        masks[chunk // 64] = masks.get(chunk // 64, 0) | 1 << chunk % 64
-    return masks
-
-
-def _row(submission_id: SubmissionId, event: str, block: int, mask: int, now: Now) -> HistoryRow:
-    return HistoryRow(now.wall, event, submission_id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, "")
-
-
-def _refusal(job: _Job, error: OpsqError) -> ErrorReply:
-    done = f" {job.committed_count} chunks were done before." if job.committed_count else ""
-    return ErrorReply(job.request.id, error.code, error.message + done, error.hint)
-
-
-class Requeued:
-    """Dead chunks of one submission that have new attempts once their batch is committed."""
-
-    __slots__ = ("_at", "_letters", "_skipped", "_supply", "_works", "masks", "request_id")
-
-    def __init__(
-        self, letters: Letters, request_id: int, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], skipped: int, at: int
-    ) -> None:
-        self._letters = letters
-        self.request_id = request_id
-        self._supply = supply
-        self._works = works
-        self.masks = masks
-        self._skipped = skipped
-        self._at = at
-
-    @property
-    def submission_id(self) -> SubmissionId:
-        """Whose chunks they are."""
-        return self._supply.id
-
-    def settle(self, now: Now) -> None:
-        """They have."""
-        self._letters.settle_requeued(self._supply, self._works, self.masks, self._at)
-
-    def cancel(self, now: Now) -> None:
-        """They have not."""
-        self._letters.not_requeued(self._supply, self._works, sum(mask.bit_count() for mask in self.masks.values()) + self._skipped)
-
-
-class Dropped:
-    """Dead chunks of one submission that are given up once their batch is committed."""
-
-    __slots__ = ("_letters", "_supply", "masks", "request_id")
-
-    def __init__(self, letters: Letters, request_id: int, supply: Supply, masks: dict[int, int]) -> None:
-        self._letters = letters
-        self.request_id = request_id
-        self._supply = supply
-        self.masks = masks
-
-    @property
-    def submission_id(self) -> SubmissionId:
-        """Whose chunks they are."""
-        return self._supply.id
-
-    def settle(self, now: Now) -> None:
-        """They are."""
-        self._letters.settle_dropped(self._supply, self.masks)
-
-    def cancel(self, now: Now) -> None:
-        """They are not."""
-        self._letters.not_dropped(self._supply)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from opsq.clock import Now
 from opsq.ids import mask_indexes
-from opsq.queue import fronts, letters
+from opsq.queue import fronts, letters, slices
 from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
 from opsq.wire import messages as m
@@ -165,12 +165,12 @@ class Driver(RuleBasedStateMachine):
         known = self.seen_entries[1] if self.seen_entries[0] is batch else 0
         self.seen_entries = (batch, len(batch.entries))
         for entry in batch.entries[known:]:
-            if isinstance(entry, letters.Requeued | letters.Dropped):
+            if isinstance(entry, slices.Requeued | slices.Dropped):
                 asked = self.requeues[entry.request_id]
                 indexes = [index for block, mask in entry.masks.items() for index in mask_indexes(block, mask)]
                 assert len(indexes) <= letters.SLICE_CHUNKS
                 assert asked.request.submission_id in {None, entry.submission_id}
-                take = self.model.requeue if isinstance(entry, letters.Requeued) else self.model.drop
+                take = self.model.requeue if isinstance(entry, slices.Requeued) else self.model.drop
                 asked.count += take(entry.submission_id, indexes)
 
     def _check_letters(self, asked: Asked, reply: m.Reply) -> None:
