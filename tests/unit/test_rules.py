@@ -220,6 +220,18 @@ def test_concurrency_holds_for_each_value_and_for_every_strategy(rig: Rig, strat
     assert [one for [(one, _)] in answered(rig, peer, call)] == [x]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_limit_that_two_submissions_share_holds_while_they_take_turns(rig: Rig, count: int) -> None:
+    """What one of them was found to be allowed is used up by the other."""
+    for color in ("red", "blue"):
+        rig.submit(50, metadata={"tenant": "x", "color": color})
+    limit(rig, "tenant", concurrency=20)
+    peer = rig.connect()
+    given = [chunks(rig.reserve(peer, count, f"SelectOnly(color={color})")) for _ in range(20) for color in ("red", "blue")]
+    assert sum(map(len, given)) == 20
+    assert len({one for got in given for one, _ in got}) == 2
+
+
 def test_limit_that_is_replaced_or_lifted_holds_at_once(rig: Rig) -> None:
     rig.submit(20, metadata={"tenant": "x"})
     limit(rig, "tenant", concurrency=1)

@@ -24,7 +24,7 @@ from opsq.queue.fair import FairFront
 from opsq.queue.fronts import Front, Walk, make_front
 from opsq.queue.gates import Gates
 from opsq.queue.policy import Policy
-from opsq.queue.rules import Rules
+from opsq.queue.rules import NO_LIMIT, Rules
 from opsq.queue.supply import BlockWork, Supply
 from opsq.queue.timers import Timers
 from opsq.store import lanes, meta, rules, submissions
@@ -93,6 +93,8 @@ class Core:
         self._by_probe: dict[int, dict[Front | FairFront, None]] = {}
         self.lanes_version = 0
         """Grows whenever a lane may have been made or forgotten."""
+        self.wanted = NO_LIMIT
+        """How many chunks the turn of a submission that is looked for may give: so much the gates must know for sure."""
         self.rows_left = 0
         """How many rows the present turn of the event loop may still visit."""
         self.consumers: dict[Peer, str] = {}

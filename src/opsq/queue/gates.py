@@ -61,6 +61,10 @@ class Bucket:
         self.tokens = tokens = min(self.burst, tokens)
         return tokens
 
+    def spend(self, count: int, now: MonoNs) -> None:
+        """Take tokens; filled up first, for what is over the burst by now is lost."""
+        self.tokens = self.refill(now) - count
+
     def next_token_at(self) -> MonoNs:
         """When there is a whole token again, rounded up; if it is not whole then after all, at least a nanosecond later."""
         missing = max(1.0 - self.tokens, 0.0)
@@ -74,6 +78,8 @@ class Gates:
         self._core = core
         self._rules = rules
         self._live: dict[int, int] = {}
+        self._taken_count = 0
+        """Chunks reserved so far, by anyone."""
         self._keys: frozenset[str] = frozenset()
         self._waiting: dict[Blocker, dict[Front, None]] = {}
         self._buckets: dict[tuple[int, int], Bucket] = {}
@@ -114,22 +120,34 @@ class Gates:
                 if left <= 0:
                     return Blocker("live", number), 0
                 room = left
-        return self._look_at_rules(supply, room) if self._rules.version else (None, room)
+        version = self._rules.version
+        if not version:
+            return None, room
+        # Counts rise and tokens fall by what is reserved and by nothing else: the room that was found holds until so much was.
+        spare = supply.taken_until - self._taken_count
+        if spare > self._core.wanted and supply.rules_version == version:
+            return None, min(room, spare)
+        blocker, allowed = self._look_at_rules(supply)
+        if blocker is not None:
+            return blocker, 0
+        supply.taken_until = self._taken_count + allowed
+        return None, min(room, allowed)
 
-    def _look_at_rules(self, supply: Supply, room: int) -> tuple[Blocker | None, int]:
+    def _look_at_rules(self, supply: Supply) -> tuple[Blocker | None, int]:
         pauses, limits = self._rules.of(supply)
         if pauses:
             return Blocker("pause", pauses[0].id), 0
+        room, live, buckets, now = NO_LIMIT, self._live, self._buckets, self._clock.mono
         for limit, lane_id in limits:
             if limit.concurrency is not None:
-                left = limit.concurrency - self._count(lane_id, supply)
+                left = limit.concurrency - (live.get(lane_id, 0) if lane_id >= 0 else self._count(lane_id, supply))
                 if left < room:
                     if left <= 0:
                         return Blocker("live", lane_id), 0
                     room = left
             if limit.rate_per_s is not None:
-                bucket = self._bucket(limit, lane_id)
-                tokens = bucket.refill(self._clock.mono)
+                bucket = buckets.get((limit.id, lane_id)) or self._bucket(limit, lane_id)
+                tokens = bucket.refill(now)
                 if tokens < room:
                     if tokens < 1:
                         blocker = Blocker("rate", limit.id, lane_id)
@@ -235,14 +253,15 @@ class Gates:
 
     def taken(self, supply: Supply, count: int, *, is_grant: bool = True) -> None:
         """Chunks of a submission were reserved; what is only taken up again after a reconnect spends no token."""
+        self._taken_count += count
         if self._keys:
             live = self._live
             for lane_id in self._lanes_of(supply):
                 live[lane_id] = live.get(lane_id, 0) + count
         if is_grant and self._rules.has_rates:
-            for limit, lane_id in self._rules.of(supply)[1]:
-                if limit.rate_per_s is not None:
-                    self._bucket(limit, lane_id).tokens -= count
+            now = self._clock.mono
+            for limit, lane_id in self._rules.rates_of(supply):
+                self._bucket(limit, lane_id).spend(count, now)
 
     def take_back(self, supply: Supply, count: int) -> None:
         """Undo `taken` of a trial: nothing opens, for nothing was given to anybody."""
@@ -253,9 +272,8 @@ class Gates:
             else:
                 self._live.pop(lane_id, None)
         if self._rules.has_rates:
-            for limit, lane_id in self._rules.of(supply)[1]:
-                if limit.rate_per_s is not None:
-                    self._bucket(limit, lane_id).tokens += count
+            for limit, lane_id in self._rules.rates_of(supply):
+                self._bucket(limit, lane_id).tokens += count
 
     def given_back(self, supply: Supply, count: int) -> None:
         """Chunks of a submission are reserved no more: gates may open."""

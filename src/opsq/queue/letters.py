@@ -263,6 +263,7 @@ class Letters:
             core.states["open"] += 1
             supply.state, supply.is_closing, supply.cursor = "open", False, 0
             supply.has_all_delays = False
+            supply.taken_until = 0
             supply.row = supply.row._replace(
                 state="open",
                 finished_at=None,

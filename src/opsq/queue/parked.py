@@ -157,6 +157,7 @@ class Parked:
         It spares what only longer calls need: half of what a reserve costs.
         """
         core = self._core
+        core.wanted = 1
         front = core.front(*plan.arms[0]) if not core.rules.is_all_paused else None
         found = front.next(core) if front is not None else None
         if front is None or found is None:
@@ -182,6 +183,7 @@ class Parked:
             return None
         core.consumers[peer] = plan.text
         core.rows_left = TURN_ROWS
+        core.wanted = 1
         return core.front(*plan.arms[0])
 
     def abandon(self, peer: Peer, request_id: int) -> None:
@@ -319,11 +321,12 @@ class Parked:
             while call.wanted and front is not None:
                 if len(call.parts) >= PARTS_LIMIT:
                     return True
+                turn = front.turn(request.count)
+                core.wanted = min(call.wanted, turn)
                 found = front.next(core)
                 if found is None:
                     break
                 supply, room = found
-                turn = front.turn(request.count)
                 most = min(call.wanted, room)
                 taken = self._take(call, supply, turn, now, ends_whole=True) if turn < most else self._take(call, supply, most, now)
                 call.wanted -= taken

@@ -61,14 +61,12 @@ class Rules:
     def limits(self, limits: list[LimitRow]) -> None:
         self._limits = limits
         self.has_rates = any(limit.rate_per_s is not None for limit in limits)
-        self._limits_by_key: dict[str, list[tuple[int, LimitRow]]] = {}
-        for position, row in enumerate(limits):
-            self._limits_by_key.setdefault(row.key, []).append((position, row))
+        self._limit_of = {(row.key, row.value): (position, row) for position, row in enumerate(limits)}
 
     def of(self, supply: Supply) -> tuple[list[PauseRow], list[tuple[LimitRow, int]]]:
         """The pauses and the limits (each with its lane) that a submission falls under; worked out once a change.
 
-        Cost: the pauses, and the limits on the keys that the submission has.
+        Cost: the pauses, and the limits that it falls under, however many there are.
         """
         found: tuple[list[PauseRow], list[tuple[LimitRow, int]]] | None = supply.rules if supply.rules_version == self.version else None
         if found is None:
@@ -76,16 +74,24 @@ class Rules:
             if self._pauses:
                 metadata = supply.metadata | {SUBMISSION_KEY: supply.id}
                 pauses = [row for row in self._pauses if all(metadata.get(key) == value for key, value in row.pairs)]
-            by_key = self._limits_by_key
-            under = [(position, row, ~supply.id) for position, row in by_key.get(SUBMISSION_KEY, ())]
+            limit_of, under = self._limit_of, []
+            if (SUBMISSION_KEY, None) in limit_of:
+                under.append((*limit_of[SUBMISSION_KEY, None], ~supply.id))
             for key, (lane_id, value) in supply.lane_of.items():
-                for position, row in by_key.get(key, ()):
-                    if row.value is None or _is_same(value, row.value):
-                        under.append((position, row, lane_id))
+                pairs = ((key, None), (key, value))  # integers and text are never equal
+                under += [(*limit_of[pair], lane_id) for pair in pairs if pair in limit_of]
             under.sort()  # as the rules stand; positions differ, so that nothing else is compared
-            found = supply.rules = (pauses, [(row, lane_id) for _, row, lane_id in under])
+            limits = [(row, lane_id) for _, row, lane_id in under]
+            found = supply.rules = (pauses, limits)
+            supply.rates = [(row, lane_id) for row, lane_id in limits if row.rate_per_s is not None]
             supply.rules_version = self.version
+            supply.taken_until = 0  # what was found under other rules does not hold any more
         return found
+
+    def rates_of(self, supply: Supply) -> list[tuple[LimitRow, int]]:
+        """Those of the limits that a submission falls under that have a rate."""
+        self.of(supply)
+        return supply.rates
 
     def is_paused(self, pause_id: int) -> bool:
         """Whether a pause is in force."""
@@ -93,7 +99,7 @@ class Rules:
 
     def limits_of_key(self, key: str) -> list[LimitRow]:
         """The limits on values of a key."""
-        return [row for _, row in self._limits_by_key.get(key, ())]
+        return [row for row in self._limits if row.key == key]
 
     def key_of_lane(self, lane_id: int) -> str:
         """The key of a lane."""

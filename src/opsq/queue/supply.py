@@ -85,12 +85,14 @@ class Supply:
         "is_closing",
         "loaded",
         "pins",
+        "rates",
         "reserved_count",
         "returned",
         "row",
         "rules",
         "rules_version",
         "state",
+        "taken_until",
         "total",
         "unfinished",
     )
@@ -118,7 +120,10 @@ class Supply:
         self.returned: list[int] = []
         self.loaded: list[int] = []
         self.rules: Any = _NO_RULES
+        self.rates: list[Any] = _NO_RULES[1]
         self.rules_version = 0
+        self.taken_until = 0
+        """How many chunks may have been reserved in all before it must be asked again what the rules allow."""
         self.counted_keys: frozenset[str] | None = None
         self.counted_lanes: tuple[int, ...] = ()
         self._lanes: dict[str, tuple[int, int | str]] | None = None

@@ -14,6 +14,7 @@ from opsq.clock import Now
 from opsq.queue.fair import FairFront
 from opsq.queue.fronts import Deck, Front
 from opsq.queue.gates import Blocker
+from opsq.queue.rules import NO_LIMIT
 from opsq.queue.supply import Supply, split_by_attempt
 from opsq.store import backlog
 from opsq.strategy.arms import Arm, Gate
@@ -74,6 +75,7 @@ class Trial:
         self._taken: list[tuple[Supply, int]] = []
         self._free: dict[int, _Free] = {}
         self._rng_state = core.rng.getstate()
+        core.wanted = NO_LIMIT  # it tells exactly what the gates allow
         self.arms = [ArmTrial(name, arm) for name, arm in arms]
 
     def __enter__(self) -> Self:
