@@ -332,9 +332,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("backoff_base_s", kind.duration(0), 1.0, "wait after the first failure of a chunk", format_duration),
     Setting("backoff_factor", kind.number(kind.real, 1, 100), 2.0, "by what the wait grows with each failure"),
     Setting("backoff_max_s", kind.duration(0), 300.0, "longest wait after a failure", format_duration),
-    Setting(
-        "max_backlog_chunks", kind.count(0, 1 << 53), 0, "most unfinished chunks before submissions are held back; 0: any number"
-    ),
+    Setting("max_backlog_chunks", kind.count(0, 1 << 53), 0, "most unfinished chunks before submissions are held back; 0: any number"),
     Setting("min_free_bytes", kind.size(0, 1 << 50), 64 << 20, "what must be left on the disk; less holds submissions back", format_size),
     Setting("history_days", kind.number(kind.real, 0, _YEARS), 30.0, "days for which history is kept"),
     Setting("history_rows", kind.count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
