@@ -5,11 +5,12 @@ It must not decide which events are meant.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from opsq.cli.caller import Caller
-from opsq.cli.json_documents import instant, minute
+from opsq.cli.json_documents import instant
 from opsq.cli.json_shapes import EventShape
 from opsq.runner.groups import signal_name
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows, Request
@@ -99,6 +100,11 @@ def ranges(first: int, mask: int) -> str:
     return ",".join(parts)
 
 
+def second(wall_ms: int) -> str:
+    """A wall-clock instant for people: month, day and time, local; attempts are seldom a minute apart."""
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(wall_ms / 1000))
+
+
 def ended(exit_status: int | None, signal: int | None) -> str:
     """How a program ended, in a word."""
     if signal is not None:
@@ -111,7 +117,7 @@ def row(event: HistoryEvent, *, is_short: bool) -> list[object]:
     chunks = ranges(event.block * 64, event.mask)
     is_attempt = bool(event.consumer)
     return [
-        minute(event.at) if is_short else instant(event.at),
+        second(event.at) if is_short else instant(event.at),
         event.event,
         f"{event.submission_id}/{chunks}" if chunks else event.submission_id,
         event.attempt if is_attempt else None,
@@ -128,7 +134,7 @@ def show(caller: Caller, events: Sequence[HistoryEvent], *, title: str) -> None:
     if not events:
         return
     if caller.is_rich:
-        caller.table(_SHOWN, [_shown(event, minute) for event in events], title=title, right=NUMBERS)
+        caller.table(_SHOWN, [_shown(event, second) for event in events], title=title, right=NUMBERS)
     else:
         lines = (" ".join("-" if value in (None, "") else str(value) for value in _shown(event, instant)) for event in events)
         caller.table(("", ""), [("attempt", line) for line in lines])
