@@ -6,6 +6,7 @@ It must not change what it runs, but for the place of the program in units, whic
 from __future__ import annotations
 
 import configparser
+import gzip
 import os
 import plistlib
 import re
@@ -104,6 +105,19 @@ def test_readme_has_no_block_that_no_test_runs():
 
 
 # --- shell ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_run_counts_failures_in_plain_and_compressed_logs_and_leaves_nothing(opsq: Opsq):
+    """run.sh: a stream through `opsq run`, without a daemon."""
+    log = access_log(9000)
+    opsq.file("access.log", log)
+    opsq.file("access.log.1.gz", gzip.compress(log[: log.index(b"10.0.0.60 ")]))
+    done = run(opsq, str(EXAMPLES / "run.sh"), "access.log", "access.log.1.gz")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [line.split() for line in done.stdout.splitlines()]
+    assert len(found) == 900
+    assert sorted(found[:6]) == [["2", f"/{number}"] for number in range(0, 60, 10)]
+    assert opsq("status").status == 4
 
 
 def test_pipeline_counts_words_and_leaves_nothing(opsq: Opsq):
@@ -368,7 +382,7 @@ def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place()
     """Whoever adds an example adds its test."""
     here = Path(__file__).read_text(encoding="utf-8")
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 4, ".py": 6, ".service": 2, ".socket": 1, ".plist": 1}
+    assert found == {".sh": 5, ".py": 6, ".service": 2, ".socket": 1, ".plist": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Shows a whole round in one line: which paths of a web server fail most? Its logs, plain or compressed, are searched in parallel
+# while they are still being unpacked.
+#
+#     ./run.sh access.log access.log.1.gz …
+#
+# Needs no daemon: opsq run starts one if none runs, and ends it. A stream begins anew after an interruption, but with --resume KEY;
+# plain files named instead of - need nothing: the same line goes on where it stopped.
+set -eu
+
+failed=$(mktemp)
+trap 'rm -f "$failed"' EXIT
+
+gzip -cdf -- "$@" | opsq run --bytes 256K -o "$failed" - -- awk '$9 >= 500 { print $7 }'
+
+sort "$failed" | uniq -c | sort -rn
