@@ -23,7 +23,7 @@ from opsq.settings import Settings
 from opsq.spark.access import Daemon
 from opsq.spark.calling import encoded
 from opsq.spark.decoding import decoder
-from opsq.spark.fleet import FleetSummary, check, consume
+from opsq.spark.fleet import FleetSummary, consume, ended_early
 from opsq.spark.handing import hand_over, write_part
 from opsq.spark.options import parse_write
 from opsq.spark.schemas import arrow_schema
@@ -184,12 +184,12 @@ def test_token_shows_in_no_text_of_a_plan() -> None:
     assert "secret-token" not in f"{plan!r} {plan}"
 
 
-def test_error_of_all_tasks_is_raised_and_of_some_is_a_warning() -> None:
+def test_error_of_all_tasks_is_raised_and_of_some_is_told() -> None:
     well, ill = TaskSummary(0, "a", completed=1), TaskSummary(1, "b", error_code=WorkFailed.code, error="It broke.")
     with pytest.raises(WorkFailed, match="It broke"):
-        check(FleetSummary([ill, ill], 1.0))
-    with pytest.warns(UserWarning, match=r"1 of 2 tasks ended early. It broke"):
-        check(FleetSummary([well, ill], 1.0))
+        ended_early(FleetSummary([ill, ill], 1.0))
+    assert ended_early(FleetSummary([well, ill], 1.0)) == "1 of 2 tasks ended early. It broke."
+    assert not ended_early(FleetSummary([well, well], 1.0))
 
 
 @pytest.mark.parametrize(

@@ -103,16 +103,47 @@ def consume(
     Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks given back, with one loss
         counted for those that were begun.
     """
+    plan = plan_fleet(
+        Reach(state_dir=state_dir, address=address, token=token),
+        command=command,
+        function=function,
+        strategy=strategy,
+        submission=submission,
+        frames=frames,
+        until=until,
+        deadline_s=deadline_s,
+        options=options,
+    )
+    summary = run_fleet(spark, plan, tasks or cores_of(spark))
+    if told := ended_early(summary):
+        warnings.warn(told, stacklevel=2)
+    return summary
+
+
+def plan_fleet(
+    reach: Reach,
+    *,
+    command: Sequence[str] | None = None,
+    function: Callable[[Any], Any] | None = None,
+    strategy: object = "Random",
+    submission: int | str | None = None,
+    frames: Frames = "auto",
+    until: Until = "empty",
+    deadline_s: float | None = None,
+    options: ConsumeOptions | None = None,
+) -> Plan:
+    """What the tasks are told; see `consume`. The deadline begins now, and the daemon has answered."""
     if (command is None) == (function is None):
         raise UsageError("A fleet needs a command or a function, one of them.")
     if command is not None and (isinstance(command, str) or not command):
         raise UsageError("command is a list: the program and its arguments.", hint='For example ["grep", "-c", "500"].')
     if not until and deadline_s is None:
         raise UsageError('With until="" only a deadline ends the fleet.', hint="Give deadline_s.")
-    given = options or ConsumeOptions(jobs=1)
-    plan = Plan(
-        daemon=resolve(Reach(state_dir=state_dir, address=address, token=token)),
-        options=given._replace(
+    daemon = resolve(reach)
+    daemon.open().close()
+    return Plan(
+        daemon=daemon,
+        options=(options or ConsumeOptions(jobs=1))._replace(
             strategy=str(strategy),
             submission_id=None if submission is None else parse_submission_id(str(submission)),
             until=until,
@@ -124,10 +155,6 @@ def consume(
         frames=frames,
         ends_at=None if deadline_s is None else time.time() + deadline_s,
     )
-    plan.daemon.open().close()
-    summary = run_fleet(spark, plan, tasks or cores_of(spark))
-    check(summary)
-    return summary
 
 
 def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary:
@@ -151,13 +178,16 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary
     return FleetSummary(found, time.monotonic() - began_at)
 
 
-def check(summary: FleetSummary) -> None:
-    """Raise what ended all tasks; warn of what ended some."""
+def ended_early(summary: FleetSummary) -> str:
+    """What ended some tasks, in words; empty if all ended as asked.
+
+    Raises:
+        OpsqError: what ended all of them.
+    """
     failures = [failure for task in summary.tasks if (failure := task.failure()) is not None]
     if failures and len(failures) == len(summary.tasks):
         raise failures[0]
-    if failures:
-        warnings.warn(f"{len(failures)} of {len(summary.tasks)} tasks ended early. {failures[0]}", stacklevel=3)
+    return f"{len(failures)} of {len(summary.tasks)} tasks ended early. {failures[0]}" if failures else ""
 
 
 def cores_of(spark: SparkSession) -> int:

@@ -1,0 +1,95 @@
+"""The fleet in a session: tasks of a job work off chunks, errors reach the driver as they were said, a cancel leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import opsq
+import opsq.spark
+from opsq.errors import CommandNotFound, Unreachable
+from opsq.settings import Settings
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Write = Callable[..., opsq.Submission]
+Read = Callable[..., "DataFrame"]
+
+
+def test_programs_on_executors_work_off_a_dataframe(spark: SparkSession, daemon: Settings, write: Write, read: Read) -> None:
+    submission = write(spark.range(100).selectExpr("id AS n", "'row ' || id AS text"), rowsPerChunk=7, chunkFormat="jsonl")
+    summary = opsq.spark.consume(
+        spark, command=["sed", "s/row/line/"], strategy="OldestFirst", submission=submission.id, tasks=2, state_dir=str(daemon.state_dir)
+    )
+    state = submission.state()
+    assert (state.state, summary.completed, summary.failed) == ("completed", state.chunks_count, 0)
+    assert [task.task for task in summary.tasks] == [0, 1]
+    rows = read(submission, "n BIGINT, text STRING", resultFormat="jsonl").collect()
+    assert sorted((row.n, row.text) for row in rows) == [(n, f"line {n}") for n in range(100)]
+
+
+def test_function_on_executors_gets_tables_and_gives_tables(spark: SparkSession, daemon: Settings, write: Write, read: Read) -> None:
+    submission = write(spark.range(100).selectExpr("id AS n"), rowsPerChunk=9)
+
+    def doubled(table: pa.Table) -> pa.Table:
+        import pyarrow.compute as pc
+
+        return table.append_column("m", pc.multiply(table.column("n"), 2))
+
+    summary = opsq.spark.consume(spark, function=doubled, tasks=2, state_dir=str(daemon.state_dir))
+    assert summary.completed == submission.state().chunks_count
+    assert sorted((row.n, row.m) for row in read(submission).collect()) == [(n, 2 * n) for n in range(100)]
+
+
+def test_error_of_every_task_is_raised_on_the_driver_as_it_was_said(spark: SparkSession, daemon: Settings, queue: opsq.Queue) -> None:
+    queue.submit([b"x"])
+    with pytest.raises(CommandNotFound, match="There is no command 'no-such-program'"):
+        opsq.spark.consume(spark, command=["no-such-program"], tasks=1, state_dir=str(daemon.state_dir))
+
+
+def test_daemon_that_does_not_answer_is_told_before_a_job_is_started(spark: SparkSession, runtime_dir: Path) -> None:
+    with pytest.raises(Unreachable, match="opsq start --listen HOST:PORT"):
+        opsq.spark.consume(spark, command=["cat"], state_dir=str(runtime_dir))
+
+
+def test_cancelled_fleet_leaves_no_program_and_gives_chunks_back(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+) -> None:
+    submission = queue.submit([b"a", b"b"])
+    script = f"sleep 600 & echo $$ $! > {runtime_dir}/new-$$; mv {runtime_dir}/new-$$ {runtime_dir}/pids-$$; wait"
+    raised: list[Exception] = []
+
+    def run() -> None:
+        spark.sparkContext.setJobGroup("opsq-test-cancel", "", interruptOnCancel=True)
+        try:
+            opsq.spark.consume(spark, command=["sh", "-c", script], tasks=2, state_dir=str(daemon.state_dir))
+        except Exception as error:  # noqa: BLE001  # looked at by the test
+            raised.append(error)
+
+    from pyspark import InheritableThread
+
+    job: Any = InheritableThread(target=run)
+    job.start()
+    noted = wait_until(lambda: (found := list(runtime_dir.glob("pids-*"))) and len(found) == 2 and found, 60, "both programs run")
+    pids = [int(word) for path in noted for word in path.read_text().split()]
+    spark.sparkContext.cancelJobGroup("opsq-test-cancel")
+    job.join(30)
+    assert raised
+    wait_until(lambda: not any(map(is_alive, pids)), 30, "programs and their children are gone")
+    wait_until(lambda: not submission.state().reserved_count, 30, "the chunks are given back")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
