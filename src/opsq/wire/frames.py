@@ -6,6 +6,7 @@ This file owns the byte format and its limits; it does no I/O and knows no messa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Generic, TypeVar
 
 import msgspec
@@ -19,8 +20,6 @@ FRAME_LIMIT_BYTES = 16 << 20
 T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
-_requests: msgspec.msgpack.Decoder[list[Request]] = msgspec.msgpack.Decoder(list[Request])
-_replies: msgspec.msgpack.Decoder[list[Reply]] = msgspec.msgpack.Decoder(list[Reply])
 
 
 def encode(messages: Sequence[Request | Reply]) -> bytes:
@@ -78,11 +77,24 @@ class FrameReader(Generic[T]):
             raise ProtocolError(f"A frame of {len(frame)} bytes cannot be understood: {error}.") from error
 
 
+# Made when first needed: each takes milliseconds, of which a hot verb has few, and neither side needs the other's.
+
+
+@cache
+def _requests() -> msgspec.msgpack.Decoder[list[Request]]:
+    return msgspec.msgpack.Decoder(list[Request])
+
+
+@cache
+def _replies() -> msgspec.msgpack.Decoder[list[Reply]]:
+    return msgspec.msgpack.Decoder(list[Reply])
+
+
 def request_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Request]:
     """A reader for the daemon's side."""
-    return FrameReader(_requests, limit_bytes)
+    return FrameReader(_requests(), limit_bytes)
 
 
 def reply_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Reply]:
     """A reader for the client's side."""
-    return FrameReader(_replies, limit_bytes)
+    return FrameReader(_replies(), limit_bytes)
