@@ -60,5 +60,5 @@ def test_papers_go_where_shells_and_man_look(source: Path, tmp_path: Path):
 def test_build_without_papers_carries_the_typed_package(source: Path, tmp_path: Path):
     """A tree whose papers are not generated yet still builds."""
     names = names_in_wheel(source, tmp_path)
-    assert {"opsq/version.py", "opsq/py.typed"} <= names
+    assert {"opsq/version.py", "opsq/py.typed", "opsq/spark/log4j2.properties", "pyspark_opsq/__init__.py"} <= names
     assert not names & set(PAPERS.values())

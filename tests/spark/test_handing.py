@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -11,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import opsq
-from daemons import end
+from daemons import end, running
 from opsq.content.store import open_store
-from opsq.errors import ChunkTooLarge, Conflict, StoreNotVisible, Unreachable
+from opsq.errors import ChunkTooLarge, Conflict, NoRoom, StoreNotVisible, Unreachable
 from opsq.settings import Settings
 from opsq.spark import handing
 from opsq.spark.about import about_of
@@ -22,6 +23,7 @@ from opsq.spark.handing import PartMessage, WritePlan, hand_over, new_request_ke
 from opsq.spark.options import parse_write
 from opsq.wire.messages import Describe, Described
 from spark.conftest import folders, parts, work
+from waiting import wait_until
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -104,6 +106,32 @@ def test_other_rows_under_one_key_are_a_conflict_and_leave_nothing(daemon: Setti
         hand_over(second, [message], SCHEMA)
     assert folders(daemon) == [first.folder]
     assert take_back(second.daemon, second.store, second.request_key) is None
+
+
+def test_request_key_that_another_submission_holds_leaves_that_its_content(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    submission = hand_over(plan, [write(plan, [1, 2])], SCHEMA)
+    other = write(plan, [3, 4])
+    with pytest.raises(Conflict, match=f"held by submission {submission}, whose content is another"):
+        hand_over(plan, [other], SCHEMA)
+    assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
+
+
+def test_no_room_refuses_the_hand_over_or_is_waited_for(runtime_dir: Path):
+    with running(runtime_dir, max_backlog_chunks="2") as settings, opsq.connect(state_dir=runtime_dir) as queue:
+        queue.submit([b"a", b"b"])
+        plan = plan_of(settings, queue)
+        with pytest.raises(NoRoom):
+            hand_over(plan, [write(plan, [1, 2])], SCHEMA)
+        assert folders(settings) == []
+        patient = plan_of(settings, queue, waitForRoom="true")
+        message = write(patient, [1, 2])
+        with ThreadPoolExecutor(1) as pool:
+            handed = pool.submit(hand_over, patient, [message], SCHEMA)
+            wait_until(lambda: queue.status().room_waiting_count == 1, what="the hand-over waits")
+            work(queue)
+            submission = handed.result(30)
+        assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
 
 
 def test_replay_of_other_bytes_is_the_batch_that_was_handed_over(daemon: Settings, queue: opsq.Queue):

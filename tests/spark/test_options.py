@@ -23,8 +23,9 @@ def test_write_options_are_read_in_any_case():
 
 
 def test_sizes_and_durations_have_units():
-    found = parse_write({"bytesPerChunk": "64K", "expires": "2h", "reservation": "90"})
-    assert (found.bytes_per_chunk, found.expires_s, found.reservation_s) == (65536, 7200.0, 90.0)
+    found = parse_write({"bytesPerChunk": "64K", "expires": "2h", "reservation": "90", "waitForRoom": "5m"})
+    assert (found.bytes_per_chunk, found.expires_s, found.reservation_s, found.wait_for_room) == (65536, 7200.0, 90.0, 300.0)
+    assert [parse_write({"waitForRoom": text}).wait_for_room for text in ("true", "False")] == [True, False]
 
 
 def test_metadata_values_are_integers_or_text_as_everywhere():

@@ -24,7 +24,7 @@ from opsq.client.queue import find_daemon
 from opsq.client.results import ResultCursor
 from opsq.client.ruling import AsyncRuling
 from opsq.client.submission import request_parts
-from opsq.errors import OpsqError, TimedOut, Unreachable, WorkFailed
+from opsq.errors import Conflict, OpsqError, TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import (
     Attachment,
@@ -231,8 +231,8 @@ class AsyncQueue(AsyncRuling):
         preparing.check_count(submissions)
         try:
             reply = await self.link.call(Submit(self.link.next_id(), list(submissions), wait_s), Submitted)
-        except Unreachable:
-            raise
+        except (Unreachable, Conflict):
+            raise  # as in Producer
         except OpsqError:
             await asyncio.to_thread(preparing.delete_content, submissions, self.contents)
             raise

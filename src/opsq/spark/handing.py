@@ -6,6 +6,7 @@ hand-over, and what was not handed over is either withdrawn for good and deleted
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -147,9 +148,10 @@ def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schem
     )
     with plan.daemon.open(patience_s=PATIENCE_S) as queue:
         new = queue.describe(plan.request_key, content, **submit_options(plan.options))
-        submission = queue.submit_many([new])[0]
+        submission = queue.submit_many([new], wait_for_room=plan.options.wait_for_room)[0]
         if submission.is_new:
-            drop_losers(plan, {part.name for part in parts})
+            with contextlib.suppress(OpsqError):  # it is made, whatever is left beside it: `sweep` finds that
+                drop_losers(plan, {part.name for part in parts})
         elif not is_replay_safe:
             described = queue.link.call(Describe(queue.link.next_id(), [submission.id]), Described).submissions
             made = about.about_of(described[0].content, store) if described else None

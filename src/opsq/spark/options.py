@@ -58,6 +58,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_dead: Literal["fail", "keep"]
     expires_s: float | None
     reservation_s: float | None
+    wait_for_room: bool | float
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +100,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         on_dead=cast("Literal['fail', 'keep']", given.choice("onDead", ("fail", "keep"), "fail")),
         expires_s=given.parsed("expires", parse_duration),
         reservation_s=given.parsed("reservation", parse_duration),
+        wait_for_room=given.parsed("waitForRoom", _wait) or False,
     )
 
 
@@ -148,6 +150,7 @@ WRITE_NAMES = (
     "onDead",
     "expires",
     "reservation",
+    "waitForRoom",
     "checkpointLocation",
 )
 READ_NAMES = (
@@ -272,6 +275,10 @@ def _count(text: str) -> int:
     if number < 1:
         raise ValueError("it is not 1 or more")
     return number
+
+
+def _wait(text: str) -> bool | float:
+    return text.lower() == "true" if text.lower() in ("true", "false") else parse_duration(text)
 
 
 def _size(text: str) -> int:

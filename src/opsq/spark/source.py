@@ -34,6 +34,7 @@ class OpsqDataSource(DataSource):
         idempotencyKey: makes one submission for ever; the same rows written under it again are that submission.
         metadata, meta.KEY: strategic metadata, as a JSON object or one by one (KEY in lower case, as Spark gives it).
         priority, maxAttempts, onDead (fail or keep), expires, reservation: as of `opsq submit`.
+        waitForRoom: `true`, or for how long, where the daemon bounds what is unfinished; default: the write fails at once.
 
     Options of a read:
         submission: the id, as in .load(ID).
