@@ -27,7 +27,7 @@ from opsq.queue.policy import Policy
 from opsq.queue.rules import NO_LIMIT, Rules
 from opsq.queue.supply import BlockWork, Supply
 from opsq.queue.timers import Timers
-from opsq.store import lanes, meta, rules, submissions
+from opsq.store import backlog, lanes, meta, rules, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.lanes import GoneLane
@@ -121,6 +121,8 @@ class Core:
         self.gates = Gates(self, self.rules)
         self.gates.watch(self.rules.limited_keys)
         self.starts = meta.get_int(self.reader, "starts")
+        self.has_old_delays = backlog.has_attempts(self.reader)
+        """Chunks may wait for a retry of which memory knows nothing: the last process left them, or a submission that has been revived."""
         self._keyed = blake2b(digest_size=8, key=meta.secret(self.reader))
 
     def charge(self, rows_count: int) -> None:
@@ -147,6 +149,8 @@ class Core:
     def keep(self, supply: Supply) -> Supply:
         """Hold a submission in memory, and drop the oldest idle ones when there are too many."""
         self.supplies[supply.id] = supply
+        if not self.has_old_delays:
+            supply.has_all_delays = True
         if len(self.supplies) > SUPPLIES_KEPT:
             # Two for each that comes: so all are looked at in turn, and whoever has 10⁵ of them at work does not look at many in vain.
             for _ in range(2):

@@ -262,6 +262,7 @@ class Letters:
             core.states[supply.state] -= 1
             core.states["open"] += 1
             supply.state, supply.is_closing, supply.cursor = "open", False, 0
+            core.has_old_delays = True
             supply.has_all_delays = False
             supply.taken_until = 0
             supply.row = supply.row._replace(

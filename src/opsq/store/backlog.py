@@ -93,6 +93,11 @@ def attempts(connection: apsw.Connection, submission_id: int, start: int, end: i
         yield block, AttemptRow(from_sql(mask), *fields)
 
 
+def has_attempts(connection: apsw.Connection) -> bool:
+    """Whether any chunk that is not finished has been tried in vain. Cost: one row."""
+    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM attempt)").get)
+
+
 def delayed_blocks(connection: apsw.Connection, submission_id: int, wall: int) -> list[int]:
     """The blocks with chunks that are not due at this wall instant. Cost: the rows of the submission."""
     rows = connection.execute("SELECT DISTINCT block FROM attempt WHERE submission_id = ? AND due_at > ?", (submission_id, wall))
