@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 17
 BATCH_BYTES = 32 << 20
 """Results are gathered up to this many rows or bytes before they are given to Spark: each batch costs it a fixed time."""
+LARGE_ROWS = 1 << 14
+"""A result of so many rows is given as it is: to gather it would cost a copy."""
 METADATA_TYPES: dict[str, t.DataType] = {"_submission": t.LongType(), "_chunk": t.LongType(), "_attempts": t.IntegerType()}
 
 
@@ -139,12 +141,18 @@ class Batches:
                     f"The result of chunk {self.submission_id}/{chunk} cannot be used. {error.message}",
                     hint="The options resultFormat, resultSchema and columns, or .schema(...), say what results look like.",
                 ) from error
-            waiting.append(self._with_metadata(table, whole, chunk, attempts) if self.metadata_columns else table)
-            rows_count += table.num_rows
-            size_bytes += table.nbytes
-            if rows_count >= BATCH_ROWS or size_bytes >= BATCH_BYTES:
+            if self.metadata_columns:
+                table = self._with_metadata(table, whole, chunk, attempts)
+            is_large = table.num_rows >= LARGE_ROWS
+            if waiting and (is_large or rows_count + table.num_rows > BATCH_ROWS or size_bytes >= BATCH_BYTES):
                 yield from combined(waiting, BATCH_ROWS)
                 waiting, rows_count, size_bytes = [], 0, 0
+            if is_large:
+                yield from table.to_batches(max_chunksize=BATCH_ROWS)
+            else:
+                waiting.append(table)
+                rows_count += table.num_rows
+                size_bytes += table.nbytes
         if waiting:
             yield from combined(waiting, BATCH_ROWS)
 

@@ -1,0 +1,127 @@
+"""Results become batches that are neither tiny nor huge, in the order of chunks, without a JVM."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import types as t
+
+from opsq.errors import UsageError
+from opsq.spark.fetching import Fetched
+from opsq.spark.reader import BATCH_ROWS, LARGE_ROWS, METADATA_TYPES, Batches
+from opsq.spark.schemas import arrow_schema, check_writable, read_schema, selected, spark_schema
+
+SCHEMA = t.StructType([t.StructField("n", t.LongType())])
+
+
+def result(numbers: range) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), sink)
+    return sink.getvalue()
+
+
+def fetched(sizes: list[int]) -> list[Fetched]:
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [Fetched(chunk, result(range(start, start + size))) for chunk, (start, size) in enumerate(zip(starts, sizes, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([3] * 100, [300]),
+        ([LARGE_ROWS, 5, 6, LARGE_ROWS, 7], [LARGE_ROWS, 11, LARGE_ROWS, 7]),
+        ([BATCH_ROWS + 1], [BATCH_ROWS, 1]),
+        ([LARGE_ROWS - 1] * 10, [(LARGE_ROWS - 1) * 8, (LARGE_ROWS - 1) * 2]),
+    ],
+)
+def test_batches_are_gathered_and_keep_their_order(sizes: list[int], expected: list[int]):
+    batches = list(Batches(1, "parquet", SCHEMA, ()).of(fetched(sizes), {}))
+    assert [batch.num_rows for batch in batches] == expected
+    assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(sum(sizes)))
+    assert all(batch.schema.equals(arrow_schema(SCHEMA)) for batch in batches)
+
+
+def test_each_row_tells_of_its_chunk():
+    schema = t.StructType([t.StructField("_chunk", METADATA_TYPES["_chunk"]), *SCHEMA.fields, t.StructField("_attempts", t.IntegerType())])
+    [batch] = Batches(7, "parquet", schema, ("_chunk", "_attempts")).of(fetched([1, 0, 2]), {2: 4})
+    assert batch.to_pylist() == [
+        {"_chunk": 0, "n": 0, "_attempts": 1},
+        {"_chunk": 2, "n": 1, "_attempts": 4},
+        {"_chunk": 2, "n": 2, "_attempts": 4},
+    ]
+
+
+def test_empty_results_have_no_rows_and_binary_ones_are_one_row_each():
+    value = t.StructType([t.StructField("value", t.BinaryType())])
+    results = [Fetched(0, b""), Fetched(1, b"x")]
+    [batch] = Batches(1, "binary", value, ()).of(results, {})
+    assert batch.column(0).to_pylist() == [b"", b"x"]
+    assert list(Batches(1, "parquet", SCHEMA, ()).of(results[:1], {})) == []
+
+
+def test_result_that_cannot_be_used_is_named_by_its_chunk():
+    with pytest.raises(UsageError, match=r"The result of chunk 9/1 cannot be used. It cannot be read as parquet.*resultFormat"):
+        list(Batches(9, "parquet", SCHEMA, ()).of([Fetched(0, result(range(2))), Fetched(1, b"oops")], {}))
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_schemas_of_arrow_become_those_of_spark_that_hold_the_same_values():
+    kinds = {
+        "small": (pa.uint8(), "smallint"),
+        "medium": (pa.uint16(), "int"),
+        "large": (pa.uint32(), "bigint"),
+        "huge": (pa.uint64(), "decimal(20,0)"),
+        "half": (pa.float16(), "float"),
+        "word": (pa.dictionary(pa.int8(), pa.large_string()), "string"),
+        "day": (pa.date64(), "date"),
+        "at": (pa.timestamp("ns", "Europe/Berlin"), "timestamp"),
+        "local": (pa.timestamp("s"), "timestamp_ntz"),
+        "list": (pa.large_list(pa.uint8()), "array<smallint>"),
+        "map": (pa.map_(pa.string(), pa.uint32()), "map<string,bigint>"),
+        "row": (pa.struct([("a", pa.uint16())]), "struct<a:int>"),
+    }
+    found = spark_schema(pa.schema([(name, kind) for name, (kind, _) in kinds.items()]), what="the results")
+    assert {field.name: field.dataType.simpleString() for field in found} == {name: text for name, (_, text) in kinds.items()}
+
+
+def test_column_of_a_type_that_spark_has_not_is_named():
+    with pytest.raises(UsageError, match=r"Column 'odd' of the results is month_day_nano_interval, and Spark has no such type"):
+        spark_schema(pa.schema([("odd", pa.month_day_nano_interval())]), what="the results")
+
+
+@pytest.mark.parametrize(
+    ("chunk_format", "kind", "message"),
+    [
+        ("parquet", t.CalendarIntervalType(), "Column 'x' is interval, which parquet cannot hold"),
+        ("jsonl", t.MapType(t.IntegerType(), t.StringType()), "the keys of a JSON object are text"),
+        ("jsonl", t.ArrayType(t.DayTimeIntervalType()), r"Column 'x\[\]' is interval day to second, which jsonl cannot hold"),
+        ("csv", t.BinaryType(), "Column 'x' is binary, which csv cannot hold"),
+        ("arrow", t.StructType([t.StructField("y", t.YearMonthIntervalType())]), "Column 'x.y' is interval year to month"),
+    ],
+)
+def test_column_that_a_format_cannot_hold_is_named(chunk_format: str, kind: t.DataType, message: str):
+    with pytest.raises(UsageError, match=message):
+        check_writable(t.StructType([t.StructField("x", kind), t.StructField("n", t.LongType())]), chunk_format)
+
+
+def test_two_columns_of_one_name_are_refused():
+    with pytest.raises(UsageError, match="Two columns are called 'n'"):
+        check_writable(t.StructType([*SCHEMA.fields, *SCHEMA.fields]), "parquet")
+
+
+def test_columns_are_selected_in_the_order_asked_for():
+    schema = t.StructType([t.StructField(name, t.LongType()) for name in "abc"])
+    assert selected(schema, ["c", "a"]).names == ["c", "a"]
+    with pytest.raises(UsageError, match=r"There is no column 'd'\. There are a, b, c\."):
+        selected(schema, ["d"])
+
+
+@pytest.mark.parametrize("text", ["a INT", "{", "{}", '"x"', "[1]"])
+def test_text_that_is_no_schema_is_refused(text: str):
+    with pytest.raises(UsageError, match="cannot be understood"):
+        read_schema(text)
