@@ -122,6 +122,21 @@ def test_json_is_one_document_with_the_results(opsq: Opsq):
     assert [result["text"] for result in ran.json["results"]] == ["A\n"]
 
 
+def test_terminal_shows_the_results_and_nothing_drawn_between_them(opsq: Opsq):
+    """Progress is drawn only where the results go elsewhere."""
+    opsq.file("in", b"a\nb\n")
+    assert opsq.on_terminal("run", "--lines", "1", "in", "--", "cat") == (0, b"a\r\nb\r\n", "")
+
+
+def test_programs_are_fed_and_told_as_by_consume(opsq: Opsq):
+    """A run per record, metadata and attachment."""
+    opsq.file("in", b"a b\nc\n")
+    opsq.file("attached", b"!")
+    script = 'echo "$1 $OPSQ_META_KIND $(cat "$OPSQ_ATTACHMENT")"'
+    line = ("run", "--each", "-m", "kind=x", "--attach", "attached", "in", "--", "sh", "-c", script, "sh", "{}")
+    assert opsq.ok(*line).out == b"a b x !\nc x !\n"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -153,6 +168,21 @@ def test_command_that_cannot_be_run_ends_the_round_and_leaves_nothing(opsq: Opsq
     ran = opsq("run", "in", "--", command)
     assert (ran.status, ran.out) == (status, b"")
     assert left(opsq) == b""
+
+
+def test_program_that_vanishes_half_way_costs_nothing_that_was_done(opsq: Opsq):
+    """The same line goes on once it is there again."""
+    opsq.file("in", lines(4))
+    program = opsq.file("program", b'#!/bin/sh\nread -r x; echo $x >> runs; echo $x; case $x in *1) rm "$0";; esac\n')
+    (opsq.folder / program).chmod(0o755)
+    line = ("run", "-j1", "--lines", "1", "in", "--", "./program")
+    ran = opsq(*line)
+    assert ran.status == 127
+    assert lines(2).startswith(ran.out)
+    opsq.file("program", b"#!/bin/sh\ntee -a runs\n")
+    (opsq.folder / program).chmod(0o755)
+    assert opsq.ok(*line).out == lines(4)
+    assert _read(opsq, "runs") == lines(4)
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------------------

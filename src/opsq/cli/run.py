@@ -24,14 +24,12 @@ from opsq.cli.handing import expand, read_whole
 from opsq.cli.json_shapes import ErrorShape, RunDocument
 from opsq.cli.reach import is_remote
 from opsq.cli.rounds import Round, key_of, new_key
-from opsq.cli.working import Course, Ended, work
+from opsq.cli.working import RECONNECT_S, Course, Ended, work
 from opsq.client.producer import Producer
 from opsq.daemon.temporary import Tenancy
-from opsq.errors import CommandNotExecutable, CommandNotFound, InputUnreadable, OpsqError, UsageError, WorkFailed
+from opsq.errors import CommandNotExecutable, CommandNotFound, InputUnreadable, OpsqError, Unreachable, UsageError, WorkFailed
 from opsq.wire.messages import SubmissionState
 
-RECONNECT_S = 30.0
-"""How long a daemon that goes away may take to come back, before the round is given up."""
 _TOLD_DEAD_COUNT = 3
 
 
@@ -174,8 +172,9 @@ def _daemon(caller: Caller, key: bytes) -> Iterator[Tenancy | None]:
 
 def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, is_temporary: bool) -> None:
     """Tell how the round ended, and forget it if it need not be found again."""
-    states = round_.states()
     failure = ended.failure
+    has_daemon = not isinstance(failure, Unreachable)
+    states = round_.states() if has_daemon else []
     if ended.is_delivered and failure is None and any(state.dead_count for state in states):
         failure = WorkFailed()
     is_done = ended.is_delivered and failure is None
@@ -185,7 +184,7 @@ def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, is
             for state in states:
                 if not state.dead_count:
                     round_.forget(state.submission_id)
-    elif is_done or not course.is_resumable or isinstance(failure, CommandNotFound | CommandNotExecutable | UsageError):
+    elif has_daemon and (is_done or not course.is_resumable or _is_in_vain(failure, states)):
         round_.forget_all()
     if not is_done and failure is None:
         _tell_interrupted(caller, states, course, ended)
@@ -211,6 +210,13 @@ def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, is
         raise caller.told(failure)
     if not is_done:
         raise Silent(128 + ended.signal)
+
+
+def _is_in_vain(failure: OpsqError | None, states: list[SubmissionState]) -> bool:
+    """Whether the same line has nothing to go on with."""
+    if isinstance(failure, CommandNotFound | CommandNotExecutable):
+        return not any(state.completed_count for state in states)
+    return isinstance(failure, UsageError)
 
 
 def _explained(failure: WorkFailed, round_: Round, states: list[SubmissionState], course: Course, *, is_temporary: bool) -> WorkFailed:

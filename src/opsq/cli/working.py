@@ -28,6 +28,8 @@ from opsq.runner.stopping import StopSignals
 from opsq.runner.tally import Outcome
 from opsq.runner.viewer import ChunkEnd
 
+RECONNECT_S = 30.0
+"""How long a daemon that goes away may take to come back, before the round is given up."""
 _END_S = 1.0
 """A thread that was told to end, and waits for somebody who does not read, is left behind after so long."""
 
@@ -76,7 +78,7 @@ class _Work:
         self._round = round_
         self._course = course
         self._signals = StopSignals()
-        self._reader = Producer(caller.connect, reconnect_s=None)
+        self._reader = Producer(caller.connect, reconnect_s=RECONNECT_S)
         self._delivery = Delivery(self._reader, self._delivered, is_skipping=course.is_skipping)
         self._feeder = Feeder(
             round_,

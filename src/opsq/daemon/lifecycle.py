@@ -7,6 +7,7 @@ never by a pid, which tells nothing after a reboot.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import subprocess
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from opsq.daemon.asking import Asking
-from opsq.errors import AlreadyRunning, Bug, Conflict, NotPermitted, TimedOut, Unreachable, from_code
+from opsq.errors import AlreadyRunning, Bug, Conflict, InputUnreadable, NotPermitted, StorageFull, TimedOut, Unreachable, from_code
 from opsq.settings import Settings
 from opsq.wire.messages import DaemonState, Status, Stop
 
@@ -126,6 +127,24 @@ def run_foreground(settings: Settings) -> int:
     from opsq.daemon.process import run
 
     return run(settings)
+
+
+def make_state_dir(path: str) -> None:
+    """Make the state folder if it is not there.
+
+    Raises:
+        OpsqError: it cannot be made.
+    """
+    try:
+        os.makedirs(path, 0o700, exist_ok=True)
+    except OSError as error:
+        text = f"Cannot make the state folder {path}: {error.strerror}."
+        hint = "Name another by --state-dir or OPSQ_STATE_DIR."
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise NotPermitted(text, hint=hint) from error
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFull(text, hint=hint) from error
+        raise InputUnreadable(text, hint=hint) from error
 
 
 def is_locked(lock_path: str) -> bool:

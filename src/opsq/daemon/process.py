@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import logging
 import os
@@ -20,8 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from opsq.daemon.lifecycle import Ready
-from opsq.errors import InputUnreadable, InvalidStrategy, NotPermitted, StorageFull, UsageError
+from opsq.daemon.lifecycle import Ready, make_state_dir
+from opsq.errors import InvalidStrategy, UsageError
 from opsq.settings import Settings
 
 if TYPE_CHECKING:
@@ -183,24 +182,6 @@ def _opened(settings: Settings) -> Iterator[_Opened]:
             stack.callback(one.close)
         has_tcp = any(one.socket.family != socket.AF_UNIX for one in bound)
         yield _Opened(database, store, load_tokens(settings) if has_tcp else None, bound)
-
-
-def make_state_dir(path: str) -> None:
-    """Make the state folder if it is not there.
-
-    Raises:
-        OpsqError: it cannot be made.
-    """
-    try:
-        os.makedirs(path, 0o700, exist_ok=True)
-    except OSError as error:
-        text = f"Cannot make the state folder {path}: {error.strerror}."
-        hint = "Name another by --state-dir or OPSQ_STATE_DIR."
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            raise NotPermitted(text, hint=hint) from error
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StorageFull(text, hint=hint) from error
-        raise InputUnreadable(text, hint=hint) from error
 
 
 def _connection_limit(wanted: int) -> int:

@@ -37,10 +37,8 @@ class Tenancy:
     """
 
     def __init__(self, settings: Settings) -> None:
-        from opsq.daemon.process import make_state_dir
-
         self._settings = settings
-        make_state_dir(settings.state_dir)
+        lifecycle.make_state_dir(settings.state_dir)
         self._path = marker_path(settings)
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -205,9 +205,11 @@ class Pool:
             self._look_for_signal_of(ended)
             self._heed_signals()
             # First the next program, then the last one's verdict: so the processor is not idle while a result is stored.
-            self._fill()
-            self._judge_all(ended)
-            self._unjudged_count = 0
+            try:
+                self._fill()
+            finally:  # also when the program has vanished meanwhile: what is done is done
+                self._judge_all(ended)
+                self._unjudged_count = 0
             if self._has_arrived or self._consumer.next_poll_s() <= 0:
                 self._has_arrived = False
                 self._consumer.poll()
