@@ -184,7 +184,8 @@ class Driver(RuleBasedStateMachine):
             return
         assert isinstance(reply, m.Changed)
         assert reply.count == asked.count, (reply, asked)
-        left = [chunk for chunk, deaths in asked.dead if chunk.state == "dead" and not chunk.is_requeued and chunk.deaths == deaths]
+        there = [(chunk, deaths) for chunk, deaths in asked.dead if chunk.submission.id in self.model.submissions]  # and not removed since
+        left = [chunk for chunk, deaths in there if chunk.state == "dead" and not chunk.is_requeued and chunk.deaths == deaths]
         is_over = {chunk.submission.state in FINAL or chunk.submission.is_closing for chunk in left} <= {True}
         assert not left or (isinstance(request, m.Requeue) and asked.count and is_over), (reply, left)
 
