@@ -11,18 +11,19 @@ from msgspec.structs import replace
 
 from opsq.cli import values
 from opsq.cli.caller import Caller
+from opsq.cli.cutting import Cutting
 from opsq.cli.handing import RoomWait, expand, hand_over, plan_of, read_whole
 from opsq.cli.json_shapes import DryRunDocument, ErrorShape, PlannedChunk, SubmitDocument
 from opsq.cli.rules import weights_of
 from opsq.cli.template import Template, read_template
 from opsq.content.cutting import Plan
-from opsq.content.splitting import DEFAULT_CHUNK_BYTES, Splitting
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import SubmissionId
 
 
 def submit(
     caller: Caller,
+    cutting: Cutting,
     inputs: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Files or quoted globs; - is stdin.")] = None,
     metadata: Annotated[
         list[str] | None, typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; any number of times.")
@@ -59,21 +60,6 @@ def submit(
     reservation: Annotated[
         str | None, typer.Option("--reservation", metavar="D", help="How long a consumer may keep a chunk without a sign of life.")
     ] = None,
-    size: Annotated[
-        str | None, typer.Option("--bytes", "-b", metavar="SIZE", help="Whole records up to this size a chunk; 1M by default.")
-    ] = None,
-    lines: Annotated[int | None, typer.Option("--lines", "-l", min=1, metavar="N", help="So many records a chunk.")] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes such as \\t or \\x1e; a line end by default."
-        ),
-    ] = None,
-    null: Annotated[bool, typer.Option("--null", "-0", help="A NUL byte ends a record.")] = False,
-    per_file: Annotated[bool, typer.Option("--per-file", help="Each file is one chunk.")] = False,
-    csv_header: Annotated[
-        bool, typer.Option("--csv-header", help="CSV: repeat the header in each chunk, and keep quoted line ends.")
-    ] = False,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Do not copy: consumers read the files where they are, unless they change.")
     ] = False,
@@ -101,8 +87,6 @@ def submit(
 
     By default a chunk is the longest run of whole lines up to 1 MiB. Stdin is read only when - is given.
     """
-    values.exclude(bytes=size, lines=lines, per_file=per_file)
-    values.exclude(delimiter=delimiter, null=null, per_file=per_file)
     values.exclude(delay=delay, at=at)
     if unique_until is not None and unique is None:
         raise UsageError("--unique-until says how long the key of --unique is taken, so it needs that.")
@@ -113,7 +97,7 @@ def submit(
     paths = expand(inputs or [])
     if in_place and "-" in paths:
         raise UsageError("Stdin (-) cannot be read in place: it is gone once it is read.", hint="Leave out --in-place, or name a file.")
-    splitting = _splitting(size, lines, delimiter, is_null=null, is_per_file=per_file, has_csv_header=csv_header)
+    splitting = cutting.as_splitting()
     template = Template() if from_json is None else read_template(from_json)
     if not paths and template.submission_id is None:
         raise UsageError("opsq submit needs a FILE, or - for stdin.", hint="`opsq submit --help` explains it.")
@@ -169,17 +153,6 @@ def _check_expiry(
     if start is not None and end <= start:
         option = "--at" if delay_s is None else "--delay"
         raise UsageError(f"--expires {text}: nothing is handed out before {option}, so it must be later than that.")
-
-
-def _splitting(
-    size: str | None, lines: int | None, delimiter: str | None, *, is_null: bool, is_per_file: bool, has_csv_header: bool
-) -> Splitting:
-    end = b"\0" if is_null else b"\n" if delimiter is None else values.delimiter(delimiter)
-    if is_per_file:
-        return Splitting("file", 1, csv_header=has_csv_header)
-    if lines is not None:
-        return Splitting("records", lines, end, has_csv_header)
-    return Splitting("bytes", DEFAULT_CHUNK_BYTES if size is None else values.size("--bytes", size), end, has_csv_header)
 
 
 def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> None:
