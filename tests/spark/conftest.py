@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+SESSION_TIMEOUT_S = 600
+"""A JVM that starts on a busy machine, and the first job in it, take minutes; and a test that is cut short leaves no session to the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that use the session the time that it may need."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(SESSION_TIMEOUT_S))
+
+
 @pytest.fixture(scope="session")
 def spark(clean_environment: None) -> Iterator[SparkSession]:
     """The one session."""
