@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 SESSION_TIMEOUT_S = 600
-"""A JVM that starts on a busy machine, and the first job in it, take minutes; and a test that is cut short leaves no session to the others."""
+"""A JVM that starts on a busy machine, and the first job in it, take minutes; a test that is cut short leaves the others no session."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
