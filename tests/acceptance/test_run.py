@@ -349,9 +349,18 @@ def test_same_line_at_the_same_time_is_refused(opsq: Opsq):
         ran = opsq(*line)
         assert (ran.status, ran.out) == (5, b"")
         assert "runs already" in ran.err
+        assert opsq("run", "--fresh", *line[1:]).status == 5  # so this is not what the message may advise
+        assert "--fresh" not in ran.err
         opsq.file("go", b"")
         out, _ = first.communicate(timeout=DEADLINE_S)
     assert out == lines(2)
+
+
+def test_folder_that_was_removed_is_a_place_like_any_other(opsq: Opsq):
+    """A line whose input has a whole name needs no folder to stand in."""
+    path = opsq.folder / opsq.file("in", lines(2))
+    ran = opsq.shell(f"mkdir gone && cd gone && rmdir ../gone && opsq run {path} -- cat")
+    assert ran == (0, lines(2), "")
 
 
 def test_start_makes_the_daemon_of_a_round_stay(opsq: Opsq):

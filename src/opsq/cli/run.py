@@ -148,7 +148,11 @@ def _key(resume: str | None, paths: list[str], line: list[object], options: dict
         else:
             inputs.append([os.fsencode(path)])
     rest = {name: option for name, option in options.items() if option is not None}
-    return key_of([resume, os.fsencode(os.getcwd()), inputs, line, rest])
+    try:
+        folder = os.fsencode(os.getcwd())
+    except FileNotFoundError:  # it was removed: there is no name by which it could be another one
+        folder = b""
+    return key_of([resume, folder, inputs, line, rest])
 
 
 @contextlib.contextmanager

@@ -67,7 +67,8 @@ class Tenancy:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
         except OSError as error:
-            raise Conflict("The same round runs already, in another process.", hint="Wait for its end, or use --fresh.") from error
+            hint = "Wait for its end, or make this one another round by --resume KEY."
+            raise Conflict("The same round runs already, in another process.", hint=hint) from error
 
     @property
     def is_temporary(self) -> bool:
