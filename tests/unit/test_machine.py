@@ -349,7 +349,7 @@ class Machine(Consuming):
             found[reservation_id, ticket] = indexes
             self.model.restore_lease(reservation_id, ticket, indexes, deadline_at, length_ms, self.now, for_restart=bool(for_restart))
         assert found == self.model.leases
-        self.model.has_unread_delays = any(chunk.state == "delayed" for chunk in self.model.chunks())
+        self.model.has_unread_delays = any(chunk.had_delay for chunk in self.model.chunks())
         for _ in range(2):
             self.connect()
         self._read_stepped_delays()
