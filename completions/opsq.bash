@@ -49,7 +49,7 @@ _opsq() {
         esac
     done
     case $verb in
-        dead | history)
+        dead | history | spark)
             if ((i + 1 < COMP_CWORD)); then
                 verb="$verb ${COMP_WORDS[i + 1]}"
                 ((i++))
@@ -57,14 +57,15 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status submit wait results show list cancel rm dead history run consume reserve read complete fail release extend pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead history run consume reserve read complete fail release extend spark pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
+        spark) argument=words words='doctor submit consume results run' options='--master --conf --spark-logs' valued='--master --conf' ;;
         start) options='--foreground --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         stop) options=--drain valued=--drain ;;
         restart) options='--drain --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
-        submit) argument=file many=1 options='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --in-place --wait-for-room --dry-run --wait --output -o --from-json' valued='--metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --bytes -b --lines -l --delimiter -d --output -o --from-json' ;;
+        submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --in-place --wait-for-room --dry-run --wait --output -o --from-json' valued='--bytes -b --lines -l --delimiter -d --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --output -o --from-json' ;;
         wait) argument=open many=1 options='--timeout -t' valued='--timeout -t' ;;
         results) argument=ids options='--output -o --follow -f --skip-dead' valued='--output -o' ;;
         show) argument=ids ;;
@@ -86,6 +87,11 @@ _opsq() {
         fail) argument=none many=1 options='--reason --delay --no-retry' valued='--reason --delay' ;;
         release) argument=none many=1 options=--consumer valued=--consumer ;;
         extend) argument=none many=1 options=--lease valued=--lease ;;
+        'spark doctor') options='--master --conf --spark-logs' valued='--master --conf' ;;
+        'spark submit') argument=file many=1 options='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --master --conf --spark-logs' valued='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --master --conf' ;;
+        'spark consume') argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --delimiter -d --null -0 --master --conf --spark-logs --strategy -s --submission --tasks -t --deadline --until-idle' valued='--jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --master --conf --strategy -s --submission --tasks -t --deadline' ;;
+        'spark results') argument=none options='--output -o --output-format --output-option --overwrite --files --result-format --result-schema --skip-dead --master --conf --spark-logs' valued='--output -o --output-format --output-option --files --result-format --result-schema --master --conf' ;;
+        'spark run') argument='file command' many=1 options='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --output -o --output-format --output-option --overwrite --files --result-format --result-schema --skip-dead --master --conf --spark-logs --strategy -s --tasks -t --deadline --keep' valued='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --output -o --output-format --output-option --files --result-format --result-schema --master --conf --strategy -s --tasks -t --deadline' ;;
         pause) argument=pair many=1 options='--all --operator' ;;
         resume) argument=pair many=1 options='--all --operator' ;;
         limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
@@ -143,6 +149,28 @@ _opsq() {
             'read -o' | 'read --output') kind=file ;;
             'complete -r' | 'complete --result') kind=file ;;
             'release --consumer') kind=consumers ;;
+            'spark doctor --conf') kind=pair ;;
+            'spark submit --option' | 'spark submit -m' | 'spark submit --metadata' | 'spark submit --conf') kind=pair ;;
+            'spark submit --chunk-format') kind=words words='jsonl csv text parquet arrow' ;;
+            'spark submit --on-dead') kind=words words='fail keep' ;;
+            'spark submit --idempotency-key') kind=keys ;;
+            'spark consume --server') kind=words words='frames records' ;;
+            'spark consume --on-lost') kind=words words='stop finish' ;;
+            'spark consume --log-dir') kind=dir ;;
+            'spark consume --conf') kind=pair ;;
+            'spark consume -s' | 'spark consume --strategy') kind=strategies ;;
+            'spark results -o' | 'spark results --output') kind=dir ;;
+            'spark results --output-option' | 'spark results --conf') kind=pair ;;
+            'spark results --result-format') kind=words words='parquet arrow jsonl csv text binary' ;;
+            'spark run --option' | 'spark run -m' | 'spark run --metadata' | 'spark run --output-option' | 'spark run --conf') kind=pair ;;
+            'spark run --chunk-format') kind=words words='jsonl csv text parquet arrow' ;;
+            'spark run --on-dead') kind=words words='fail keep' ;;
+            'spark run --idempotency-key') kind=keys ;;
+            'spark run --server') kind=words words='frames records' ;;
+            'spark run --on-lost') kind=words words='stop finish' ;;
+            'spark run --log-dir' | 'spark run -o' | 'spark run --output') kind=dir ;;
+            'spark run --result-format') kind=words words='parquet arrow jsonl csv text binary' ;;
+            'spark run -s' | 'spark run --strategy') kind=strategies ;;
             *' --state-dir') kind=dir ;;
             *' --socket' | *' --token-file') kind=file ;;
         esac

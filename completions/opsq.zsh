@@ -70,6 +70,7 @@ _opsq() {
         'fail:Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up.'
         'release:Give reserved chunks back; no attempt is counted.'
         'extend:Move the deadline of reserved chunks to a full length from now.'
+        'spark:Move data with PySpark, and work chunks off on its executors.'
         'pause:Hand out nothing more of some submissions, until resume; what is reserved goes on.'
         'resume:End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing.'
         'limit:Bound how many chunks of a value are reserved at once, or how many start in a time; for every strategy and consumer.'
@@ -170,6 +171,16 @@ _opsq() {
           ;;
         submit)
           _arguments -s -S $flags \
+            '(-b --bytes)-b+[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
+            '(-b --bytes)--bytes=[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
+            '(-l --lines)-l+[So many records a chunk.]:N: ' \
+            '(-l --lines)--lines=[So many records a chunk.]:N: ' \
+            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-0 --null)-0[A NUL byte ends a record.]' \
+            '(-0 --null)--null[A NUL byte ends a record.]' \
+            '--per-file[Each file is one chunk.]' \
+            '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
             '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
             '--attach=[A file that each consumer can ask for.]:FILE:_files' \
@@ -185,16 +196,6 @@ _opsq() {
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
             '--unique-until=[Until when the key is taken\: a chunk is handed out, or the submission has ended (default).]:start|done:(start done)' \
             '--reservation=[How long a consumer may keep a chunk without a sign of life.]:D: ' \
-            '(-b --bytes)-b+[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
-            '(-b --bytes)--bytes=[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
-            '(-l --lines)-l+[So many records a chunk.]:N: ' \
-            '(-l --lines)--lines=[So many records a chunk.]:N: ' \
-            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
-            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
-            '(-0 --null)-0[A NUL byte ends a record.]' \
-            '(-0 --null)--null[A NUL byte ends a record.]' \
-            '--per-file[Each file is one chunk.]' \
-            '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
             '--in-place[Do not copy\: consumers read the files where they are, unless they change.]' \
             '--wait-for-room[If there is no room, wait for it, at most so long; without =D without limit.]' \
             '--dry-run[Show how many chunks there would be; write nothing.]' \
@@ -470,6 +471,156 @@ _opsq() {
           _arguments -s -S $flags \
             '--lease=[The length from now; by default the reservation'\''s own.]:D: ' \
             '*:HANDLE: ' && ret=0
+          ;;
+        spark)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'doctor:Look whether Spark can be used from here: versions, Java, ports, and one row to the daemon and back; exits 5 if not.'
+              'submit:Submit the rows of a data set as chunks; prints the id of the submission alone.'
+              'consume:Run a program for each chunk, on the executors of Spark: each task of one job is a consumer until nothing is left.'
+              'results:Write the results of a submission as a data set, in the order of its chunks; it must have ended.'
+              'run:Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results: the whole pipeline.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            doctor)
+              _arguments -s -S $flags \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Let Spark say all it has to say, on stderr.]' && ret=0
+              ;;
+            submit)
+              _arguments -s -S $flags \
+                '--format=[What Spark reads the inputs as\: parquet, csv, json, …; else as their names end.]:NAME: ' \
+                '*--option=[An option of that reader, such as header=true.]:KEY=VALUE:_opsq_pair' \
+                '--schema=[The columns of the inputs, such as '\''id BIGINT, text STRING'\''.]:DDL: ' \
+                '*--select=[Only this column or SQL expression; any number of times.]:EXPR: ' \
+                '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
+                '(-n --rows-per-chunk)-n+[So many rows a chunk; the last of a partition has fewer.]:N: ' \
+                '(-n --rows-per-chunk)--rows-per-chunk=[So many rows a chunk; the last of a partition has fewer.]:N: ' \
+                '(-b --bytes-per-chunk)-b+[About so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[About so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
+                '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+                '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
+                '--idempotency-key=[The same rows under the same key are one submission, however often.]:KEY:_opsq_keys' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '*:INPUT:_files' && ret=0
+              ;;
+            consume)
+              _arguments -s -S $flags \
+                '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+                '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
+                '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+                '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
+                '--grace=[How long what runs may go on after a signal.]:D: ' \
+                '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+                '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+                '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+                '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
+                '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
+                '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+                '--log-failed[Keep only the logs of attempts that were not completed.]' \
+                '--progress[Off a terminal\: a line about the state every 30 s.]' \
+                '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
+                '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
+                '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
+                '(-0 --null)-0[A NUL byte ends a record.]' \
+                '(-0 --null)--null[A NUL byte ends a record.]' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
+                '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
+                '--submission=[Take chunks of this submission only, in the order of --strategy.]:ID: ' \
+                '(-t --tasks)-t+[So many consumers on the executors; by default one a core.]:N: ' \
+                '(-t --tasks)--tasks=[So many consumers on the executors; by default one a core.]:N: ' \
+                '--deadline=[Begin no chunk after this long; end when what runs has ended.]:D: ' \
+                '--until-idle[End as soon as nothing can be reserved, not when nothing can come any more.]' \
+                '(-)1: : _command_names -e' \
+                '*::argument: _normal' && ret=0
+              ;;
+            results)
+              _arguments -s -S $flags \
+                '(-o --output)-o+[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
+                '(-o --output)--output=[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
+                '--output-format=[parquet, csv, json, …; else as the name of --output ends.]:NAME: ' \
+                '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
+                '--overwrite[Replace what lies there already.]' \
+                '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
+                '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
+                '--result-schema=[The columns of results; same\: those of the chunks; else the first tells.]:DDL|same: ' \
+                '--skip-dead[Leave out the chunks that have no result.]' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '1:ID: ' && ret=0
+              ;;
+            run)
+              _arguments -s -S $flags \
+                '--format=[What Spark reads the inputs as\: parquet, csv, json, …; else as their names end.]:NAME: ' \
+                '*--option=[An option of that reader, such as header=true.]:KEY=VALUE:_opsq_pair' \
+                '--schema=[The columns of the inputs, such as '\''id BIGINT, text STRING'\''.]:DDL: ' \
+                '*--select=[Only this column or SQL expression; any number of times.]:EXPR: ' \
+                '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
+                '(-n --rows-per-chunk)-n+[So many rows a chunk; the last of a partition has fewer.]:N: ' \
+                '(-n --rows-per-chunk)--rows-per-chunk=[So many rows a chunk; the last of a partition has fewer.]:N: ' \
+                '(-b --bytes-per-chunk)-b+[About so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[About so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
+                '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+                '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
+                '--idempotency-key=[The same rows under the same key are one submission, however often.]:KEY:_opsq_keys' \
+                '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+                '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
+                '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+                '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
+                '--grace=[How long what runs may go on after a signal.]:D: ' \
+                '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+                '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+                '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+                '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
+                '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
+                '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+                '--log-failed[Keep only the logs of attempts that were not completed.]' \
+                '--progress[Off a terminal\: a line about the state every 30 s.]' \
+                '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
+                '(-o --output)-o+[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
+                '(-o --output)--output=[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
+                '--output-format=[parquet, csv, json, …; else as the name of --output ends.]:NAME: ' \
+                '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
+                '--overwrite[Replace what lies there already.]' \
+                '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
+                '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
+                '--result-schema=[The columns of results; same\: those of the chunks; else the first tells.]:DDL|same: ' \
+                '--skip-dead[Leave out the chunks that have no result.]' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
+                '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
+                '(-t --tasks)-t+[So many consumers on the executors; by default one a core.]:N: ' \
+                '(-t --tasks)--tasks=[So many consumers on the executors; by default one a core.]:N: ' \
+                '--deadline=[Begin no chunk after this long; end when what runs has ended.]:D: ' \
+                '--keep[Keep the submission and its content in the queue when all is well.]' \
+                '(-)1: : _command_names -e' \
+                '*::argument: _normal' && ret=0
+              ;;
+          esac
           ;;
         pause)
           _arguments -s -S $flags \

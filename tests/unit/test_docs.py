@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from opsq import errors
-from opsq.cli import json_shapes, strategy_shapes
+from opsq.cli import json_shapes, spark_shapes, strategy_shapes
 from opsq.cli.app import GROUPS, VERBS, build
 from opsq.settings import SETTINGS
 from opsq.strategy.tree import NODES
@@ -175,7 +175,7 @@ def json_type(annotation: Any) -> str:
 
 SHAPES = [
     cls
-    for cls in [*vars(json_shapes).values(), *vars(strategy_shapes).values()]
+    for cls in [*vars(json_shapes).values(), *vars(spark_shapes).values(), *vars(strategy_shapes).values()]
     if isinstance(cls, type) and issubclass(cls, json_shapes.Shape) and cls is not json_shapes.Shape
 ]
 

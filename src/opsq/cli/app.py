@@ -66,6 +66,7 @@ VERBS: dict[str, Place] = {
     "run": Place("run", _CONSUME, "Run a program on each chunk of the inputs, and write the results to stdout in input order."),
     "consume": Place("consume", _CONSUME, "Run a program for each chunk."),
     **{name: Place("hot", _CONSUME, _short(verb.help)) for name, verb in HOT.items()},
+    "spark": Place("spark", _CONSUME, "Move data with PySpark, and work chunks off on its executors."),
     "pause": Place("rules", _RULE, "Hand out nothing more of some submissions, until resume."),
     "resume": Place("rules", _RULE, "End a pause, named by the same pairs."),
     "limit": Place("rules", _RULE, "Bound how many chunks of a value are reserved at once, or how many start in a time."),
@@ -81,7 +82,11 @@ VERBS: dict[str, Place] = {
     "completion": Place("completion", _LOOK, "Print the completion script of a shell."),
 }
 
-GROUPS: dict[str, tuple[str, ...]] = {"dead": ("list", "show", "requeue", "drop"), "history": ("list", "export", "prune")}
+GROUPS: dict[str, tuple[str, ...]] = {
+    "dead": ("list", "show", "requeue", "drop"),
+    "history": ("list", "export", "prune"),
+    "spark": ("doctor", "submit", "consume", "results", "run"),
+}
 """Verbs that have verbs of their own; the first is meant when none is given."""
 
 OPTIONAL_VALUES = {"--wait-for-room": "forever"}
@@ -131,7 +136,8 @@ def run(words: Sequence[str]) -> int:
         raise _unknown(name)
     if name in GROUPS and words[1:] not in (["--help"], ["-h"]):
         words = _with_part(name, words[1:])
-    if name == "run" and "--" in words:  # click takes one away, but what stands on which side of it matters
+    # Click takes one away, but what stands on which side of it matters.
+    if (words[:1] == ["run"] or words[:2] == ["spark", "run"]) and "--" in words:
         words.insert(words.index("--"), "--")
     command = typer.main.get_command(build([name]) if name else listing())
     try:

@@ -48,7 +48,7 @@ def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", cla
     address: Address = settings.socket
     if is_remote(settings):
         address = split_address(settings.address)
-    return Connection.open(address, name=name or f"cli-{os.getpid()}", token=_token(settings), reconnect_s=reconnect_s, claim=claim)
+    return Connection.open(address, name=name or f"cli-{os.getpid()}", token=token_of(settings), reconnect_s=reconnect_s, claim=claim)
 
 
 def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> InvalidStrategy:
@@ -64,7 +64,12 @@ def is_remote(settings: Settings) -> bool:
     return bool(settings.address) and settings.source("socket") != "--socket"
 
 
-def _token(settings: Settings) -> str:
+def token_of(settings: Settings) -> str:
+    """The token for the daemon that the settings name; empty if it is reached over a socket.
+
+    Raises:
+        InputUnreadable: it is needed, and its file cannot be read.
+    """
     if not is_remote(settings):
         return ""
     if token := os.environ.get("OPSQ_TOKEN"):
