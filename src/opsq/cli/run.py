@@ -89,7 +89,7 @@ def run(
     key = _key(resume, paths, [splitting, how.feeding, [os.fsencode(word) for word in command]], options) if is_resumable else new_key()
     course = Course(
         command=command,
-        options=programs.as_options(caller, splitting.delimiter),
+        options=how,
         paths=paths,
         splitting=splitting,
         output=output,
