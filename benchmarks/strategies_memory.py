@@ -26,7 +26,8 @@ def measure(context: Context) -> Iterator[Row]:
     """One connection a strategy; all stay, and go on to wait with their fronts warm."""
     count = context.size(100_000, 10_000)
     with contextlib.ExitStack() as opened:
-        daemon = opened.enter_context(Daemon(context.folder("opsq")))
+        # Nobody sends heartbeats here: with fifty strategies to come, the first would be cut off before the last.
+        daemon = opened.enter_context(Daemon(context.folder("opsq"), heartbeat_s="600"))
         producer = opened.enter_context(connect(daemon))
         context.say(f"{count} submissions")
         for start in range(0, count, _AT_ONCE):
