@@ -88,8 +88,10 @@ class _Work:
             jobs=course.options.jobs or os.cpu_count() or 1,
             is_bounded=not course.is_resumable,
         )
-        self._json_sink = JsonSink() if caller.is_json and course.output is None else None
+        self._json_sink: JsonSink | None = None
         self._written_bytes = 0
+        self._has_found = False
+        """All of the input was handed over by an earlier line."""
         self._is_stopping = False
         self._is_delivered = False
         self._is_reader_gone = False
@@ -102,6 +104,9 @@ class _Work:
             threading.Thread(target=self._feed, name="opsq-feed", daemon=True),
             threading.Thread(target=self._deliver, name="opsq-deliver", daemon=True),
         ]
+        self._look_for_work()  # before programs begin, lest they work on what is forgotten
+        if self._caller.is_json and course.output is None:
+            self._json_sink = JsonSink()
         options = course.options._replace(strategy=self._round.strategy, name=f"run-{socket.gethostname()}-{os.getpid()}")
         try:
             with self._signals, _Viewer(self._caller, course) as viewer:
@@ -120,16 +125,18 @@ class _Work:
         number = 0 if not self._signals.numbers else self._signals.last or min(self._signals.numbers)
         return Ended(outcome, self._failure, number, self._is_delivered, self._is_reader_gone, self._written_bytes, self._json_sink)
 
+    def _look_for_work(self) -> None:
+        """Take up what is there of the round, unless it is to begin anew."""
+        if self._course.is_fresh:
+            self._round.forget_all()
+        elif self._course.is_resumable:
+            for leg in self._round.find():
+                self._has_found = True
+                self._delivery.add(leg.submission_id)
+
     def _feed(self) -> None:
         try:
-            found = []
-            if self._course.is_fresh:
-                self._round.forget_all()
-            elif self._course.is_resumable:
-                found = self._round.find()
-            for leg in found:
-                self._delivery.add(leg.submission_id)
-            if not found:
+            if not self._has_found:
                 self._feeder.feed()
         except Stopped:
             return
