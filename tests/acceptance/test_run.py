@@ -356,6 +356,23 @@ def test_same_line_at_the_same_time_is_refused(opsq: Opsq):
     assert out == lines(2)
 
 
+def test_what_a_dying_program_says_is_told_in_short_and_without_controls(opsq: Opsq):
+    """A screen is neither cleared nor filled by a chunk that died, whoever tells of it."""
+    opsq.file("in", lines(1))
+    opsq.ok("start")
+    script = r"printf '\033[2Jfirst\b\0\n' >&2; yes | head -c 20000 >&2; echo why >&2; exit 3"
+    ran = opsq("run", "--max-attempts", "1", "--log-dir", "logs", "in", "--", "sh", "-c", script)
+    (submission,) = opsq.ok("list", "--json").json["submissions"]
+    submission_id = submission["submission_id"]
+    for told in (ran, opsq("results", submission_id), opsq("wait", submission_id)):
+        assert told.status == 1
+        assert told.err.isprintable() or set(told.err) - set(filter(str.isprintable, told.err)) == {"\n"}
+        assert (len(told.err) < 2000, "exit status 3" in told.err, "why" in told.err) == (True, True, True)
+    for verb in (("dead", "list"), ("dead", "show", f"{submission_id}/0"), ("history", "list"), ("show", submission_id)):
+        assert not set(opsq.ok(*verb).out) & {0, 8, 27}
+        assert len(opsq.on_terminal(*verb).out) < 10_000
+
+
 def test_folder_that_was_removed_is_a_place_like_any_other(opsq: Opsq):
     """A line whose input has a whole name needs no folder to stand in."""
     path = opsq.folder / opsq.file("in", lines(2))

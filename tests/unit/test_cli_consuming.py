@@ -10,7 +10,8 @@ import pytest
 from opsq.cli import viewing
 from opsq.cli.caller import Caller
 from opsq.cli.consuming import jobs_count
-from opsq.cli.viewing import Course, WorkViewer, clean, described
+from opsq.cli.readable import brief, clean
+from opsq.cli.viewing import Course, WorkViewer, described
 from opsq.errors import UsageError
 from opsq.runner.verdicts import verdicts_of
 from opsq.runner.viewer import View
@@ -185,3 +186,13 @@ def test_unfinished_lines_that_are_never_ended_are_told_in_the_end_instead_of_ke
     for index in range(4):
         viewer.said(f"7/{index}", b".")
     assert lines_of(viewer) == ["7/0: .", "7/1: ."]
+
+
+def test_brief_keeps_the_first_line_and_the_last_ones():
+    """What a program said may be long, and may be made to do harm."""
+    said = "\n".join(["exit status 3: \x1b[2Jfirst", *map(str, range(1000)), "why\x07"])
+    assert brief(said) == "exit status 3: first\n…\n998\n999\nwhy"
+    assert brief("short") == "short"
+    long = brief("x" * 10_000 + "why")
+    assert len(long) <= 310
+    assert long.endswith("why")

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from opsq.cli.caller import Caller
 from opsq.cli.json_documents import instant
 from opsq.cli.json_shapes import EventShape
+from opsq.cli.readable import brief
 from opsq.runner.groups import signal_name
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows, Request
 
@@ -125,7 +126,7 @@ def row(event: HistoryEvent, *, is_short: bool) -> list[object]:
         _seconds(event.wait_s) if is_attempt else None,
         _seconds(event.run_s) if is_attempt else None,
         ended(event.exit_status, event.signal),
-        event.reason,
+        brief(event.reason) if is_short else event.reason,
     ]
 
 
@@ -134,7 +135,8 @@ def show(caller: Caller, events: Sequence[HistoryEvent], *, title: str) -> None:
     if not events:
         return
     if caller.is_rich:
-        caller.table(_SHOWN, [_shown(event, second) for event in events], title=title, right=NUMBERS)
+        rows = [[*_shown(event, second)[:-1], brief(event.reason)] for event in events]
+        caller.table(_SHOWN, rows, title=title, right=NUMBERS)
     else:
         lines = (" ".join("-" if value in (None, "") else str(value) for value in _shown(event, instant)) for event in events)
         caller.table(("", ""), [("attempt", line) for line in lines])

@@ -160,14 +160,17 @@ class Caller:
 
 
 def _field(value: object) -> str:
-    """A value in a line of fields: tabs and line ends inside would break it, so they become blanks."""
+    """A value in a line of fields: tabs, line ends and other controls inside would break it, so they become blanks."""
     return "" if value is None else str(value).translate(_BLANKS)
 
 
-_BLANKS = {9: " ", 10: " ", 13: " ", 27: " "}
+_CELL_CHARACTERS, _CELL_LINES = 4000, 20
+_BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
 
 
 def _text(value: object) -> Any:
     from rich.text import Text
 
-    return value if isinstance(value, Text) else Text(str(value))
+    from opsq.cli.readable import brief
+
+    return value if isinstance(value, Text) else Text(brief(str(value), _CELL_CHARACTERS, _CELL_LINES))

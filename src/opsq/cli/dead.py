@@ -13,6 +13,7 @@ from opsq.cli.chunk import show_chunk
 from opsq.cli.conditions import DeadConditions, chunk_name
 from opsq.cli.json_documents import dead_shape, instant, minute
 from opsq.cli.json_shapes import ChangedDocument, DeadDocument
+from opsq.cli.readable import brief
 from opsq.cli.stopped import asked
 from opsq.client.submission import request_parts
 from opsq.errors import UsageError
@@ -163,5 +164,5 @@ def _row(chunk: DeadChunk, *, is_short: bool) -> list[object]:
         chunk.lost,
         minute(chunk.dead_at) if is_short else instant(chunk.dead_at),
         attempts.ended(chunk.exit_status, chunk.signal),
-        chunk.reason,
+        brief(chunk.reason) if is_short else chunk.reason,
     ]

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from opsq.cli.options import wants_json
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, StorageFull, UsageError
 
+_PLAIN_CHARACTERS = 200
+_COMPLAINT_CHARACTERS, _COMPLAINT_LINES = 4000, 20
+
 
 class Silent(OpsqError):
     """A verb that has said all that is to be said, and ends with a status of its own."""
@@ -45,8 +48,13 @@ def tell(error: Exception, words: Sequence[str]) -> int:
 
 
 def complaint(failure: OpsqError) -> str:
-    """A failure in words."""
-    return f"opsq: {failure.message}" + (f"\n{failure.hint}" if failure.hint else "")
+    """A failure in words; the message may hold what a program has said, as much as a reason may have."""
+    message = failure.message
+    if len(message) > _PLAIN_CHARACTERS or not message.isprintable():
+        from opsq.cli.readable import brief
+
+        message = brief(message, _COMPLAINT_CHARACTERS, _COMPLAINT_LINES)
+    return f"opsq: {message}" + (f"\n{failure.hint}" if failure.hint else "")
 
 
 def is_telling_nothing(failure: OpsqError) -> bool:

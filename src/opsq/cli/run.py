@@ -23,6 +23,7 @@ from opsq.cli.feeding import STDIN, is_plain
 from opsq.cli.handing import expand, read_whole
 from opsq.cli.json_shapes import ErrorShape, RunDocument
 from opsq.cli.reach import is_remote
+from opsq.cli.readable import brief
 from opsq.cli.rounds import Round, key_of, new_key
 from opsq.cli.working import RECONNECT_S, Course, Ended, work
 from opsq.client.producer import Producer
@@ -231,7 +232,9 @@ def _explained(failure: WorkFailed, round_: Round, states: list[SubmissionState]
     dead_count, chunks_count = sum(state.dead_count for state in dead), sum(state.chunks_count for state in states)
     submission_id = dead[0].submission_id
     lines = [f"{dead_count} of {values.counted(chunks_count, 'chunk')} died."]
-    lines += [f"Chunk {submission_id}/{chunk.index}: {chunk.reason.strip()}" for chunk in round_.dead(submission_id, _TOLD_DEAD_COUNT)]
+    lines += [
+        f"Chunk {submission_id}/{chunk.index}: {brief(chunk.reason.strip())}" for chunk in round_.dead(submission_id, _TOLD_DEAD_COUNT)
+    ]
     first = "after `opsq start`, " if is_temporary else ""
     hint = f"To look, {first}`opsq dead list {submission_id}`; `opsq dead requeue {submission_id}` gives them new attempts"
     hint += ", and so does the same line, which goes on with what is left." if course.is_resumable else "."

@@ -5,7 +5,6 @@ It must not wait for whoever reads it (the voice does), nor know how chunks are 
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections import deque
@@ -16,6 +15,7 @@ import msgspec
 
 from opsq.cli.caller import Caller
 from opsq.cli.json_shapes import ChunkEndShape
+from opsq.cli.readable import clean
 from opsq.cli.submissions import pairs_text
 from opsq.cli.values import counted
 from opsq.cli.voice import Voice
@@ -38,13 +38,6 @@ _RATE_S = 15.0
 """Over so long the rate is measured."""
 _NAMED_COUNT = 2
 """So many submissions are named."""
-_SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])?")
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-
-
-def clean(line: str) -> str:
-    """A line of a program without what would move the cursor or worse; of what was overwritten by returns, the last."""
-    return _CONTROLS.sub("", _SEQUENCES.sub("", line.rstrip("\r").rpartition("\r")[2]))
 
 
 class WorkViewer(Viewer):

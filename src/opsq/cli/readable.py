@@ -1,0 +1,35 @@
+"""Text that comes from programs, made fit for a terminal: nothing in it moves the cursor or worse, and it is no longer than one reads.
+
+It must not print; JSON has such text whole.
+"""
+
+from __future__ import annotations
+
+import re
+
+BRIEF_CHARACTERS = 300
+BRIEF_LINES = 4
+_SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+def clean(line: str) -> str:
+    """A line without what would move the cursor or worse; of what was overwritten by returns, the last."""
+    return _CONTROLS.sub("", _SEQUENCES.sub("", line.rstrip("\r").rpartition("\r")[2]))
+
+
+def readable(text: str) -> str:
+    """Lines, each `clean`."""
+    return "\n".join(map(clean, text.split("\n")))
+
+
+def brief(text: str, characters: int = BRIEF_CHARACTERS, lines: int = BRIEF_LINES) -> str:
+    """The first line and the last ones, `clean`: those say how it ended and why; what is left out between them is an ellipsis."""
+    first, *rest = readable(text).split("\n")
+    if len(rest) >= lines:
+        rest = ["…", *rest[-(lines - 1) :]]
+    kept = "\n".join([first, *rest])
+    if len(kept) <= characters:
+        return kept
+    head = characters // 3
+    return f"{kept[:head]} … {kept[head - characters :]}"
