@@ -1,0 +1,197 @@
+"""`opsq spark …` as a shell meets it: what is refused before a JVM is started, and the whole pipeline through one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import opsq
+from opsq.cli.spark_data import _format_of
+from opsq.cli.spark_job import Session, spark_failure
+from opsq.errors import Conflict, InputUnreadable, OpsqError, UsageError, WorkFailed
+from opsq.settings import Settings
+from waiting import wait_until
+
+PROGRAM = str(Path(sys.executable).with_name("opsq"))
+DEADLINE_S = 280
+LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
+
+def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `opsq spark` with that state folder."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("OPSQ_")}
+    line = [PROGRAM, "--state-dir", str(state_dir), "spark", *words]
+    return subprocess.run(line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def rows(runtime_dir: Path) -> Path:
+    """A Parquet file of 1000 rows in ten row groups."""
+    path = runtime_dir / "in.parquet"
+    table = pa.table({"id": list(range(1000)), "text": [f"row {n}" for n in range(1000)]})
+    pq.write_table(table, path, row_group_size=100)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("run", "in", "-o", "out"), 2, "needs -- and a program"),
+        (("run", "-o", "out", "--", "cat"), 2, "needs an INPUT"),
+        (("run", "in", "--", "cat"), 2, "Give --output DIR"),
+        (("run", "in", "-o", "/", "--", "cat"), 5, "/ is there already"),
+        (("results", "252265274856701952", "-o", "out"), 4, "No daemon answers"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_spark_starts(runtime_dir: Path, words: tuple[str, ...], status: int, message: str) -> None:
+    ran = run(runtime_dir / "state", *words)
+    assert ran.returncode == status, ran.stderr
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_unknown_submission_is_told_before_spark_starts(daemon: Settings) -> None:
+    ran = run(daemon.state_dir, "results", "252265274856701952", "-o", "out", "--json")
+    assert ran.returncode == 3
+    assert json.loads(ran.stdout)["error"]["code"] == "not_found"
+
+
+def test_settings_of_spark_are_key_and_value() -> None:
+    assert Session(conf=["spark.a=b=c", "spark.d=1"]).settings() == {"spark.a": "b=c", "spark.d": "1"}
+    with pytest.raises(UsageError, match="write KEY=VALUE"):
+        Session(conf=["nonsense"]).settings()
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("x.csv", "csv"),
+        ("x.CSV.gz", "csv"),
+        ("x/y.jsonl", "json"),
+        ("s3://b/x.orc/", "orc"),
+        ("folder", "parquet"),
+        ("logs/*.log", "text"),
+    ],
+)
+def test_format_is_what_the_name_says(path: str, wanted: str) -> None:
+    assert _format_of(path) == wanted
+
+
+class AnalysisException(Exception):
+    """As Spark's own looks."""
+
+    def getCondition(self) -> str:  # noqa: N802  # Spark's name
+        """As Spark's own does."""
+        return "PATH_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (Exception("x\n  File …\nopsq.errors.Conflict: The key is held.\n\nat org…"), Conflict, "The key is held."),
+        (Exception("ModuleNotFoundError: No module named 'opsq'"), UsageError, "opsq is not installed in the Python of the executors."),
+        (
+            AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03"),
+            InputUnreadable,
+            "Path does not exist: file:/x.",
+        ),
+        (
+            Exception("An error occurred while calling o1.save.\n: java.io.IOException: No room\n\tat x"),
+            WorkFailed,
+            "java.io.IOException: No room",
+        ),
+    ],
+)
+def test_what_spark_says_is_told_in_a_line(error: Exception, kind: type[OpsqError], message: str) -> None:
+    failure = spark_failure(error)
+    assert type(failure) is kind
+    assert message in failure.message
+    assert "\n" not in failure.message
+
+
+def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(runtime_dir: Path, rows: Path) -> None:
+    output = runtime_dir / "out.json"
+    state_dir = runtime_dir / "state"
+    ran = run(
+        state_dir,
+        "run",
+        str(rows),
+        "--rows-per-chunk",
+        "64",
+        "--tasks",
+        "2",
+        "-o",
+        str(output),
+        *LOCAL,
+        "--json",
+        "--",
+        "sed",
+        "s/row/line/",
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(ran.stdout)
+    assert (document["state"], document["completed"], document["rows"]) == ("completed", document["chunks"], 1000)
+    assert sum(task["completed"] for task in document["tasks"]) == document["chunks"]
+    lines = [line for path in sorted(output.glob("part-*")) for line in path.read_text().splitlines()]
+    assert [json.loads(line) for line in lines] == [{"id": n, "text": f"line {n}"} for n in range(1000)]
+    with opsq.Queue.open(state_dir) as queue:
+        assert list(queue.submissions()) == []
+
+
+def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
+    daemon: Settings, queue: opsq.Queue, runtime_dir: Path, rows: Path
+) -> None:
+    script = f"echo $$ > {runtime_dir}/new-$$; mv {runtime_dir}/new-$$ {runtime_dir}/pid-$$; exec sleep 600"
+    words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", str(rows), "--rows-per-chunk", "500", "--tasks", "1"]
+    words += ["-o", str(runtime_dir / "out"), *LOCAL, "--", "sh", "-c", script]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        [noted] = wait_until(lambda: list(runtime_dir.glob("pid-*")), DEADLINE_S, "a program runs")
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=DEADLINE_S)
+    assert (child.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    wait_until(lambda: not _is_alive(int(noted.read_text())), 30, "the program is gone")
+    [state] = list(queue.submissions())
+    assert (state.state, state.chunks_count) == ("open", 2)
+    wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 30, "the chunk is given back")
+
+
+def test_doctor_sends_a_row_there_and_back_and_leaves_nothing(daemon: Settings, queue: opsq.Queue) -> None:
+    ran = run(daemon.state_dir, "doctor", *LOCAL, "--json")
+    found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
+    assert all(finding["ok"] for finding in found.values()), found
+    assert "came back" in found["round trip"]["detail"]
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert list(queue.submissions()) == []
+
+
+def test_doctor_names_a_java_without_the_module_that_spark_asks_for(
+    daemon: Settings, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = runtime_dir / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    (runtime_dir / "java" / "release").write_text('JAVA_VERSION="21.0.8"\n')
+    java.write_text("#!/bin/sh\necho 'java.lang.module.FindException: Module jdk.incubator.vector not found' >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+    ran = run(daemon.state_dir, "doctor", "--json")
+    found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
+    assert ran.returncode == 5
+    assert (found["java"]["ok"], "session" in found) == (False, False)
+    assert "lacks a module" in found["java"]["advice"]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
