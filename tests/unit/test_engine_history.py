@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsq.errors import StorageFull, UsageError
+from opsq.errors import Conflict, StorageFull, UsageError
 from opsq.queue import chronicle
 from opsq.store import history
 from opsq.wire import messages as m
@@ -301,3 +301,19 @@ def test_prune_that_cannot_be_committed_is_refused(rig: Rig) -> None:
 def test_prune_of_nothing_in_particular_is_refused(rig: Rig) -> None:
     with pytest.raises(UsageError):
         prune(rig)
+
+
+def test_end_of_the_daemon_does_not_wait_for_the_last_slice_of_a_prune(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "PRUNE_ROWS", 2)
+    complete_each(rig, rig.submit(40), 40)
+    rig.fold()
+    peer = rig.connect()
+    rig.send(peer, m.Prune(999, keep_count=0))
+    for _ in range(4):
+        rig.commit()
+    rig.engine.stop_handing_out()
+    rig.engine.fold_all()
+    rig.settle()
+    with pytest.raises(Conflict, match=r"ending\. [0-9]+ rows were pruned before"):
+        rig.replies(peer, 999)
+    assert int(str(rig.rows("SELECT count(*) FROM history")[0][0])) > 20

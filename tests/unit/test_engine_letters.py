@@ -337,3 +337,21 @@ def test_slice_is_not_worked_out_while_a_commit_is_under_way(rig: Rig) -> None:
     rig.fold()
     assert rig.broken_rules() == []
     assert [index for one in rig.reserve(peer, 10) for index in one.indexes if one.submission_id == second] == [0, 1]
+
+
+def test_end_of_the_daemon_does_not_wait_for_the_last_slice(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "SLICE_CHUNKS", 2)
+    submission_id = rig.submit(60, keep_on_dead=True)
+    kill(rig, submission_id, *range(60))
+    rig.fold()
+    peer = rig.connect()
+    rig.send(peer, m.Drop(99, submission_id))
+    while dead_count(rig, submission_id) > 50:
+        rig.commit()
+    rig.engine.stop_handing_out()
+    rig.engine.fold_all()
+    rig.settle()
+    with pytest.raises(Conflict, match=r"ending\. 1[0-9] chunks were done before"):
+        rig.replies(peer, 99)
+    rig.restart()
+    assert drop(rig, submission_id) in range(40, 51)

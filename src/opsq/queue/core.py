@@ -125,6 +125,11 @@ class Core:
         """Chunks may wait for a retry of which memory knows nothing: the last process left them, or a submission that has been revived."""
         self._keyed = blake2b(digest_size=8, key=meta.secret(self.reader))
 
+    @property
+    def is_ending(self) -> bool:
+        """The process ends as soon as all is folded: what goes in slices stops between two of them."""
+        return self.is_draining and self.folding.is_urgent
+
     def charge(self, rows_count: int) -> None:
         """Work that visits no rows takes as long as this many: the turn of the event loop ends the sooner."""
         self.rows_left -= rows_count

@@ -114,6 +114,8 @@ class Letters:
         job = self._ready.popleft()
         job.committed_count = job.count
         try:
+            if self._core.is_ending:
+                raise Conflict("The daemon is ending.", hint="Send it again to the next one.")
             self._slice(job, now)
         except OpsqError as error:
             self._core.reply(job.peer, refusal(job, error))

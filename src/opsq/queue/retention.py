@@ -6,7 +6,7 @@ History goes by age and count, by itself or when asked for; only what is folded 
 from __future__ import annotations
 
 from opsq.clock import MonoNs, Now
-from opsq.errors import OpsqError, UsageError
+from opsq.errors import Conflict, OpsqError, UsageError
 from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
 from opsq.queue.endings import Endings
@@ -120,7 +120,9 @@ class _Pruning:
     def settle(self, now: Now) -> None:
         """A slice is gone; the next follows, or there is none."""
         self._count += self._slice_count
-        if self._slice_count:
+        if self._slice_count and self._core.is_ending:
+            self.refuse(Conflict("The daemon is ending.", hint="Send it again to the next one."))
+        elif self._slice_count:
             self.go_on()
         else:
             self._core.reply(self._peer, Changed(self._request_id, self._count))

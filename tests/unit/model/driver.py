@@ -177,7 +177,9 @@ class Driver(RuleBasedStateMachine):
         """The last slice has been taken: all that was dead when the request came is done with, and was counted; or it is refused."""
         request = asked.request
         if isinstance(reply, m.ErrorReply):
-            if isinstance(request, m.Requeue) and request.submission_id is not None and not asked.count:
+            if self.is_draining:
+                assert reply.code == "conflict", reply
+            elif isinstance(request, m.Requeue) and request.submission_id is not None and not asked.count:
                 assert reply.code == self.model.refusal_of_requeue(request.submission_id, request.indexes), reply
             else:
                 assert reply.code in {"conflict", "not_found"}, reply
