@@ -233,6 +233,15 @@ def test_progress_on_a_terminal_shows_counts_operations_and_what_runs(queue):
     assert re.search(r"left", drawn)
 
 
+def test_progress_on_a_narrow_terminal_keeps_the_counts_whole(queue):
+    """What runs on what gives way."""
+    queue.ok("submit", "-", "-l", "5", "-m", "tenant=quite-a-long-name-for-one", stdin=b"x\n" * 20)
+    drawn = queue.on_terminal("consume", "-j", "1", "--until-empty", "--", "sleep", "0.5", columns=80).out.decode()
+    assert "1 running" in drawn
+    assert re.search(r"[1-4]/4\b", drawn)
+    assert re.search(r"0:00:0\d", drawn)
+
+
 def test_stderr_that_nobody_reads_holds_up_nothing_for_ever(queue):
     """A stopped terminal: what runs goes on and is completed; nothing new is begun until somebody reads; then all is done."""
     submission = queue.submit_lines(6)

@@ -36,6 +36,7 @@ _PARTIAL_LIMIT_COUNT = 10_000
 """So many chunks may have a line whose end has not come."""
 _RATE_S = 15.0
 """Over so long the rate is measured."""
+_BAR_CHARACTERS = 20
 _NAMED_COUNT = 2
 """So many submissions are named."""
 
@@ -208,14 +209,22 @@ def _named(submission_id: int, metadata: Mapping[str, int | str]) -> str:
 
 def _new_progress() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    class Cut(TextColumn):
+        """Text that gives way to the other columns where the terminal is narrow."""
+
+        def render(self, task: Task) -> Text:
+            return Text(task.description, no_wrap=True, overflow="ellipsis")
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
+        Cut("", table_column=Column()),
+        BarColumn(_BAR_CHARACTERS, table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[rate]}"),
         TextColumn("{task.fields[left]}"),
-        TimeElapsedColumn(),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
     )
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
