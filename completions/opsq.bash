@@ -60,7 +60,7 @@ _opsq() {
         '') argument=words words='start stop restart status submit wait results show list cancel rm dead history run consume reserve read complete fail release extend spark pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
-        spark) argument=words words='doctor submit consume results run' options='--master --conf --spark-logs' valued='--master --conf' ;;
+        spark) argument=words words='doctor submit consume results run report' options='--master --conf --spark-logs' valued='--master --conf' ;;
         start) options='--foreground --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         stop) options=--drain valued=--drain ;;
         restart) options='--drain --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
@@ -92,6 +92,7 @@ _opsq() {
         'spark consume') argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --delimiter -d --null -0 --master --conf --spark-logs --strategy -s --submission --tasks -t --deadline --until-idle' valued='--jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --master --conf --strategy -s --submission --tasks -t --deadline' ;;
         'spark results') argument=none options='--output -o --output-format --output-option --overwrite --files --result-format --result-schema --skip-dead --master --conf --spark-logs' valued='--output -o --output-format --output-option --files --result-format --result-schema --master --conf' ;;
         'spark run') argument='file command' many=1 options='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --output -o --output-format --output-option --overwrite --files --result-format --result-schema --skip-dead --master --conf --spark-logs --strategy -s --tasks -t --deadline --keep' valued='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --output -o --output-format --output-option --files --result-format --result-schema --master --conf --strategy -s --tasks -t --deadline' ;;
+        'spark report') options='--by --since --until --from --step --html --limit -n --master --conf --spark-logs' valued='--by --since --until --from --step --html --limit -n --master --conf' ;;
         pause) argument=pair many=1 options='--all --operator' ;;
         resume) argument=pair many=1 options='--all --operator' ;;
         limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
@@ -103,7 +104,7 @@ _opsq() {
         check) ;;
         backup) argument=file ;;
         vacuum) ;;
-        demo) options='--consumers --keep' valued=--consumers ;;
+        demo) options='--consumers --keep --spark' valued=--consumers ;;
         completion) argument=words words='bash zsh fish' ;;
     esac
     options="$options --json --quiet -q --state-dir --socket --address --token-file --version --help" valued=" $valued --state-dir --socket --address --token-file "
@@ -171,6 +172,10 @@ _opsq() {
             'spark run --log-dir' | 'spark run -o' | 'spark run --output') kind=dir ;;
             'spark run --result-format') kind=words words='parquet arrow jsonl csv text binary' ;;
             'spark run -s' | 'spark run --strategy') kind=strategies ;;
+            'spark report --by') kind=keys ;;
+            'spark report --from') kind=dir ;;
+            'spark report --html') kind=file ;;
+            'spark report --conf') kind=pair ;;
             *' --state-dir') kind=dir ;;
             *' --socket' | *' --token-file') kind=file ;;
         esac

@@ -101,6 +101,7 @@ complete -c opsq -n '__opsq_at spark' -a submit -d 'Submit the rows of a data se
 complete -c opsq -n '__opsq_at spark' -a consume -d 'Run a program for each chunk, on the executors of Spark: each task of one job is a consumer until nothing is left.'
 complete -c opsq -n '__opsq_at spark' -a results -d 'Write the results of a submission as a data set, in the order of its chunks; it must have ended.'
 complete -c opsq -n '__opsq_at spark' -a run -d 'Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results: the whole pipeline.'
+complete -c opsq -n '__opsq_at spark' -a report -d 'Tell what the history says: waiting and run times, throughput, retries, dead letters, how busy consumers were, what was fair.'
 
 # opsq start
 complete -c opsq -n '__opsq_at start' -l foreground -d 'Be the daemon in this process, for a service manager; log to stderr too.'
@@ -491,6 +492,18 @@ complete -c opsq -n '__opsq_at "spark run"' -s t -l tasks -x -d 'So many consume
 complete -c opsq -n '__opsq_at "spark run"' -l deadline -x -d 'Begin no chunk after this long; end when what runs has ended.'
 complete -c opsq -n '__opsq_at "spark run"' -l keep -d 'Keep the submission and its content in the queue when all is well.'
 
+# opsq spark report
+complete -c opsq -n '__opsq_at "spark report"' -l by -x -a '(__opsq_ask keys)' -d 'Put together what has the same value of this key of the metadata, or `submission`.'
+complete -c opsq -n '__opsq_at "spark report"' -l since -x -d 'Only from this instant on; a duration, such as 2h, is so long ago.'
+complete -c opsq -n '__opsq_at "spark report"' -l until -x -d 'Only before this instant; a duration as with --since.'
+complete -c opsq -n '__opsq_at "spark report"' -l from -x -a '(__fish_complete_directories)' -d 'Read this folder of `opsq history export --format parquet`, not the queue.'
+complete -c opsq -n '__opsq_at "spark report"' -l step -x -d 'The length of a window of time; by default at most 60 cover all.'
+complete -c opsq -n '__opsq_at "spark report"' -l html -r -F -d 'Write a page with plots as well, in one file.'
+complete -c opsq -n '__opsq_at "spark report"' -s n -l limit -x -d 'So many values and consumers, the largest.'
+complete -c opsq -n '__opsq_at "spark report"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …'
+complete -c opsq -n '__opsq_at "spark report"' -l conf -x -a '(__opsq_pairs)' -d 'A setting of Spark; any number of times.'
+complete -c opsq -n '__opsq_at "spark report"' -l spark-logs -d 'Let Spark say all it has to say, on stderr.'
+
 # opsq pause
 complete -c opsq -n '__opsq_at pause' -k -a '(__opsq_pairs)'
 complete -c opsq -n '__opsq_at pause' -l all -d 'Every submission.'
@@ -531,6 +544,7 @@ complete -c opsq -n '__opsq_at backup' -F
 # opsq demo
 complete -c opsq -n '__opsq_at demo' -l consumers -x -d 'How many consumers work at the same time.'
 complete -c opsq -n '__opsq_at demo' -l keep -d 'Leave the folder and what is in it, to look at.'
+complete -c opsq -n '__opsq_at demo' -l spark -d 'Show the same with PySpark: DataFrames, and executors as consumers.'
 
 # opsq completion
 complete -c opsq -n '__opsq_at completion' -k -a 'bash zsh fish'

@@ -480,6 +480,7 @@ _opsq() {
               'consume:Run a program for each chunk, on the executors of Spark: each task of one job is a consumer until nothing is left.'
               'results:Write the results of a submission as a data set, in the order of its chunks; it must have ended.'
               'run:Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results: the whole pipeline.'
+              'report:Tell what the history says: waiting and run times, throughput, retries, dead letters, how busy consumers were, what was fair.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -620,6 +621,20 @@ _opsq() {
                 '(-)1: : _command_names -e' \
                 '*::argument: _normal' && ret=0
               ;;
+            report)
+              _arguments -s -S $flags \
+                '--by=[Put together what has the same value of this key of the metadata, or `submission`.]:KEY:_opsq_keys' \
+                '--since=[Only from this instant on; a duration, such as 2h, is so long ago.]:T: ' \
+                '--until=[Only before this instant; a duration as with --since.]:T: ' \
+                '--from=[Read this folder of `opsq history export --format parquet`, not the queue.]:DIR:_files -/' \
+                '--step=[The length of a window of time; by default at most 60 cover all.]:D: ' \
+                '--html=[Write a page with plots as well, in one file.]:FILE:_files' \
+                '(-n --limit)-n+[So many values and consumers, the largest.]:N: ' \
+                '(-n --limit)--limit=[So many values and consumers, the largest.]:N: ' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Let Spark say all it has to say, on stderr.]' && ret=0
+              ;;
           esac
           ;;
         pause)
@@ -677,7 +692,8 @@ _opsq() {
         demo)
           _arguments -s -S $flags \
             '--consumers=[How many consumers work at the same time.]:N: ' \
-            '--keep[Leave the folder and what is in it, to look at.]' && ret=0
+            '--keep[Leave the folder and what is in it, to look at.]' \
+            '--spark[Show the same with PySpark\: DataFrames, and executors as consumers.]' && ret=0
           ;;
         completion)
           _arguments -s -S $flags \

@@ -85,7 +85,7 @@ VERBS: dict[str, Place] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "dead": ("list", "show", "requeue", "drop"),
     "history": ("list", "export", "prune"),
-    "spark": ("doctor", "submit", "consume", "results", "run"),
+    "spark": ("doctor", "submit", "consume", "results", "run", "report"),
 }
 """Verbs that have verbs of their own; the first is meant when none is given."""
 

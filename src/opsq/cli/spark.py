@@ -16,6 +16,7 @@ from opsq.cli.json_shapes import ErrorShape
 from opsq.cli.reach import is_remote
 from opsq.cli.spark_data import Chunking, Reading, Writing, reach_of
 from opsq.cli.spark_job import Interrupted, Session, SparkJobs, looking_at, opened
+from opsq.cli.spark_report import Asked, report
 from opsq.cli.spark_shapes import (
     SparkConsumeDocument,
     SparkResultsDocument,
@@ -167,6 +168,11 @@ def spark_run(
         failure.hint = f"{failure.hint} {_way_on(state, is_temporary=is_temporary)}".lstrip()
         raise caller.told(failure)
     caller.remark(f"{values.counted(rows_count or 0, 'row')} are in {place}.")
+
+
+def spark_report(caller: Caller, what: Asked, session: Session) -> None:
+    """Tell what the history says: waiting and run times, throughput, retries, dead letters, how busy consumers were, what was fair."""
+    report(caller, what, session)
 
 
 def spark_doctor(caller: Caller, session: Session) -> None:
