@@ -356,6 +356,45 @@ def test_same_line_at_the_same_time_is_refused(opsq: Opsq):
     assert out == lines(2)
 
 
+def test_same_line_by_another_way_to_the_daemon_is_refused(queue: Opsq):
+    """Neither takes the results of the other away, though no lock file is looked at."""
+    queue.file("in", lines(2))
+    line = (
+        "run",
+        "--socket",
+        str(queue.state_dir / "opsq.sock"),
+        "in",
+        "--",
+        "sh",
+        "-c",
+        "cat; echo >> runs; until test -e go; do sleep 0.05; done",
+    )
+    with queue.running(*line) as first:
+        wait_until(lambda: _read(queue, "runs"), DEADLINE_S, "it runs")
+        for again in (line, ("run", *line[3:])):
+            ran = queue(*again)
+            assert (ran.status, ran.out, "runs already" in ran.err) == (5, b"", True)
+        queue.file("go", b"")
+        out, _ = first.communicate(timeout=DEADLINE_S)
+    assert (first.returncode, out) == (0, lines(2))
+
+
+def test_daemon_of_a_round_that_is_killed_is_started_again(opsq: Opsq):
+    """Nobody else would; what runs goes on, and is not done twice."""
+    opsq.file("in", lines(4))
+    script = "echo >> runs; until test -e go; do sleep 0.05; done; cat"
+    with opsq.running("run", "-j2", "-l1", "in", "--", "sh", "-c", script) as process:
+        wait_until(lambda: len(_read(opsq, "runs")) == 2, DEADLINE_S, "two run")
+        killed = opsq.ok("status", "--json").json["pid"]
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: (ran := opsq("status", "--json")).status == 0 and ran.json["pid"] != killed, DEADLINE_S, "another daemon runs")
+        opsq.file("go", b"")
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out, err) == (0, lines(4), b"")
+    assert len(_read(opsq, "runs")) == 4
+    assert not daemon_runs(opsq)
+
+
 def test_what_a_dying_program_says_is_told_in_short_and_without_controls(opsq: Opsq):
     """A screen is neither cleared nor filled by a chunk that died, whoever tells of it."""
     opsq.file("in", lines(1))

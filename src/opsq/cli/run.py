@@ -9,7 +9,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -27,9 +27,13 @@ from opsq.cli.readable import brief
 from opsq.cli.rounds import Round, key_of, new_key
 from opsq.cli.working import RECONNECT_S, Course, Ended, work
 from opsq.client.producer import Producer
-from opsq.daemon.temporary import Tenancy
-from opsq.errors import CommandNotExecutable, CommandNotFound, InputUnreadable, OpsqError, Unreachable, UsageError, WorkFailed
-from opsq.wire.messages import SubmissionState
+from opsq.daemon.temporary import Tenancy, runs_already
+from opsq.errors import CommandNotExecutable, CommandNotFound, InputUnreadable, NameTaken, OpsqError, Unreachable, UsageError, WorkFailed
+from opsq.runner.pool import Connect
+from opsq.wire.messages import Claim, SubmissionState
+
+if TYPE_CHECKING:
+    from opsq.client.connection import Connection
 
 _TOLD_DEAD_COUNT = 3
 
@@ -101,10 +105,12 @@ def run(
         is_reporting=programs.progress,
     )
     with _daemon(caller, key) as tenancy:
-        producer = Producer(caller.connect, reconnect_s=RECONNECT_S)
+        connect = _connect(caller, tenancy)
+        producer = _claiming(connect, key if is_resumable else None)
         try:
             round_ = Round(producer, key, options, is_resumable=is_resumable)
-            _conclude(caller, round_, course, work(caller, round_, course), is_temporary=tenancy is not None and tenancy.is_temporary)
+            ended = work(caller, connect, round_, course)
+            _conclude(caller, round_, course, ended, is_temporary=tenancy is not None and tenancy.is_temporary)
         finally:
             producer.close()
 
@@ -170,6 +176,29 @@ def _daemon(caller: Caller, key: bytes) -> Iterator[Tenancy | None]:
     finally:
         with contextlib.suppress(OpsqError):  # it ends by itself when nobody uses it
             tenancy.leave()
+
+
+def _connect(caller: Caller, tenancy: Tenancy | None) -> Connect:
+    """What connects to the daemon; one that is there for us is started again if somebody has killed it."""
+
+    def connect(*, name: str = "", claim: Claim | None = None) -> Connection:
+        try:
+            return caller.connect(name=name, claim=claim)
+        except Unreachable:
+            if tenancy is None or not tenancy.revive():
+                raise
+        return caller.connect(name=name, claim=claim)
+
+    return connect
+
+
+def _claiming(connect: Connect, key: bytes | None) -> Producer:
+    """What asks the daemon of the round, and holds it for us alone, whatever way and from whatever machine others come to the daemon."""
+    claim = None if key is None else Claim(f"run {key.hex()}", os.urandom(16))
+    try:
+        return Producer(lambda: connect(name="", claim=claim), reconnect_s=RECONNECT_S)
+    except NameTaken as error:
+        raise runs_already() from error
 
 
 # --- after ------------------------------------------------------------------------------------------------------------------------

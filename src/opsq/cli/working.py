@@ -23,7 +23,7 @@ from opsq.client.producer import Producer
 from opsq.content.splitting import Splitting
 from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.options import ConsumeOptions
-from opsq.runner.pool import consume
+from opsq.runner.pool import Connect, consume
 from opsq.runner.stopping import StopSignals
 from opsq.runner.tally import Outcome
 from opsq.runner.viewer import ChunkEnd
@@ -67,18 +67,19 @@ class Ended(NamedTuple):
     json_sink: JsonSink | None
 
 
-def work(caller: Caller, round_: Round, course: Course) -> Ended:
+def work(caller: Caller, connect: Connect, round_: Round, course: Course) -> Ended:
     """Do it. Effects: no thread or program of it goes on, but one that cannot write."""
-    return _Work(caller, round_, course).run()
+    return _Work(caller, connect, round_, course).run()
 
 
 class _Work:
-    def __init__(self, caller: Caller, round_: Round, course: Course) -> None:
+    def __init__(self, caller: Caller, connect: Connect, round_: Round, course: Course) -> None:
         self._caller = caller
+        self._connect = connect
         self._round = round_
         self._course = course
         self._signals = StopSignals()
-        self._reader = Producer(caller.connect, reconnect_s=RECONNECT_S)
+        self._reader = Producer(lambda: connect(name=""), reconnect_s=RECONNECT_S)
         self._delivery = Delivery(self._reader, self._delivered, is_skipping=course.is_skipping)
         self._feeder = Feeder(
             round_,
@@ -112,7 +113,7 @@ class _Work:
             with self._signals, _Viewer(self._caller, course) as viewer:
                 for thread in threads:
                     thread.start()
-                outcome = consume(self._caller.connect, course.command, options, viewer=viewer, signals=self._signals)
+                outcome = consume(self._connect, course.command, options, viewer=viewer, signals=self._signals)
         except OpsqError as error:
             self._failure = self._failure or error
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from typing import Self
 
@@ -44,6 +45,7 @@ class Tenancy:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise NotPermitted(f"Cannot open {self._path}: {error.strerror}.", hint="Name another folder by --state-dir.") from error
+        self._reviving = threading.Lock()
         self.has_started = False
         """Whether this process has started the daemon."""
 
@@ -67,8 +69,22 @@ class Tenancy:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
         except OSError as error:
-            hint = "Wait for its end, or make this one another round by --resume KEY."
-            raise Conflict("The same round runs already, in another process.", hint=hint) from error
+            raise runs_already() from error
+
+    def revive(self) -> bool:
+        """Start the daemon again if it is a temporary one that was killed; any thread may.
+
+        Returns:
+            Whether one runs that is ours to start.
+
+        Raises:
+            OpsqError: it could not be started.
+        """
+        with self._reviving:
+            if not self.is_temporary:
+                return False
+            lifecycle.start(self._settings, is_temporary=True)
+            return True
 
     @property
     def is_temporary(self) -> bool:
@@ -100,6 +116,13 @@ class Tenancy:
                     return True
             time.sleep(_LOOK_S)  # it may not have read yet that our own connections have ended
         return False
+
+
+def runs_already() -> Conflict:
+    """What is said of a round that another process holds."""
+    return Conflict(
+        "The same round runs already, in another process.", hint="Wait for its end, or make this one another round by --resume KEY."
+    )
 
 
 def marker_path(settings: Settings) -> str:
