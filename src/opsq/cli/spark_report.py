@@ -29,6 +29,7 @@ from opsq.cli.spark_shapes import (
 from opsq.cli.stopped import asked
 from opsq.content.joining import atomic_output
 from opsq.errors import NotFound, UsageError
+from opsq.spark.exported import exported_place
 from opsq.wire.messages import HistoryFilter
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def report(caller: Caller, what: Asked, session: Session) -> None:
 def _folder(caller: Caller, what: Asked, where: HistoryFilter) -> Iterator[str]:
     """A folder with the history in Parquet; one that is made for this goes again."""
     if what.from_ is not None:
-        yield what.from_
+        yield exported_place(what.from_)
         return
     with tempfile.TemporaryDirectory(prefix="opsq-report-") as folder:
         target = exporting.target(folder, "parquet", _FILE_ROWS, is_going_on=False)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777")
 """Those of Okabe and Ito, which people tell apart who see few colours."""
 _WIDTH = 760
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 28, 12, 44
 _HEIGHT = 280
 _ROW = 30
 _NAME_WIDTH = 180
@@ -112,7 +112,7 @@ def part_inset(part: int, parts_count: int) -> float:
 
 def nice_ticks(most: float) -> list[float]:
     """Round numbers from 0 to at least `most`: four to eight of them."""
-    if not (most > 0 and math.isfinite(most)):
+    if not 1e-12 < most < math.inf:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(most / 4))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= most / 4 * 0.75)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from opsq.errors import NotFound
+from opsq.spark.exported import exported_place
 from opsq.spark.spans import ATTEMPTS, SUBMISSION, attempts_of, served, valued, waited, window_at, window_of
 
 PERCENTS = (50, 90, 99)
@@ -44,15 +44,7 @@ def load_history(spark: SparkSession, folder: str | os.PathLike[str], *, from_ms
     Raises:
         NotFound: there is no such file.
     """
-    path = os.fspath(folder)
-    if "://" not in path:
-        is_there = any(name.endswith(".parquet") for name in os.listdir(path)) if os.path.isdir(path) else os.path.isfile(path)
-        if not is_there:
-            raise NotFound(
-                f"{path} holds no history in Parquet.", hint=f"`opsq history export --format parquet --output {path}` writes it there."
-            )
-        path = os.path.abspath(path)
-    history = spark.read.option("pathGlobFilter", "*.parquet").parquet(path)
+    history = spark.read.option("pathGlobFilter", "*.parquet").parquet(exported_place(folder))
     at = sf.unix_micros("at")
     if from_ms is not None:
         history = history.where(at >= from_ms * 1000)
