@@ -19,7 +19,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from opsq.spark.fleet import consume
-    from opsq.spark.helpers import register, results, submission_of, sweep
+    from opsq.spark.notebook import register, results, submission_of, sweep
     from opsq.spark.java import ensure_java
     from opsq.spark.session import build_session
 
@@ -29,10 +29,10 @@ _PLACES = {
     "build_session": "opsq.spark.session",
     "consume": "opsq.spark.fleet",
     "ensure_java": "opsq.spark.java",
-    "register": "opsq.spark.helpers",
-    "results": "opsq.spark.helpers",
-    "submission_of": "opsq.spark.helpers",
-    "sweep": "opsq.spark.helpers",
+    "register": "opsq.spark.notebook",
+    "results": "opsq.spark.notebook",
+    "submission_of": "opsq.spark.notebook",
+    "sweep": "opsq.spark.notebook",
 }
 
 
