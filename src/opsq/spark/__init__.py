@@ -19,8 +19,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from opsq.spark.fleet import consume
-    from opsq.spark.notebook import register, results, submission_of, sweep
     from opsq.spark.java import ensure_java
+    from opsq.spark.notebook import register, results, submission_of, sweep
     from opsq.spark.session import build_session
 
 __all__ = ["build_session", "consume", "ensure_java", "register", "results", "submission_of", "sweep"]

@@ -386,9 +386,9 @@ class Hello(Message):
     version: int
     name: Annotated[str, Meta(max_length=255)] = ""
     token: str = ""
-
-
     claim: Claim | None = None
+
+
 class Submit(Message):
     """Store submissions, all in one transaction. → Submitted.
 
