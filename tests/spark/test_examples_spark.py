@@ -1,0 +1,92 @@
+"""Each script of examples/spark runs as its reader would run it, and does what it says; all of them in the one session of these tests."""
+
+from __future__ import annotations
+
+import http.server
+import runpy
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from opsq.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def run(spark: SparkSession, daemon: Settings, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a script as a program; its session is the one that is there."""
+
+    def run(name: str, *words: object) -> None:
+        monkeypatch.setenv("OPSQ_STATE_DIR", daemon.state_dir)
+        monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+    return run
+
+
+def test_features_of_texts_come_from_an_external_program(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    spark.range(2500).selectExpr("id", "repeat('word ', CAST(id % 5 AS INT)) AS text").write.parquet(str(source))
+    run("features.py", source, target)
+    found = {(row.id, row.words, row.longest) for row in spark.read.parquet(str(target)).collect()}
+    assert found == {(n, n % 5, 4 if n % 5 else 0) for n in range(2500)}
+
+
+def test_service_is_never_asked_more_often_at_once_than_it_takes(
+    run: Run, spark: SparkSession, tmp_path: Path, service: tuple[str, list[int]]
+) -> None:
+    url, busy = service
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    spark.range(120).selectExpr("id", "'place ' || id AS place").write.parquet(str(source))
+    run("service.py", url, source, target, 1)
+    assert {(row.id, row.answer) for row in spark.read.parquet(str(target)).collect()} == {(n, f"place%20{n}") for n in range(120)}
+    assert max(busy) == 1
+
+
+def test_results_stream_into_a_table_while_work_goes_on(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    run("streaming.py", 2000, tmp_path / "checkpoint", target)
+    assert sorted((row.n, row.square) for row in spark.read.parquet(str(target)).collect()) == [(n, n * n) for n in range(2000)]
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[str, list[int]]]:
+    """A service that answers with its query, and notes how many calls were under way at each."""
+    busy: list[int] = []
+    under_way = [0]
+    counting, is_crowded = threading.Lock(), threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with counting:
+                under_way[0] += 1
+                busy.append(under_way[0])
+                if under_way[0] > 1:
+                    is_crowded.set()
+            is_crowded.wait(0.01)  # time for another call, if there may be one
+            answer = self.path.partition("?")[2].encode()
+            with counting:  # before the answer: whoever has it may ask again
+                under_way[0] -= 1
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", busy
+    server.shutdown()
+    server.server_close()
+    thread.join()
