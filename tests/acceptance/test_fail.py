@@ -1,5 +1,7 @@
 """opsq fail: a failed attempt is retried after its pause, or the chunk dies."""
 
+import os
+
 
 def test_failed_chunk_is_retried_after_the_delay_with_one_attempt_more(queue):
     queue.submit_lines(1)
@@ -20,6 +22,13 @@ def test_no_retry_buries_the_chunk_with_its_reason(queue):
     fields = queue.ok("dead", submission).text.split("\t")
     assert fields[0] == f"{submission}/0"
     assert fields[-1] == "line 3: bad date"
+
+
+def test_reason_that_is_no_text_is_written_with_escapes(queue):
+    """It is the tail of what some program said, cut wherever that fell."""
+    submission = queue.submit_lines(1)
+    queue.ok("fail", queue.reserve(), "--no-retry", "--reason", os.fsdecode(b"na\xc3\xafve \xff"))
+    assert queue.ok("dead", submission).text.split("\t")[-1] == "na\u00efve \\xff"
 
 
 def test_contradicting_options_are_exit_2(queue):

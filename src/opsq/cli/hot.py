@@ -156,10 +156,9 @@ def _fail(daemon: Connection, given: Given) -> None:
     options = given.options
     if options["no_retry"] and options["delay"] is not None:
         raise UsageError("--no-retry and --delay exclude each other.")
-    failures = [
-        Failure(held, options["reason"][:REASON_CHARACTERS], delay_s=options["delay"], is_final=options["no_retry"])
-        for held in held_chunks(given.arguments)
-    ]
+    # What a program said may be no text, and its failure is to be told all the same.
+    reason = os.fsencode(options["reason"]).decode(errors="backslashreplace")[:REASON_CHARACTERS]
+    failures = [Failure(held, reason, delay_s=options["delay"], is_final=options["no_retry"]) for held in held_chunks(given.arguments)]
     check_refusals(daemon.call(Fail(daemon.next_id(), failures), Completed))
     _say_changed(given, len(given.arguments))
 
