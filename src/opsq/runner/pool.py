@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from opsq.client.chunk import Chunk
 from opsq.client.lot import Lost
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NameTaken, NotFound, OpsqError, Refused
+from opsq.runner.absence import Absence
 from opsq.runner.ahead import Ahead
 from opsq.runner.capacity import affordable_count, cores_count
 from opsq.runner.driven import DrivenConsumer
@@ -168,6 +169,7 @@ class Pool:
             raise
         self._programs.watch(signals.fileno, signals.drain)
         self._looking = Looking(viewer, self._consumer, options.submission_id, self._view)
+        self._absence = Absence(viewer, self._consumer)
         self._endings = Endings(self._programs, options.max_runtime_s, options.grace_s)
 
     def _dial(self, dial: Dial) -> Wire:
@@ -221,6 +223,7 @@ class Pool:
             self._judge.failures.settle()
             self._endings.see_to()
             self._looking.see_to()
+            self._absence.see_to()
 
     def _is_over(self) -> bool:
         if self.signal:
@@ -238,7 +241,7 @@ class Pool:
         due_s = self._consumer.due_s()
         if self._is_held_back:
             due_s = min(due_s, _CONGESTED_S)
-        instants = [*self._endings.instants(), *self._looking.instants()]
+        instants = [*self._endings.instants(), *self._looking.instants(), *self._absence.instants()]
         if self._drain_at is not None and not self._is_draining:
             instants.append(self._drain_at)
         if self._terminate_at is not None:
