@@ -1,0 +1,148 @@
+"""Executors that are processes of their own, and a real cluster on loopback: the whole pipeline, also while a worker is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from opsq.settings import Settings
+from waiting import wait_until
+
+PROGRAM = str(Path(sys.executable).with_name("opsq"))
+DEADLINE_S = 540
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+EXECUTORS = {
+    "spark.executor.memory": "600m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+}
+
+pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
+
+
+class Cluster(NamedTuple):
+    """A master and its workers."""
+
+    url: str
+    workers: list[subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def rows(runtime_dir: Path) -> Path:
+    """A Parquet file of 400 rows."""
+    path = runtime_dir / "in.parquet"
+    pq.write_table(pa.table({"id": list(range(400))}), path)
+    return path
+
+
+@pytest.fixture
+def cluster(runtime_dir: Path) -> Iterator[Cluster]:
+    """A master and two workers of one core each, from the package alone, that listen on loopback only."""
+    import pyspark
+
+    from opsq.spark import ensure_java
+
+    ensure_java()
+    home = Path(pyspark.__file__).parent
+    environ = os.environ | {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA,
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+    }
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url, log = f"spark://127.0.0.1:{port}", runtime_dir / "master.log"
+
+    def start(name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
+        line = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words, "--host", "127.0.0.1", "--webui-port", "0"]
+        with (runtime_dir / f"{name}.log").open("wb") as out:
+            return subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+    children = [start("master", "master.Master", "--port", str(port))]
+    try:
+        for name in ("w1", "w2"):
+            words = (url, "--port", "0", "--cores", "1", "--memory", "700m", "--work-dir", str(runtime_dir / name))
+            children.append(start(name, "worker.Worker", *words))
+        wait_until(lambda: log.read_text().count("Registering worker") == 2, DEADLINE_S, "both workers are there")
+        yield Cluster(url, children[1:])
+    finally:
+        for child in reversed(children):
+            child.terminate()
+        for child in children:
+            child.wait(60)
+
+
+def line(daemon: Settings, master: str, source: Path, output: Path, *command: str) -> list[str]:
+    """`opsq spark run` with two executors."""
+    words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", "--json", "--master", master, "--tasks", "2"]
+    words += ["--rows-per-chunk", "10", str(source), "-o", str(output)]
+    for key, value in EXECUTORS.items():
+        words += ["--conf", f"{key}={value}"]
+    return [*words, "--", *command]
+
+
+def check(output: Path, told: bytes) -> dict[str, Any]:
+    """See to it that every row is there, once and in order; what was told of it."""
+    document: dict[str, Any] = json.loads(told)
+    assert (document["state"], document["completed"], document["rows"]) == ("completed", document["chunks"], 400), document
+    lines = [line for path in sorted(output.glob("part-*")) for line in path.read_text().splitlines()]
+    assert [json.loads(line)["id"] for line in lines] == list(range(400))
+    return document
+
+
+def test_executors_that_are_processes_of_their_own_do_the_work(daemon: Settings, runtime_dir: Path, rows: Path) -> None:
+    output = runtime_dir / "out.json"
+    words = line(daemon, "local-cluster[2,1,700]", rows, output, "cat")
+    ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S)
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert [task["task"] for task in check(output, ran.stdout)["tasks"]] == [0, 1]
+
+
+def test_killed_worker_costs_no_row_and_leaves_no_program(daemon: Settings, cluster: Cluster, runtime_dir: Path, rows: Path) -> None:
+    output, go = runtime_dir / "out.json", runtime_dir / "go"
+    # The first program of each executor waits, so that both are at work when one dies.
+    script = f"cd {runtime_dir}; if [ ! -e go ]; then touch pid-$$; while [ ! -e go ]; do sleep 0.05; done; fi; cat"
+    words = line(daemon, cluster.url, rows, output, "sh", "-c", script)
+    environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    with subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as pipeline:
+        try:
+            noted = wait_until(lambda: (found := list(runtime_dir.glob("pid-*"))) and len(found) == 2 and found, DEADLINE_S, "both work")
+            programs = [int(path.name.removeprefix("pid-")) for path in noted]
+            cluster.workers[0].send_signal(signal.SIGKILL)
+            wait_until(lambda: sum(map(is_alive, programs)) == 1, 60, "the program of the dead worker is gone")
+            go.touch()
+            out, err = pipeline.communicate(timeout=DEADLINE_S)
+        except BaseException:
+            go.touch()
+            pipeline.terminate()
+            raise
+    assert pipeline.returncode == 0, err.decode()
+    check(output, out)
+    assert not any(map(is_alive, programs))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
