@@ -30,7 +30,9 @@ def test_programs_on_executors_work_off_a_dataframe(spark: SparkSession, daemon:
     )
     state = submission.state()
     assert (state.state, summary.completed, summary.failed) == ("completed", state.chunks_count, 0)
-    assert [task.task for task in summary.tasks] == [0, 1]
+    assert [(row.task, row.completed) for row in summary.as_frame(spark).collect()] == [
+        (task.task, task.completed) for task in summary.tasks
+    ]
     rows = read(submission, "n BIGINT, text STRING", resultFormat="jsonl").collect()
     assert sorted((row.n, row.text) for row in rows) == [(n, f"line {n}") for n in range(100)]
 

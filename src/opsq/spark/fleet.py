@@ -23,15 +23,19 @@ from opsq.spark.tasks import COLUMNS, Frames, Plan, TaskSummary, work
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class FleetSummary(NamedTuple):
-    """What became of a fleet. `spark.createDataFrame(summary.tasks)` makes a DataFrame of it."""
+    """What became of a fleet, task by task and all in all."""
 
     tasks: list[TaskSummary]
     seconds: float
     """From the start of the job to its end."""
+
+    def as_frame(self, spark: SparkSession) -> DataFrame:
+        """A row for each task, with the fields of `TaskSummary`."""
+        return spark.createDataFrame([astuple(task) for task in self.tasks], COLUMNS)
 
     @property
     def completed(self) -> int:
