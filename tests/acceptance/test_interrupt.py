@@ -46,11 +46,12 @@ def test_interrupted_submit_leaves_nothing(queue):
     assert queue.ok("list").out == b""
 
 
-def test_interrupted_demo_leaves_nothing(opsq):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_or_terminated_demo_leaves_nothing(opsq, number):
     with opsq.running("demo") as process:
         folder = process.stdout.readline().decode().rpartition(" in ")[2].strip().rstrip(".")
         assert os.path.exists(folder)
-        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of them
+        os.killpg(process.pid, number)  # a terminal sends it to all of them
         process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert not os.path.exists(folder)

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -55,14 +56,20 @@ def demo(
         int, typer.Option("--consumers", min=1, max=64, metavar="N", help="How many consumers work at the same time.")
     ] = 3,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder and what is in it, to look at.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Show the same with PySpark: DataFrames, and executors as consumers.")] = False,
 ) -> None:
     """Show it all at work: submit Python's own source files, have consumers turn them into capitals, collect and check the results.
 
     It takes less than a minute, with a daemon of its own in a temporary folder that is removed at the end.
     """
-    say = _Speech(caller)
-    paths = _sources()
-    with _folder(say, is_kept=keep) as folder, _daemon(caller, say, folder) as private:
+    if spark:
+        from opsq.cli.demo_spark import demo_spark
+
+        demo_spark(caller, tasks=consumers, is_kept=keep)
+        return
+    say = Speech(caller)
+    paths = sources()
+    with private_folder(say, is_kept=keep) as folder, private_daemon(caller, say, folder) as private:
         began = time.monotonic()
         rules = Template().rules(os.urandom(16))
         splitting = Splitting("bytes", CHUNK_BYTES)
@@ -82,7 +89,7 @@ def demo(
             explained = daemon.call(Explain(daemon.next_id(), STRATEGY), Explained)
         elapsed_s = time.monotonic() - began
         say.step(f"All results are here, in input order: {output.stat().st_size / 1e6:.1f} MB.")
-        wanted, found = _count(map(Path, paths), is_upper=True), _count([output], is_upper=False)
+        wanted, found = direct_count(map(Path, paths), is_upper=True), direct_count([output], is_upper=False)
         if wanted != found:
             raise WorkFailed(f"The results are wrong: {found} instead of {wanted}.", hint="Please report this.")
         say.step(f"A direct count without opsq agrees: {wanted.lines_count} lines, SHA-256 {wanted.digest[:8]}….")
@@ -95,7 +102,7 @@ def demo(
     say.step(f"Done in {time.monotonic() - say.began:.1f} s." + ("" if keep else " The daemon has stopped; nothing is left behind."))
 
 
-class _Speech:
+class Speech:
     """One line a step, with the time since the beginning."""
 
     def __init__(self, caller: Caller) -> None:
@@ -116,7 +123,8 @@ class _Speech:
             sys.stdout.flush()
 
 
-def _sources() -> list[str]:
+def sources() -> list[str]:
+    """The input: the source files of Python's own library, as text sorts them."""
     root = Path(sysconfig.get_path("stdlib"))
     outside = {"site-packages", "dist-packages", "__pycache__"}
     found = [path for path in root.rglob("*.py") if not outside & set(path.relative_to(root).parts) and path.is_file()]
@@ -130,7 +138,8 @@ def _program() -> list[str]:
     return [sys.executable, "-c", "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read().upper())"]
 
 
-def _count(paths: Iterator[Path] | Sequence[Path], *, is_upper: bool) -> Direct:
+def direct_count(paths: Iterator[Path] | Sequence[Path], *, is_upper: bool) -> Direct:
+    """Count files one after the other; `is_upper`: as if their letters were capitals."""
     lines_count = size_bytes = 0
     digest = hashlib.sha256()
     for path in paths:
@@ -143,12 +152,16 @@ def _count(paths: Iterator[Path] | Sequence[Path], *, is_upper: bool) -> Direct:
 
 
 @contextlib.contextmanager
-def _folder(say: _Speech, *, is_kept: bool) -> Iterator[Path]:
+def private_folder(say: Speech, *, is_kept: bool) -> Iterator[Path]:
+    """A folder of our own, removed at the end unless it is to be kept."""
     short = "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108  # the path of a socket must be short; mkdtemp makes it safe
     folder = Path(tempfile.mkdtemp(prefix="opsq-demo-", dir=short))
+    # A termination unwinds as an interrupt does: nothing is left behind.
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield folder
     finally:
+        signal.signal(signal.SIGTERM, before)
         if is_kept:
             say.step(f"Everything is left in {folder}.")
         else:
@@ -156,7 +169,7 @@ def _folder(say: _Speech, *, is_kept: bool) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _daemon(caller: Caller, say: _Speech, folder: Path) -> Iterator[Caller]:
+def private_daemon(caller: Caller, say: Speech, folder: Path) -> Iterator[Caller]:
     """A daemon of our own; gives what reaches it."""
     private = Caller({"quiet": caller.is_quiet, "json": caller.is_json}, frozenset())
     private.settings = load({"state_dir": str(folder / "state")}, {"XDG_CONFIG_HOME": str(folder)})
