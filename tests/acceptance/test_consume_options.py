@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -240,6 +241,41 @@ def test_progress_on_a_narrow_terminal_keeps_the_counts_whole(queue):
     assert "1 running" in drawn
     assert re.search(r"[1-4]/4\b", drawn)
     assert re.search(r"0:00:0\d", drawn)
+
+
+def test_second_signal_does_not_wait_for_a_stderr_that_nobody_reads(queue):
+    """A stopped terminal is no reason to be left with SIGKILL only."""
+    submission = queue.submit_lines(2)
+    script = "head -c 1500000 /dev/zero | tr '\\0' e >&2; echo > said; exec sleep 1000"
+    read_fd, write_fd = os.pipe()
+    process = subprocess.Popen(
+        [
+            *queue.program,
+            "consume",
+            "-j",
+            "1",
+            "--",
+            "sh",
+            "-c",
+            "head -c 1500000 /dev/zero | tr '\\0' e >&2; echo > said; exec sleep 1000",
+        ],
+        env=queue.environ,
+        cwd=queue.folder,
+        stdin=subprocess.DEVNULL,
+        stderr=write_fd,
+    )
+    os.close(write_fd)
+    try:
+        wait_until((queue.folder / "said").exists, what="more is said than a pipe holds")
+        process.send_signal(signal.SIGTERM)
+        queue.ok("status")  # takes longer than signals that count as one
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(read_fd)
+    assert queue.ok("show", submission, "--json").json["waiting"] == 2
 
 
 def test_stderr_that_nobody_reads_holds_up_nothing_for_ever(queue):

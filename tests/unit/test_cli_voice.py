@@ -48,6 +48,13 @@ def test_all_is_said_in_order_before_it_closes(listener: Listener):
     assert listener.heard == [(1, b"1\n"), (2, b"2\n"), (2, b"3\n"), (0, b"drawn")]
 
 
+def test_close_with_a_limit_does_not_wait_for_who_does_not_read(listener: Listener):
+    spoken = Voice()
+    spoken.err(b"1\n")
+    spoken.close(0.01)
+    assert listener.heard == []
+
+
 def test_one_that_never_spoke_closes_at_once(listener: Listener):
     Voice().close()
 

@@ -88,6 +88,8 @@ def consume(
             outcome = run(caller.connect, command, options, viewer=viewer)
         except InvalidStrategy as error:
             raise with_restart(error, caller.settings, strategy) from None
+        if outcome.signal:
+            viewer.hurry()
     if outcome.is_taken:
         caller.remark(f"Another consumer runs under the name {single!r}; nothing was done.")
         caller.document(ConsumeDocument(0, 0, 0, 0, taken=True))

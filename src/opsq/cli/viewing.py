@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 DRAW_S = 1.0
 LINE_S = 30.0
+HURRY_S = 0.5
 _TOLD_CHARACTERS = 300
 _LINE_BYTES = 8192
 """A line of a program that is longer is cut into several."""
@@ -58,6 +59,7 @@ class WorkViewer(Viewer):
         self._is_reporting = is_reporting and not (self._is_drawing or caller.is_quiet)
         self.look_s = DRAW_S if self._is_drawing else LINE_S if self._is_reporting else None
         self._course = Course()
+        self._close_s: float | None = None
         self._partial: dict[str, bytes] = {}
         self._progress: Progress | None = None
         self._bar: Any = None
@@ -72,7 +74,11 @@ class WorkViewer(Viewer):
     def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._voice.call(self._progress.stop)
-        self._voice.close()
+        self._voice.close(self._close_s)
+
+    def hurry(self) -> None:
+        """We are to end at once, so nobody who does not read is waited for any more."""
+        self._close_s = HURRY_S
 
     @property
     def is_congested(self) -> bool:

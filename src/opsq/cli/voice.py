@@ -62,15 +62,19 @@ class Voice:
         """Have the thread do something that writes, such as to draw."""
         self._later(0, work)
 
-    def close(self) -> None:
-        """Wait until all is said, and end the thread."""
+    def close(self, limit_s: float | None = None) -> None:
+        """Wait until all is said, and end the thread.
+
+        Args:
+            limit_s: wait no longer than this; what nobody has read by then is not said. None: as long as it takes.
+        """
         self._tell_left_out()
         with self._news:
             self._is_closing = True
             self._news.notify()
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join(limit_s)
 
     # --- inside -------------------------------------------------------------------------------------------------------------------
 

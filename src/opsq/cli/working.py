@@ -114,6 +114,8 @@ class _Work:
                 for thread in threads:
                     thread.start()
                 outcome = consume(self._connect, course.command, options, viewer=viewer, signals=self._signals)
+                if self._signals.numbers and outcome.signal:
+                    viewer.hurry()
         except OpsqError as error:
             self._failure = self._failure or error
         finally:
