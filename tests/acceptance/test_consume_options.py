@@ -249,16 +249,7 @@ def test_second_signal_does_not_wait_for_a_stderr_that_nobody_reads(queue):
     script = "head -c 1500000 /dev/zero | tr '\\0' e >&2; echo > said; exec sleep 1000"
     read_fd, write_fd = os.pipe()
     process = subprocess.Popen(
-        [
-            *queue.program,
-            "consume",
-            "-j",
-            "1",
-            "--",
-            "sh",
-            "-c",
-            "head -c 1500000 /dev/zero | tr '\\0' e >&2; echo > said; exec sleep 1000",
-        ],
+        [*queue.program, "consume", "-j", "1", "--", "sh", "-c", script],
         env=queue.environ,
         cwd=queue.folder,
         stdin=subprocess.DEVNULL,
