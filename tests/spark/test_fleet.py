@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import types as t
 
 import opsq
 from daemons import end
+from opsq.daemon import lifecycle
 from opsq.errors import CommandNotFound, Unreachable, UsageError, WorkFailed
 from opsq.runner.options import ConsumeOptions
 from opsq.settings import Settings
@@ -177,6 +179,25 @@ def test_unreachable_daemon_is_told_with_what_executors_need(daemon: Settings, p
     failure = work(plan(command=("cat",), patience_s=0.0), 0).failure()
     assert isinstance(failure, Unreachable)
     assert "opsq start --listen HOST:PORT" in failure.hint
+
+
+@pytest.mark.parametrize("kind", ["command", "function"])
+def test_daemon_that_dies_and_comes_back_costs_no_chunk(daemon: Settings, queue: opsq.Queue, plan: Callable[..., Plan], kind: str) -> None:
+    submission = queue.submit([b"%d" % number for number in range(60)])
+    pace = threading.Event()
+    bodies: dict[str, Any] = {"command": ("sh", "-c", "sleep 0.02; cat"), "function": lambda content: (pace.wait(0.02), content)[1]}
+
+    def restart() -> None:
+        wait_until(lambda: submission.state().completed_count >= 5, 30, "some are done")
+        end(daemon)
+        lifecycle.start(daemon)
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    summary = work(plan(**{kind: bodies[kind]}), 0)
+    thread.join()
+    assert (summary.error, submission.state().dead_count) == ("", 0)
+    assert results(submission) == [b"%d" % number for number in range(60)]
 
 
 def test_token_shows_in_no_text_of_a_plan() -> None:
