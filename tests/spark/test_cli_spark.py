@@ -65,6 +65,12 @@ def test_unknown_submission_is_told_before_spark_starts(daemon: Settings) -> Non
     assert json.loads(ran.stdout)["error"]["code"] == "not_found"
 
 
+def test_verbs_are_declared_without_pyspark() -> None:
+    code = "import sys, opsq.cli.app as app; app.build(); sys.exit(sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_settings_of_spark_are_key_and_value() -> None:
     assert Session(conf=["spark.a=b=c", "spark.d=1"]).settings() == {"spark.a": "b=c", "spark.d": "1"}
     with pytest.raises(UsageError, match="write KEY=VALUE"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,9 +18,9 @@ import pytest
 from pyspark.sql import types as t
 
 import opsq
-from daemons import end
+from daemons import end, running
 from opsq.daemon import lifecycle
-from opsq.errors import CommandNotFound, Unreachable, UsageError, WorkFailed
+from opsq.errors import CommandNotFound, NotPermitted, Unreachable, UsageError, WorkFailed
 from opsq.runner.options import ConsumeOptions
 from opsq.settings import Settings
 from opsq.spark.access import Daemon
@@ -198,6 +199,21 @@ def test_daemon_that_dies_and_comes_back_costs_no_chunk(daemon: Settings, queue:
     thread.join()
     assert (summary.error, submission.state().dead_count) == ("", 0)
     assert results(submission) == [b"%d" % number for number in range(60)]
+
+
+def test_over_tcp_the_token_decides_and_shows_in_no_error(runtime_dir: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    with running(runtime_dir / "tcp", listen=f"127.0.0.1:{address[1]}") as settings, opsq.connect(state_dir=settings.state_dir) as queue:
+        submission = queue.submit([b"x"])
+        token = Path(settings.token_file).read_text().strip()
+        options = ConsumeOptions(jobs=1, until="empty")
+        refused = work(Plan(daemon=Daemon(address, "f" * 64), options=options, command=("cat",)), 0)
+        assert isinstance(refused.failure(), NotPermitted)
+        assert "ffff" not in f"{refused}"
+        assert work(Plan(daemon=Daemon(address, token), options=options, command=("cat",)), 0).completed == 1
+        assert results(submission) == [b"x"]
 
 
 def test_token_shows_in_no_text_of_a_plan() -> None:
