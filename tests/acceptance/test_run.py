@@ -395,6 +395,16 @@ def test_daemon_of_a_round_that_is_killed_is_started_again(opsq: Opsq):
     assert not daemon_runs(opsq)
 
 
+def test_progress_counts_the_chunks_of_the_round_and_no_others(queue: Opsq):
+    """What else waits in the queue is not done by this line."""
+    queue.submit_lines(7)
+    queue.file("in", lines(4))
+    drawn = queue.on_terminal("run", "-j1", "-l1", "-o", "out", "in", "--", "sh", "-c", "sleep 0.5; cat").out.decode()
+    assert "/4" in drawn
+    assert "/11" not in drawn
+    assert "run=" not in drawn
+
+
 def test_what_a_dying_program_says_is_told_in_short_and_without_controls(opsq: Opsq):
     """A screen is neither cleared nor filled by a chunk that died, whoever tells of it."""
     opsq.file("in", lines(1))

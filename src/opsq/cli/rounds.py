@@ -61,6 +61,11 @@ class Round:
         return f"SelectOnly({KEY}={self._name}, OldestFirst)"
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """The metadata of its submissions, and of no others."""
+        return KEY, self._name
+
+    @property
     def chunk_limit_bytes(self) -> int:
         """The size of the largest chunk that the daemon allows."""
         return self._producer.link.welcome.chunk_limit_bytes

@@ -17,7 +17,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.delivering import ByteSink, Delivery, JsonSink, byte_output
 from opsq.cli.failure import as_failure
 from opsq.cli.feeding import Feeder, Stopped
-from opsq.cli.rounds import Round
+from opsq.cli.rounds import KEY, PART, PARTS, Round
 from opsq.cli.viewing import WorkViewer
 from opsq.client.producer import Producer
 from opsq.content.splitting import Splitting
@@ -26,12 +26,15 @@ from opsq.runner.options import ConsumeOptions
 from opsq.runner.pool import Connect, consume
 from opsq.runner.stopping import StopSignals
 from opsq.runner.tally import Outcome
-from opsq.runner.viewer import ChunkEnd
+from opsq.runner.viewer import ChunkEnd, View
 
 RECONNECT_S = 30.0
 """How long a daemon that goes away may take to come back, before the round is given up."""
 _END_S = 1.0
 """A thread that was told to end, and waits for somebody who does not read, is left behind after so long."""
+
+
+ROUND_KEYS = frozenset({KEY, PART, PARTS})
 
 
 class Course(NamedTuple):
@@ -108,7 +111,9 @@ class _Work:
         self._look_for_work()  # before programs begin, lest they work on what is forgotten
         if self._caller.is_json and course.output is None:
             self._json_sink = JsonSink()
-        options = course.options._replace(strategy=self._round.strategy, name=f"run-{socket.gethostname()}-{os.getpid()}")
+        options = course.options._replace(
+            strategy=self._round.strategy, counted_pair=self._round.pair, name=f"run-{socket.gethostname()}-{os.getpid()}"
+        )
         try:
             with self._signals, _Viewer(self._caller, course) as viewer:
                 for thread in threads:
@@ -190,6 +195,11 @@ class _Viewer(WorkViewer):
             caller = copy.copy(caller)
             caller.is_quiet = True
         super().__init__(caller, is_reporting=course.is_reporting)
+
+    def look(self, view: View) -> None:
+        """Show it without the metadata by which rounds are found."""
+        named = [(number, {key: value for key, value in pairs.items() if key not in ROUND_KEYS}) for number, pairs in view.submissions]
+        super().look(view._replace(submissions=named))
 
     def ended(self, end: ChunkEnd) -> None:
         """Nothing: with --json there is one document."""

@@ -46,6 +46,7 @@ class DrivenConsumer(Consumer):
         """What the daemon said last about how things stand; see `ask_counts`."""
         self.is_counting = False
         """Whether the daemon was asked and has not answered."""
+        self._counted_value: str | None = None
         self._in_place: dict[int, bool] = {}
         super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_driven=True)
         self._until = until
@@ -76,16 +77,22 @@ class DrivenConsumer(Consumer):
         """Tell the daemon now instead of soon what was begun and what has a verdict."""
         self._flush()
 
-    def ask_counts(self, submission_id: int | None) -> None:
-        """Have the daemon say how things stand, with one submission or with all; `counts` has it once it is answered."""
+    def ask_counts(self, submission_id: int | None, pair: tuple[str, str] | None = None) -> None:
+        """Have the daemon say how things stand: with one submission, those with a metadata pair, or all; `counts` has it once answered."""
         if not self.is_counting:
             self.is_counting = True
+            self._counted_value = None if pair is None else pair[1]
             request_id = self._link.next_id()
-            self._link.send([Status(request_id) if submission_id is None else Show(request_id, submission_id)], self._counted)
+            request = (
+                Show(request_id, submission_id) if submission_id is not None else Status(request_id, None if pair is None else pair[0])
+            )
+            self._link.send([request], self._counted)
 
     def _counted(self, reply: Reply) -> None:
         self.is_counting = False
-        if isinstance(reply, DaemonState):
+        if isinstance(reply, DaemonState) and self._counted_value is not None:
+            self.counts = next((counts for counts in reply.by if counts.value == self._counted_value), self.counts)
+        elif isinstance(reply, DaemonState):
             self.counts = reply.total
         elif isinstance(reply, Shown):
             self.counts = _counts_of(reply.submission)

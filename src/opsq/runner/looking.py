@@ -20,14 +20,23 @@ class Looking:
     Args:
         viewer: who looks, if he does.
         consumer: asks the daemon.
-        submission_id: whose counts are shown; None: of all.
+        submission_id: whose counts are shown; None: of all, or of those with `pair`.
+        pair: metadata of the submissions whose counts are shown.
         view: how things stand here.
     """
 
-    def __init__(self, viewer: Viewer, consumer: DrivenConsumer, submission_id: int | None, view: Callable[[], View]) -> None:
+    def __init__(
+        self,
+        viewer: Viewer,
+        consumer: DrivenConsumer,
+        submission_id: int | None,
+        view: Callable[[], View],
+        pair: tuple[str, str] | None = None,
+    ) -> None:
         self._viewer = viewer
         self._consumer = consumer
         self._submission_id = submission_id
+        self._pair = pair
         self._view = view
         self._ask_at = time.monotonic()
         self._look_at: float | None = None
@@ -42,7 +51,7 @@ class Looking:
             if now >= self._ask_at:
                 self._ask_at = now + look_s
                 self._look_at = now + _PATIENCE_S
-                self._consumer.ask_counts(self._submission_id)
+                self._consumer.ask_counts(self._submission_id, self._pair)
         elif now >= self._look_at or not self._consumer.is_counting:
             self._look_at = None
             self._viewer.look(self._view())

@@ -49,6 +49,8 @@ class ConsumeOptions(NamedTuple):
     on_lost: OnLost = "stop"
     verdicts: Verdicts = Verdicts()
     logs: Logs | None = None
+    counted_pair: tuple[str, str] | None = None
+    """Metadata of the submissions whose chunks are counted for whoever looks; None: the one that is worked on, or all."""
 
     @property
     def whole_strategy(self) -> str:

@@ -168,7 +168,7 @@ class Pool:
             self._consumer.close()
             raise
         self._programs.watch(signals.fileno, signals.drain)
-        self._looking = Looking(viewer, self._consumer, options.submission_id, self._view)
+        self._looking = Looking(viewer, self._consumer, options.submission_id, self._view, options.counted_pair)
         self._absence = Absence(viewer, self._consumer)
         self._endings = Endings(self._programs, options.max_runtime_s, options.grace_s)
 
