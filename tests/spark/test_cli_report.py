@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,10 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import opsq
 from daemons import running
+from opsq.cli.caller import Caller
+from opsq.cli.spark_report import _draw
 from opsq.settings import Settings
+from opsq.spark.figures import Summary
+from spark.test_report_page import figures
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
 LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -91,3 +97,19 @@ def test_lines_off_a_terminal_begin_with_what_they_are_of(daemon: Settings, tmp_
     rows = [line.split("\t") for line in ran.stdout.splitlines()]
     assert [row[0] for row in rows if row[0] not in ("window", "fairness")] == ["all", "value", "value", "consumer", "failure", "jain"]
     assert rows[0][1:6] == ["-", "9", "2", "0", "1"]
+
+
+def test_tables_on_a_terminal_fit_80_columns_and_cut_no_number() -> None:
+    names = ["252265274856701952", "252265274856701953", None]
+    drawn_on = io.StringIO()
+    caller = Caller({}, frozenset())
+    caller.__dict__.update(is_rich=True, console=Console(width=80, file=drawn_on, highlight=False))
+    found = figures(*names)
+    times = dict.fromkeys((name for name in Summary._fields if name.endswith("_s") and "_p" in name), 47 * 60 + 59.0)
+    large = [row._replace(completed=12_345_678, failed=98_765, per_s=54_321.0, busy_s=86_399.0 * 30, **times) for row in found.values]
+    consumers = [row._replace(consumer="worker-17.example.org/31337", completed=12_345_678, failed=98_765) for row in found.consumers]
+    _draw(caller, found._replace(values=large, consumers=consumers))
+    drawn = drawn_on.getvalue()
+    assert max(map(len, drawn.splitlines())) <= 80
+    assert all(told in drawn for told in (*names[:2], "(none)", "12345678", "47m 59s", "54,321/s", "Jain's index 0.87", "exit 3"))
+    assert "…" not in drawn
