@@ -46,6 +46,7 @@ _NAMES = (
     "rounds",
     "each_operation",
     "consume_memory",
+    "spark_report",
     "floor",
 )
 """The files, in the order of the table."""

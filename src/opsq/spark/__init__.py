@@ -12,6 +12,8 @@ nowhere. `format("opsq")` needs no call: Spark finds the package `pyspark_opsq` 
 - `submission_of`: which submission a write with an `idempotencyKey` made.
 - `sweep`: delete what attempts that lost have left beside the content of submissions.
 - `build_session`, `ensure_java`: a quiet session, on whatever Java there is.
+
+`opsq.spark.report` has what the history of a queue tells, as functions on DataFrames.
 """
 
 from __future__ import annotations
