@@ -78,7 +78,7 @@ class Delivery:
         Raises:
             WorkFailed: a chunk will never be completed; what came before it has been written.
             Stopped: `stop` was called.
-        OSError: nobody takes the results, or there is no room for them.
+            OSError: nobody takes the results, or there is no room for them.
             OpsqError: the daemon refused, or the producer was closed.
         """
         while (submission_id := self._next()) is not None:
