@@ -23,6 +23,8 @@ from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
 DEADLINE_S = 280
+
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)  # each JVM takes its time, on a busy machine minutes
 LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
 Run = Callable[..., None]
 
+pytestmark = pytest.mark.timeout(600)  # the first of them starts a JVM, on a busy machine in minutes
+
 
 @pytest.fixture
 def run(spark: SparkSession, daemon: Settings, monkeypatch: pytest.MonkeyPatch) -> Run:

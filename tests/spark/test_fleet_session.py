@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Write = Callable[..., opsq.Submission]
 Read = Callable[..., "DataFrame"]
 
+pytestmark = pytest.mark.timeout(600)  # the first of them starts a JVM, on a busy machine in minutes
+
 
 def test_programs_on_executors_work_off_a_dataframe(spark: SparkSession, daemon: Settings, write: Write, read: Read) -> None:
     submission = write(spark.range(100).selectExpr("id AS n", "'row ' || id AS text"), rowsPerChunk=7, chunkFormat="jsonl")
