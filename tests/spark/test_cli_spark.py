@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import opsq
+from opsq.cli.spark import lacking, way_on
 from opsq.cli.spark_data import _format_of
 from opsq.cli.spark_job import Session, spark_failure
-from opsq.errors import Conflict, InputUnreadable, OpsqError, UsageError, WorkFailed
+from opsq.errors import Conflict, InputUnreadable, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
 from waiting import wait_until
 
@@ -124,6 +125,20 @@ def test_what_spark_says_is_told_in_a_line(error: Exception, kind: type[OpsqErro
     assert type(failure) is kind
     assert message in failure.message
     assert "\n" not in failure.message
+
+
+def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings, queue: opsq.Queue) -> None:
+    submission = queue.submit([b"good", b"bad"], max_attempts=1, on_dead="keep")
+    assert isinstance(lacking(submission, "5s"), TimedOut)
+    for chunk in queue.consume("OldestFirst"):
+        if chunk.data == b"good":
+            chunk.complete(b"")
+        else:
+            chunk.fail("no such word", retry=False)
+    failure = lacking(submission, None)
+    assert isinstance(failure, WorkFailed)
+    assert failure.message == f"1 of 2 chunks died.\nChunk {submission.id}/1: no such word"
+    assert f"opsq spark results {submission.id}" in way_on(submission.state(), is_temporary=False)
 
 
 def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(runtime_dir: Path, rows: Path) -> None:

@@ -151,7 +151,7 @@ def spark_run(
         failure: OpsqError | None = None
         try:
             summary = _work(caller, jobs, command, options, strategy, submission.id, tasks, deadline, "empty", producer)
-            failure = _lacking(submission, deadline)
+            failure = lacking(submission, deadline)
             if failure is None or (writing.skip_dead and isinstance(failure, WorkFailed)):
                 rows_count = jobs.run("writing", lambda: writing.write(jobs.spark, submission.id, reach_of(caller)))
         except Interrupted:
@@ -165,7 +165,7 @@ def spark_run(
     document = _run_document(state, summary, place, rows_count, failure)
     caller.document(document)
     if failure is not None:
-        failure.hint = f"{failure.hint} {_way_on(state, is_temporary=is_temporary)}".lstrip()
+        failure.hint = f"{failure.hint} {way_on(state, is_temporary=is_temporary)}".lstrip()
         raise caller.told(failure)
     caller.remark(f"{values.counted(rows_count or 0, 'row')} are in {place}.")
 
@@ -265,7 +265,7 @@ def _work(
 # --- how it ended -----------------------------------------------------------------------------------------------------------------
 
 
-def _lacking(submission: Submission, deadline: str | None) -> OpsqError | None:
+def lacking(submission: Submission, deadline: str | None) -> OpsqError | None:
     """Why results are lacking; None: all are there."""
     state = submission.state()
     if state.completed_count == state.chunks_count:
@@ -282,7 +282,7 @@ def _lacking(submission: Submission, deadline: str | None) -> OpsqError | None:
     return WorkFailed("\n".join(lines), hint=f"`opsq dead list {state.submission_id}` tells why, `opsq dead requeue` gives new attempts.")
 
 
-def _way_on(state: SubmissionState, *, is_temporary: bool) -> str:
+def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
     """How to go on with what is left in the queue."""
     first, number = ("After `opsq start`, " if is_temporary else ""), state.submission_id
     return (
@@ -293,7 +293,7 @@ def _way_on(state: SubmissionState, *, is_temporary: bool) -> str:
 
 def _tell_left(caller: Caller, state: SubmissionState, *, is_temporary: bool) -> None:
     done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done."
-    caller.remark(f"{done} {_way_on(state, is_temporary=is_temporary)}")
+    caller.remark(f"{done} {way_on(state, is_temporary=is_temporary)}")
 
 
 def _run_document(
