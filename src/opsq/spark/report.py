@@ -45,11 +45,10 @@ def load_history(spark: SparkSession, folder: str | os.PathLike[str], *, from_ms
         NotFound: there is no such file.
     """
     history = spark.read.option("pathGlobFilter", "*.parquet").parquet(exported_place(folder))
-    at = sf.unix_micros("at")
     if from_ms is not None:
-        history = history.where(at >= from_ms * 1000)
+        history = history.where(sf.col("at") >= sf.timestamp_micros(sf.lit(from_ms * 1000)))
     if to_ms is not None:
-        history = history.where(at < to_ms * 1000)
+        history = history.where(sf.col("at") < sf.timestamp_micros(sf.lit(to_ms * 1000)))
     return history
 
 
