@@ -1,6 +1,6 @@
 """Shows how to test code that uses a queue: the real engine in a temporary folder, without a daemon.
 
-Run: pytest test_consumer.py
+Run: pytest test_consumer.py     (in a clone, after `make venv`: ../.venv/bin/pytest test_consumer.py)
 """
 
 from consumer import consume
