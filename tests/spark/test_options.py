@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsq.errors import UsageError
-from opsq.spark.options import METADATA_COLUMNS, parse_read, parse_write
+from opsq.spark.options import METADATA_COLUMNS, parse_chunks, parse_read, parse_write, reads_chunks
 
 
 def test_write_without_options_cuts_parquet_by_bytes():
@@ -74,6 +74,9 @@ def test_column_name_with_a_comma_is_written_as_json():
         ({"path": "1", "submission": "2"}, "Two submissions are named: 1 and 2"),
         ({"path": "1", "metadataColumns": "_chunks"}, "'_chunks' is no metadata column. Did you mean _chunk?"),
         ({"path": "1", "columns": "a,a"}, "columns cannot be 'a,a'"),
+        ({"path": "1", "mode": "chunks"}, "as a stream only"),
+        ({"path": "1", "mode": "rows"}, "mode cannot be 'rows'. It may be results, chunks"),
+        ({"path": "1", "consumer": "n"}, "'consumer' is one of a stream of chunks, not of a read"),
         ({"path": "1", "rowsPerChunk": "1"}, "'rowsperchunk' is one of a write, not of a read"),
         ({"path": "1", "meta.x": "1"}, "'meta.x' is no option of a read"),
     ],
@@ -81,6 +84,39 @@ def test_column_name_with_a_comma_is_written_as_json():
 def test_wrong_read_option_is_refused_by_name(options: dict[str, str], message: str):
     with pytest.raises(UsageError) as refused:
         parse_read(options)
+    assert message in str(refused.value)
+
+
+def test_stream_of_chunks_needs_a_name_and_nothing_else():
+    found = parse_chunks({"mode": "CHUNKS", "consumer": "nightly"})
+    assert (found.consumer, found.strategy, found.lease_s, found.max_chunks_per_trigger) == ("nightly", "Random", 3600.0, 1000)
+    assert (found.chunk_format, found.columns, found.metadata_columns, found.chunks_per_partition) == (None, None, (), None)
+    given = {"Consumer": "n", "STRATEGY": "OldestFirst", "lease": "2d", "chunkformat": "Binary", "maxChunksPerTrigger": "7"}
+    found = parse_chunks({"mode": "chunks", "metadataColumns": "_chunk", **given})
+    assert (found.strategy, found.lease_s, found.chunk_format, found.max_chunks_per_trigger) == ("OldestFirst", 172800.0, "binary", 7)
+    assert found.metadata_columns == ("_chunk",)
+
+
+def test_mode_is_told_in_any_case():
+    assert [reads_chunks(options) for options in ({"MODE": " Chunks"}, {"mode": "results"}, {})] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "The option consumer is missing"),
+        ({"consumer": "n" * 256}, "consumer cannot be 'nnn"),
+        ({"consumer": "n", "lease": "0"}, "lease cannot be '0': it is not 1s or more"),
+        ({"consumer": "n", "lease": "soon"}, "lease cannot be 'soon'"),
+        ({"consumer": "n", "path": "12"}, "load() takes no id here"),
+        ({"consumer": "n", "submission": "12"}, "'submission' is one of a read, not of a stream of chunks"),
+        ({"consumer": "n", "consumers": "12"}, "'consumers' is no option of a stream of chunks. Did you mean consumer?"),
+        ({"consumer": "n", "maxChunksPerTrigger": "0"}, "maxChunksPerTrigger cannot be '0'"),
+    ],
+)
+def test_wrong_option_of_a_stream_of_chunks_is_refused_by_name(options: dict[str, str], message: str):
+    with pytest.raises(UsageError) as refused:
+        parse_chunks({"mode": "chunks", **options})
     assert message in str(refused.value)
 
 

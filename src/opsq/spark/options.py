@@ -21,7 +21,10 @@ ChunkFormat = Literal["parquet", "arrow", "jsonl", "csv", "text"]
 CHUNK_FORMATS: tuple[ChunkFormat, ...] = ("parquet", "arrow", "jsonl", "csv", "text")
 RESULT_FORMATS = (*CHUNK_FORMATS, "binary")
 METADATA_COLUMNS = ("_submission", "_chunk", "_attempts")
+MODES = ("results", "chunks")
 DEFAULT_BYTES_PER_CHUNK = 1 << 20
+DEFAULT_LEASE_S = 3600.0
+DEFAULT_CHUNKS_PER_TRIGGER = 1000
 
 _META = "meta."
 T = TypeVar("T")
@@ -61,18 +64,35 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_room: bool | float
 
 
-class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which columns a read has: of the data (None: all), and those that tell of the chunk."""
+
+    columns: tuple[str, ...] | None
+    metadata_columns: tuple[str, ...]
+
+
+class ReadOptions(ColumnOptions, frozen=True, kw_only=True):
     """Options of `spark.read` and `spark.readStream`; see `OpsqDataSource`."""
 
     reach: Reach
     submission: str
     result_format: str | None
-    columns: tuple[str, ...] | None
-    metadata_columns: tuple[str, ...]
     result_schema: str | None
     skips_dead: bool
     chunks_per_partition: int | None
     max_chunks_per_trigger: int | None
+
+
+class ChunkOptions(ColumnOptions, frozen=True, kw_only=True):
+    """Options of `spark.readStream` with `mode` chunks; see `OpsqDataSource`."""
+
+    reach: Reach
+    consumer: str
+    strategy: str
+    lease_s: float
+    chunk_format: str | None
+    chunks_per_partition: int | None
+    max_chunks_per_trigger: int
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
@@ -110,29 +130,60 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     Raises:
         UsageError: an option is unknown or cannot be understood, or no submission is named.
     """
+    if reads_chunks(options):
+        raise UsageError("Chunks can be had as a stream only: with spark.readStream.", hint="spark.read gives results: .load(ID).")
     given = _Given(options, READ_NAMES, "read")
+    given.choice("mode", MODES, "results")
     named = [text for text in (given.text("path"), given.text("submission")) if text]
     if len(set(named)) != 1:
         raise UsageError(
             "No submission is named." if not named else f"Two submissions are named: {named[0]} and {named[1]}.",
             hint="Give one id: .load(ID).",
         )
-    given.choice("mode", ("results",), "results")
-    columns = given.parsed("columns", _names)
-    extra = given.text("metadataColumns") or ""
-    wanted: tuple[str, ...] = METADATA_COLUMNS if extra.lower() == "true" else () if extra.lower() in ("", "false") else _names(extra)
-    for name in wanted:
-        _known(name, METADATA_COLUMNS, "metadata column")
     return ReadOptions(
         reach=given.reach(),
         submission=named[0],
         result_format=given.choice("resultFormat", RESULT_FORMATS, None),
-        columns=columns,
-        metadata_columns=wanted,
+        columns=given.parsed("columns", _names),
+        metadata_columns=given.metadata_columns(),
         result_schema=given.text("resultSchema"),
         skips_dead=given.choice("deadChunks", ("fail", "skip"), "fail") == "skip",
         chunks_per_partition=given.parsed("chunksPerPartition", _count),
         max_chunks_per_trigger=given.parsed("maxChunksPerTrigger", _count),
+    )
+
+
+def reads_chunks(options: Mapping[str, str]) -> bool:
+    """Whether the options of a read ask for chunks, not results."""
+    return any(str(key).lower() == "mode" and str(value).strip().lower() == "chunks" for key, value in dict(options).items())
+
+
+def parse_chunks(options: Mapping[str, str]) -> ChunkOptions:
+    """Read the options of a stream of chunks.
+
+    Raises:
+        UsageError: an option is unknown or cannot be understood, or the consumer has no name.
+    """
+    given = _Given(options, CHUNK_NAMES, "stream of chunks")
+    given.choice("mode", MODES, "chunks")
+    if given.has("path"):
+        raise UsageError(
+            "load() takes no id here: a stream of chunks takes those that its strategy chooses.",
+            hint="For one submission: .option('strategy', 'SelectOnly(submission=ID)').load().",
+        )
+    consumer = given.parsed("consumer", _consumer)
+    if consumer is None:
+        raise UsageError("The option consumer is missing: what the query is called in `opsq status` and in the history.")
+    return ChunkOptions(
+        reach=given.reach(),
+        consumer=consumer,
+        strategy=given.text("strategy") or "Random",
+        lease_s=given.parsed("lease", _lease) or DEFAULT_LEASE_S,
+        chunk_format=given.choice("chunkFormat", RESULT_FORMATS, None),
+        columns=given.parsed("columns", _names),
+        metadata_columns=given.metadata_columns(),
+        chunks_per_partition=given.parsed("chunksPerPartition", _count),
+        max_chunks_per_trigger=given.parsed("maxChunksPerTrigger", _count) or DEFAULT_CHUNKS_PER_TRIGGER,
     )
 
 
@@ -166,8 +217,25 @@ READ_NAMES = (
     "chunksPerPartition",
     "maxChunksPerTrigger",
 )
-_ELSEWHERE = {name.lower(): "read" for name in READ_NAMES} | {name.lower(): "write" for name in WRITE_NAMES}
-"""Names that only the other direction knows are told as such."""
+CHUNK_NAMES = (
+    *_REACH_NAMES,
+    "path",
+    "mode",
+    "consumer",
+    "strategy",
+    "lease",
+    "chunkFormat",
+    "columns",
+    "metadataColumns",
+    "chunksPerPartition",
+    "maxChunksPerTrigger",
+)
+_ELSEWHERE = {
+    name.lower(): what
+    for what, names in (("stream of chunks", CHUNK_NAMES), ("read", READ_NAMES), ("write", WRITE_NAMES))
+    for name in names
+}
+"""Names that only others know are told as such."""
 
 
 class _Given:
@@ -215,6 +283,15 @@ class _Given:
         if self.has("stateDir") and self.has("address"):
             raise UsageError("stateDir and address exclude each other.", hint="Give the one that every executor can use.")
         return Reach(state_dir=self.text("stateDir"), address=self.text("address"), token=token)
+
+    def metadata_columns(self) -> tuple[str, ...]:
+        text = (self.text("metadataColumns") or "").lower()
+        if text in ("", "true", "false"):
+            return METADATA_COLUMNS if text == "true" else ()
+        wanted = self.parsed("metadataColumns", _names) or ()
+        for name in wanted:
+            _known(name, METADATA_COLUMNS, "metadata column")
+        return wanted
 
     def metadata(self) -> dict[str, int | str]:
         found: dict[str, int | str] = {}
@@ -275,6 +352,19 @@ def _count(text: str) -> int:
     if number < 1:
         raise ValueError("it is not 1 or more")
     return number
+
+
+def _consumer(text: str) -> str:
+    if not 1 <= len(text) <= 255:
+        raise ValueError("a name has 1 to 255 characters")
+    return text
+
+
+def _lease(text: str) -> float:
+    lease_s = parse_duration(text)
+    if lease_s < 1:
+        raise ValueError("it is not 1s or more")
+    return lease_s
 
 
 def _wait(text: str) -> bool | float:

@@ -17,7 +17,7 @@ from opsq.errors import OpsqError, UsageError
 from opsq.spark.access import PATIENCE_S, Daemon, resolve
 from opsq.spark.decoding import combined, decoder, schema_of, sniff
 from opsq.spark.fetching import FINAL_STATES, Fetched, Made, attempts_beyond_one, check_final, fetch, first_result, look_up, runs
-from opsq.spark.options import ReadOptions
+from opsq.spark.options import ColumnOptions, ReadOptions
 from opsq.spark.schemas import arrow_schema, read_schema, selected, spark_schema
 
 if TYPE_CHECKING:
@@ -80,16 +80,16 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
     return ResultForm(result_format, stored)
 
 
-def whole_schema(form: ResultForm, options: ReadOptions) -> t.StructType:
+def whole_schema(form: ResultForm, options: ColumnOptions) -> t.StructType:
     """The schema of the DataFrame: the columns chosen, then those that tell of the chunk."""
     schema = form.schema if options.columns is None else selected(form.schema, options.columns)
     taken = [name for name in options.metadata_columns if name in schema.names]
     if taken:
-        raise UsageError(f"The results have a column {taken[0]!r} of their own.", hint="Leave it out of metadataColumns.")
+        raise UsageError(f"There is a column {taken[0]!r} among the others.", hint="Leave it out of metadataColumns.")
     return t.StructType([*schema.fields, *(t.StructField(name, METADATA_TYPES[name]) for name in options.metadata_columns)])
 
 
-def check_schema(schema: t.StructType, options: ReadOptions) -> None:
+def check_schema(schema: t.StructType, options: ColumnOptions) -> None:
     """See to it that a schema which the user gave agrees with the options."""
     types = {field.name: field.dataType for field in schema}
     for name in options.metadata_columns:
@@ -112,13 +112,23 @@ class Batches:
         result_format: of the results.
         schema: of the DataFrame, with the columns that tell of the chunk.
         metadata_columns: which of its columns those are.
+        is_of_chunks: these are no results, but the chunks themselves; errors say so.
     """
 
-    def __init__(self, submission_id: int, result_format: str, schema: t.StructType, metadata_columns: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        submission_id: int,
+        result_format: str,
+        schema: t.StructType,
+        metadata_columns: tuple[str, ...],
+        *,
+        is_of_chunks: bool = False,
+    ) -> None:
         self.submission_id = submission_id
         self.result_format = result_format
         self.schema = schema
         self.metadata_columns = metadata_columns
+        self.is_of_chunks = is_of_chunks
 
     def of(self, results: Iterable[Fetched], attempts: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
         """The rows of results, in their order, gathered into batches that are neither tiny nor huge.
@@ -137,10 +147,7 @@ class Batches:
             try:
                 table = decode(result)
             except OpsqError as error:
-                raise UsageError(
-                    f"The result of chunk {self.submission_id}/{chunk} cannot be used. {error.message}",
-                    hint="The options resultFormat, resultSchema and columns, or .schema(...), say what results look like.",
-                ) from error
+                raise self._unusable(chunk, error) from error
             if self.metadata_columns:
                 table = self._with_metadata(table, whole, chunk, attempts)
             is_large = table.num_rows >= LARGE_ROWS
@@ -155,6 +162,19 @@ class Batches:
                 size_bytes += table.nbytes
         if waiting:
             yield from combined(waiting, BATCH_ROWS)
+
+    def _unusable(self, chunk: int, error: OpsqError) -> UsageError:
+        name = f"{self.submission_id}/{chunk}"
+        if self.is_of_chunks:
+            return UsageError(
+                f"Chunk {name} cannot be used. {error.message}",
+                hint="The options chunkFormat and columns, or .schema(...), say what chunks look like; the strategy says which are taken. "
+                f"A query that is started again goes on without it after `opsq cancel {self.submission_id}` and `opsq rm`.",
+            )
+        return UsageError(
+            f"The result of chunk {name} cannot be used. {error.message}",
+            hint="The options resultFormat, resultSchema and columns, or .schema(...), say what results look like.",
+        )
 
     def _with_metadata(self, table: pa.Table, whole: pa.Schema, chunk: int, attempts: Mapping[int, int]) -> pa.Table:
         told = {"_submission": self.submission_id, "_chunk": chunk, "_attempts": attempts.get(chunk, 1)}

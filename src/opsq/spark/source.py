@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from opsq.spark.chunk_stream import OpsqChunkReader
     from opsq.spark.reader import OpsqReader, ResultForm
     from opsq.spark.stream import OpsqStreamReader, OpsqStreamWriter
     from opsq.spark.writer import OpsqWriter
@@ -49,11 +50,29 @@ class OpsqDataSource(DataSource):
         maxChunksPerTrigger: of a stream: so many chunks in a micro-batch at most (more if they were completed together).
 
     A stream of results (`spark.readStream`) gives those of one submission in the order in which they are completed, with a checkpoint
-    each once. A stream that is written (`df.writeStream`) makes a submission of each micro-batch that has rows, whatever is replayed.
+    each once.
+
+    Options of a stream of chunks (`spark.readStream` with mode=chunks): the query is a consumer, and a micro-batch that is done completes
+    its chunks, with empty results.
+        consumer: what the query is called in `opsq status` and in the history. Needed.
+        strategy: the order in which chunks are wanted; default Random.
+        maxChunksPerTrigger: so many chunks in a micro-batch at most; default 1000.
+        lease: for how long chunks stay reserved while the query is down; default 1h. While it runs they do not lapse.
+        chunkFormat: parquet, arrow, jsonl, csv, text or binary (one row for each chunk); default: as the DataFrame was written that a
+            submission was made from, else text.
+        columns, metadataColumns, chunksPerPartition: as of a read; _attempts counts the present one.
+
+    The columns are those of .schema(...), else those of the chunk that would come first now. The checkpoint names the chunks of each
+    micro-batch before it is run, so one that failed is run again with exactly these. Chunks are acknowledged when Spark begins to look
+    for the next micro-batch. A query that is down for longer than its lease, or is never started again, loses its chunks to others (and
+    that counts as a loss); what it had processed and not yet acknowledged is then processed twice.
+
+    A stream that is written (`df.writeStream`) makes a submission of each micro-batch that has rows, whatever is replayed.
 
     Examples:
         >>> df.write.format("opsq").mode("append").option("rowsPerChunk", 1000).option("meta.tenant", "acme").save()
         >>> spark.read.format("opsq").load("269737367961600000").show()
+        >>> spark.readStream.format("opsq").option("mode", "chunks").option("consumer", "nightly").schema("value STRING").load()
     """
 
     @classmethod
@@ -62,12 +81,16 @@ class OpsqDataSource(DataSource):
         return "opsq"
 
     def schema(self) -> StructType:
-        """The columns of the results of a submission."""
+        """The columns of the results of a submission, or of chunks."""
         from opsq.spark.access import resolve
         from opsq.spark.fetching import look_up
-        from opsq.spark.options import parse_read
+        from opsq.spark.options import parse_chunks, parse_read, reads_chunks
         from opsq.spark.reader import find_form, whole_schema
 
+        if reads_chunks(self.options):
+            from opsq.spark.chunk_stream import chunk_schema
+
+            return chunk_schema(parse_chunks(self.options))
         options = parse_read(self.options)
         with resolve(options.reach).open() as queue:
             form = find_form(queue, look_up(queue, options.submission), options)
@@ -89,9 +112,14 @@ class OpsqDataSource(DataSource):
 
         return OpsqWriter(parse_write(self.options), schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> OpsqStreamReader:  # noqa: N802  # Spark's name
-        """Reads results as they are completed."""
-        from opsq.spark.options import parse_read
+    def streamReader(self, schema: StructType) -> OpsqStreamReader | OpsqChunkReader:  # noqa: N802  # Spark's name
+        """Reads results as they are completed, or takes chunks."""
+        from opsq.spark.options import parse_chunks, parse_read, reads_chunks
+
+        if reads_chunks(self.options):
+            from opsq.spark.chunk_stream import OpsqChunkReader
+
+            return OpsqChunkReader(parse_chunks(self.options), schema)
         from opsq.spark.stream import OpsqStreamReader
 
         return OpsqStreamReader(parse_read(self.options), schema, getattr(self, "_form", None))
