@@ -209,7 +209,8 @@ def test_chunks_of_a_removed_submission_are_left_out_and_the_rest_goes_on(daemon
         next(first.read(partition))
     first.stop()
     second = reader_of(daemon)
-    assert rows(second, start, end) == [("a", 0), ("b", 1)]
+    for _ in range(2):  # Spark may ask twice
+        assert rows(second, start, end) == [("a", 0), ("b", 1)]
     second.commit(end)
     assert later.state().state == "completed"
     second.stop()

@@ -83,7 +83,10 @@ class Taker:
     def __init__(self, daemon: Daemon, consumer: str, strategy: str, lease_s: float) -> None:
         self._strategy = strategy
         self._lease_s = lease_s
-        self._kept: Sequence[Held] = ()
+        self._taken: list[Held] = []
+        """The batch at hand, as its offset names it."""
+        self._kept: list[Held] = []
+        """What of it can be read."""
         self._is_over = threading.Event()
         self._queue = daemon.open(patience_s=PATIENCE_S, name=consumer)
         self._keeper = threading.Thread(target=self._keep_on, name="opsq-keeper", daemon=True)
@@ -93,27 +96,28 @@ class Taker:
         """Reserve up to so many chunks by one lease; waits for the first of them. What was taken before is kept no more."""
         link = self._queue.link
         reply = link.call(Reserve(link.next_id(), count, self._strategy, wait_s, self._lease_s), Reserved)
-        self._kept = [
+        self._taken = self._kept = [
             Held(grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac)
             for grant in reply.grants
         ]
-        return list(self._kept)
+        return self._kept
 
-    def take_again(self, held: Sequence[Held]) -> list[Held]:
+    def take_again(self, held: list[Held]) -> list[Held]:
         """Take up what an earlier run of the query had taken, also where its lease has lapsed and nobody else has it.
 
         Returns:
             All of it that can still be read, in the same order, whoever has it now: a batch that is replayed is the same batch. Chunks
             of submissions that were removed meanwhile cannot be read.
         """
-        if list(held) == list(self._kept):
-            return list(held)
-        self._kept = list(held)
-        self._keep(held)
+        if held == self._taken:
+            return self._kept
         removed = {number for number in {one.submission_id for one in held} if not self._is_known(number)}
         for number in sorted(removed):
             _log.warning("Submission %s was removed: its chunks are left out of the batch.", number)
-        return [one for one in held if one.submission_id not in removed]
+        self._taken = held
+        self._kept = [one for one in held if one.submission_id not in removed]
+        self._keep(self._kept)
+        return self._kept
 
     def acknowledge(self, held: Sequence[Held]) -> list[Refusal]:
         """Complete chunks, with empty results; durable on return, and may be repeated.
