@@ -253,6 +253,18 @@ def test_consumer_is_known_by_its_name_and_its_strategy_is_followed(daemon: Sett
     reader.stop()
 
 
+def test_two_queries_under_one_name_share_the_work_and_no_chunk(daemon: Settings, submission: opsq.Submission):
+    readers = [reader_of(daemon), reader_of(daemon)]
+    start = readers[0].initialOffset()
+    ends = [next_batch(reader, start, 65) for reader in readers]
+    found = [rows(reader, start, end) for reader, end in zip(readers, ends, strict=True)]
+    assert [row[1] for batch in found for row in batch] == list(range(130))
+    for reader, end in zip(readers, ends, strict=True):
+        reader.commit(end)
+        reader.stop()
+    assert submission.state().state == "completed"
+
+
 def test_wrong_strategy_is_refused_by_the_daemon_in_words(daemon: Settings):
     reader = reader_of(daemon, strategy="Eldest")
     with pytest.raises(InvalidStrategy):
