@@ -374,3 +374,25 @@ def test_batch_that_raised_comes_again_and_in_the_end_all_is_completed_once(
     assert seen[1] == seen[2]
     assert sorted(value for values in dict(seen).values() for value in values) == sorted(str(n) for n in range(200))
     assert submission.state().state == "completed"
+
+
+def test_dataframe_that_was_written_comes_as_a_stream_of_its_chunks_and_so_does_what_is_written_later(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, write: Callable[..., opsq.Submission], tmp_path: Path
+):
+    first = write(spark.range(10).selectExpr("id", "CAST(id AS STRING) AS name"), rowsPerChunk=3)
+    found: list[tuple[object, ...]] = []
+
+    def keep(frame: DataFrame, number: int) -> None:
+        found.extend(tuple(row) for row in frame.collect())
+
+    reader = spark.readStream.format("opsq").options(
+        mode="chunks", stateDir=daemon.state_dir, consumer="nightly", metadataColumns="_submission"
+    )
+    query = reader.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wait_until(lambda: first.state().state == "completed", 120, "the first submission is done")
+        later = write(spark.range(10, 12).selectExpr("id", "CAST(id AS STRING) AS name"), chunkFormat="jsonl")
+        wait_until(lambda: later.state().state == "completed", 120, "the later submission is done")
+    finally:
+        query.stop()
+    assert sorted(found) == [(n, str(n), first.id if n < 10 else later.id) for n in range(12)]
