@@ -5,7 +5,6 @@ Each function names the option in its complaint. It must not look at the system 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -14,12 +13,12 @@ from datetime import datetime
 
 from opsq.cli.options import as_option
 from opsq.errors import UsageError
+from opsq.strategy.tree import parse_value
 from opsq.units import parse_duration, parse_size
 from opsq.wire.messages import Backoff
 
 VALUE_CHARACTERS = 1024
 
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
@@ -37,22 +36,15 @@ def size(option: str, text: str) -> int:
 
 
 def value(text: str) -> int | str:
-    """A metadata value: an integer if it looks like one and fits 64 bits, a JSON string if it starts with a quote, else the text itself.
+    """A metadata value; see `parse_value`.
 
     Raises:
         UsageError: it starts with a quote and is not a JSON string.
     """
-    if _INTEGER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63:
-        return int(text)
-    if not text.startswith('"'):
-        return text
     try:
-        decoded = json.loads(text)
-    except ValueError:
-        decoded = None
-    if not isinstance(decoded, str):
-        raise UsageError(f"{text} starts with a quote but is not a JSON string.")
-    return decoded
+        return parse_value(text)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
 
 
 def metadata(pairs: Sequence[str]) -> dict[str, int | str]:

@@ -7,14 +7,13 @@ are compared without case; a token is never shown by `repr`.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
 from opsq.errors import UsageError
-from opsq.strategy.tree import is_integer
+from opsq.strategy.tree import is_integer, parse_value
 from opsq.units import parse_duration, parse_size
 
 ChunkFormat = Literal["parquet", "arrow", "jsonl", "csv", "text"]
@@ -327,18 +326,10 @@ def _read_token(path: str) -> str:
 
 
 def _value(text: str) -> int | str:
-    """A metadata value as everywhere in opsq: an integer if it looks like one, else text (a JSON string may force that)."""
-    if is_integer(text):
-        return int(text)
-    if not text.startswith('"'):
-        return text
     try:
-        decoded = json.loads(text)
-    except ValueError:
-        decoded = None
-    if not isinstance(decoded, str):
-        raise UsageError(f"The metadata value {text} starts with a quote but is not a JSON string.")
-    return decoded
+        return parse_value(text)
+    except ValueError as error:
+        raise UsageError(f"A value of the metadata cannot be read: {error}.") from error
 
 
 def _integer(text: str) -> int:

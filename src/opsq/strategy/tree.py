@@ -25,6 +25,25 @@ def is_integer(text: str) -> bool:
     return len(text) <= 20 and INTEGER.fullmatch(text) is not None and -(1 << 63) <= int(text) < 1 << 63
 
 
+def parse_value(text: str) -> Value:
+    """A metadata value as people type it: an integer if it looks like one, a JSON string if it starts with a quote, else the text itself.
+
+    Raises:
+        ValueError: it starts with a quote and is not a JSON string.
+    """
+    if is_integer(text):
+        return int(text)
+    if not text.startswith('"'):
+        return text
+    try:
+        decoded = json.loads(text)
+    except ValueError:
+        decoded = None
+    if not isinstance(decoded, str):
+        raise ValueError(f"{text} starts with a quote but is not a JSON string")
+    return decoded
+
+
 def format_value(value: Value) -> str:
     """A metadata value as it is written: integers and simple words bare, other text as a JSON string."""
     if isinstance(value, int):
