@@ -15,7 +15,7 @@ from acceptance.conftest import DEADLINE_S, PROGRAM
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    from acceptance.conftest import Opsq
+    from acceptance.conftest import Opsq, Ran
 
 LOGGING = "read -r first; echo $first >> runs; echo out-$first; cat"
 
@@ -202,9 +202,16 @@ def interrupted(opsq: Opsq, number: int, *words: str) -> int:
 
 def again(opsq: Opsq, *words: str, stdin: bytes | None = None) -> bytes:
     """Run the line of `interrupted` to its end; gives what it wrote."""
+    ran = line_again(opsq, *words, stdin=stdin)
+    assert ran.status == 0, ran.err
+    return ran.out
+
+
+def line_again(opsq: Opsq, *words: str, stdin: bytes | None = None) -> Ran:
+    """The same, whatever comes of it."""
     opsq.file("go", b"")
     script = f"{LOGGING}; case $first in *3) test -e go || sleep 100;; esac"
-    return opsq.ok("run", "-j1", "--lines", "1", "--grace", "0", *words, "--", "sh", "-c", script, stdin=stdin).out
+    return opsq("run", "-j1", "--lines", "1", "--grace", "0", *words, "--", "sh", "-c", script, stdin=stdin)
 
 
 def _read(opsq: Opsq, name: str) -> bytes:
@@ -222,6 +229,19 @@ def test_line_that_was_interrupted_goes_on_where_it_stopped(opsq: Opsq, number: 
     runs = _read(opsq, "runs").splitlines()
     assert [runs.count(b"line %d" % each) for each in range(6)] == [1, 1, 1, 2, 1, 1]
     assert left(opsq) == b""
+
+
+def test_chunks_that_another_consumer_has_completed_are_not_taken_for_results_of_the_round(opsq: Opsq):
+    """It ran a program of its own on what an interrupted line had left."""
+    opsq.file("in", lines(6))
+    interrupted(opsq, signal.SIGTERM, "in")
+    opsq.ok("start")
+    opsq.ok("consume", "--name", "fleet", "--until-empty", "--", "true")
+    ran = line_again(opsq, "in")
+    assert (ran.status, ran.out) == (5, b"")
+    assert "were completed by the consumer fleet-" in ran.err
+    assert "--fresh" in ran.err
+    assert again(opsq, "--fresh", "in").count(b"\n") == 6
 
 
 def test_line_is_another_one_when_a_file_has_changed_or_with_fresh(opsq: Opsq):

@@ -18,7 +18,7 @@ from opsq.client.producer import Producer
 from opsq.content.manifest import Content
 from opsq.content.writing import ContentWriter
 from opsq.errors import Conflict, NotFound
-from opsq.wire.messages import Cancel, Changed, DeadChunk, SubmissionState
+from opsq.wire.messages import Cancel, Changed, DeadChunk, History, HistoryFilter, HistoryRows, SubmissionState
 
 KEY, PART, PARTS = "run", "run_part", "run_parts"
 """Metadata: the key of the round, which of its legs this is, and (only with the last) how many there are."""
@@ -64,6 +64,11 @@ class Round:
     def pair(self) -> tuple[str, str]:
         """The metadata of its submissions, and of no others."""
         return KEY, self._name
+
+    @property
+    def consumer_stem(self) -> str:
+        """How the names of its own consumers begin, whichever line they belong to."""
+        return f"opsq-{self._name[:13]}-"
 
     @property
     def chunk_limit_bytes(self) -> int:
@@ -147,6 +152,28 @@ class Round:
             except NotFound:
                 continue
         return found
+
+    def check_own(self, submission_id: int) -> None:
+        """See that all results of a leg so far are those of the round's own program. Cost: its history, found by index.
+
+        Raises:
+            Conflict: another consumer, which took whatever there was, has completed chunks of it.
+        """
+        link = self._producer.link
+        where = HistoryFilter(submission_id=submission_id, events=["completed"])
+        after: int | None = None
+        while True:
+            page = link.call(History(link.next_id(), where, after, 10_000), HistoryRows)
+            for event in page.rows:
+                if not event.consumer.startswith(self.consumer_stem):
+                    raise Conflict(
+                        f"Chunks of this round, in submission {submission_id}, were completed by the consumer {event.consumer}, "
+                        "which is none of its own: their results may be those of another program.",
+                        hint="--fresh begins anew; a --state-dir of its own keeps a round from consumers that take whatever there is.",
+                    )
+            if page.next_after is None:
+                return
+            after = page.next_after
 
     def has_dead(self, submission_id: int) -> bool:
         """Whether a leg has dead chunks."""

@@ -112,7 +112,9 @@ class _Work:
         if self._caller.is_json and course.output is None:
             self._json_sink = JsonSink()
         options = course.options._replace(
-            strategy=self._round.strategy, counted_pair=self._round.pair, name=f"run-{socket.gethostname()}-{os.getpid()}"
+            strategy=self._round.strategy,
+            counted_pair=self._round.pair,
+            name=f"{self._round.consumer_stem}{socket.gethostname()}-{os.getpid()}",
         )
         try:
             with self._signals, _Viewer(self._caller, course) as viewer:
@@ -139,6 +141,7 @@ class _Work:
             self._round.forget_all()
         elif self._course.is_resumable:
             for leg in self._round.find():
+                self._round.check_own(leg.submission_id)
                 self._has_found = True
                 self._delivery.add(leg.submission_id)
 
@@ -182,6 +185,7 @@ class _Work:
             self._signals.stop(0, is_urgent=True)
 
     def _delivered(self, submission_id: int) -> None:
+        self._round.check_own(submission_id)
         if not self._course.is_resumable and not self._round.has_dead(submission_id):
             self._round.forget(submission_id)
         self._feeder.delivered(submission_id)
