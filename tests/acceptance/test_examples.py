@@ -380,11 +380,12 @@ def test_agent_of_launchd_runs_the_daemon(opsq: Opsq):
 
 def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place():
     """Whoever adds an example adds its test."""
-    here = Path(__file__).read_text(encoding="utf-8")
+    of_spark = Path(__file__).parents[1] / "spark" / "test_examples_spark.py"
+    here = Path(__file__).read_text(encoding="utf-8") + of_spark.read_text(encoding="utf-8")
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 5, ".py": 6, ".service": 2, ".socket": 1, ".plist": 1}
+    assert found == {".sh": 5, ".py": 10, ".service": 2, ".socket": 1, ".plist": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"
             assert "Shows" in "\n".join(path.read_text(encoding="utf-8").splitlines()[:6]), f"{path.name} does not say what it shows"
-            assert os.access(path, os.X_OK) == (path.suffix == ".sh"), path
+            assert os.access(path, os.X_OK) == path.read_bytes().startswith(b"#!"), path

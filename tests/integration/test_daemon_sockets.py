@@ -66,7 +66,7 @@ def test_case_07_second_server_on_the_path_fails_and_the_first_goes_on(runtime_d
     with running(runtime_dir / "a", socket=path) as first:
         pid = state_of(first).pid
         with pytest.raises(AlreadyRunning, match=path):
-            lifecycle._spawn(settings_of(runtime_dir / "b", socket=path))
+            lifecycle._spawn(settings_of(runtime_dir / "b", socket=path), is_temporary=False)
         assert state_of(first).pid == pid
 
 

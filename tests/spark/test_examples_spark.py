@@ -36,6 +36,7 @@ def run(spark: SparkSession, daemon: Settings, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_features_of_texts_come_from_an_external_program(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+    """features.py has word_features.py run for each chunk."""
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     spark.range(2500).selectExpr("id", "repeat('word ', CAST(id % 5 AS INT)) AS text").write.parquet(str(source))
     run("features.py", source, target)
