@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows the external program of features.py: it reads JSON lines with `id` and `text`, and writes JSON lines with what it found in the text.
+"""Shows the external program of features.py: it reads JSON lines with `id` and `text`, and writes JSON lines with what it found.
 
 It knows nothing of Spark or opsq, and may be of any language.
 """
