@@ -316,7 +316,8 @@ def test_what_a_late_attempt_leaves_is_swept(spark: SparkSession, write: Write, 
 
 
 def test_chunk_above_the_limit_names_what_to_change(spark: SparkSession, daemon: Settings, queue: opsq.Queue):
-    frame = spark.range(1).select(f.repeat(f.lit("x"), 70 << 20).alias("text"))
+    # Of a column: what is the same for all rows, the optimizer works out at once and sends along with each task.
+    frame = spark.range(1).select(f.repeat(f.col("id").cast("string"), 70 << 20).alias("text"))
     with pytest.raises(PythonException, match=r"above the chunk limit of \d+ bytes.*smaller rowsPerChunk or bytesPerChunk"):
         frame.write.format("opsq").mode("append").options(stateDir=str(daemon.state_dir), chunkFormat="text").save()
     assert parts(daemon) == []
