@@ -170,6 +170,8 @@ class Endings:
     def settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
         """Nothing is left of a removed submission."""
         self.removing.pop(submission_id, None)
+        self._core.unfolded_done.pop(submission_id, None)
+        self._core.unfolded_completed.pop(submission_id, None)
         self.removed_content.append(request_key.hex())
         self._core.forget_lanes(gone)
 

@@ -16,7 +16,7 @@ from opsq.clock import MonoNs, Now
 from opsq.ids import block_mask
 from opsq.queue.core import Core
 from opsq.queue.supply import BlockWork, Supply
-from opsq.store import backlog, history, meta
+from opsq.store import backlog, history, meta, submissions
 from opsq.store.database import Database
 
 SLICE_EVENTS = 1024
@@ -62,11 +62,19 @@ class Folding:
         return len(self._events)
 
     def restore(self) -> None:
-        """Read the events that were not folded when the last process ended; submissions get them when they are loaded."""
+        """Read the events that were not folded when the last process ended; submissions get them when they are loaded.
+
+        Those of a submission whose removal has begun count for nothing: nobody asks for it any more.
+        """
         core = self._core
+        is_there: dict[int, bool] = {}
         for row in history.unfolded(core.reader, self.folded_seq):
             event = Event(*row)
             self._events.append(event)
+            if event.submission_id not in is_there:
+                is_there[event.submission_id] = submissions.is_there(core.reader, event.submission_id)
+            if not is_there[event.submission_id]:
+                continue
             if event.kind in _TOUCHES:
                 blocks = core.unfolded_done.setdefault(event.submission_id, {})
                 blocks[event.block] = blocks.get(event.block, 0) | (event.mask if event.kind in _CLEARS else 0)

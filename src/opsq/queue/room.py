@@ -17,7 +17,7 @@ from opsq.queue.batch import Batch
 from opsq.queue.core import Core, Peer
 from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
 from opsq.queue.timers import Timers
-from opsq.store import history, lanes
+from opsq.store import history, lanes, submissions
 from opsq.store.filesystem import Space, space
 from opsq.wire.messages import ErrorReply, HasRoom, Submit
 from opsq.wire.messages import Room as AskRoom
@@ -63,10 +63,14 @@ class Room:
         """Chunks of submissions that are being committed."""
 
     def restore(self) -> None:
-        """Count what is unfinished, of what was folded and of what was not when the last process ended."""
+        """Count what is unfinished, of what was folded and of what was not when the last process ended.
+
+        A submission is final when its removal begins; but what was not folded by then never reaches the counters of its lanes.
+        """
         core = self._core
         for _, lane in lanes.counts(core.reader, ""):
             self._backlog_count = lane.total - lane.completed - lane.dead - lane.skipped - sum(core.unfolded_completed.values())
+        self._backlog_count -= submissions.removed_unfinished(core.reader)
 
     def __len__(self) -> int:
         return len(self._line)

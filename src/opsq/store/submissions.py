@@ -258,6 +258,17 @@ def finished_before(connection: apsw.Connection, wall: int, limit: int) -> list[
     ]
 
 
+def is_there(connection: apsw.Connection, submission_id: int) -> bool:
+    """Whether there is such a submission, and its removal has not begun."""
+    return connection.execute("SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (submission_id,)).fetchone() is not None
+
+
+def removed_unfinished(connection: apsw.Connection) -> int:
+    """How many chunks of submissions whose removal has begun the lanes still count as unfinished. Uses the index of removed ones."""
+    sql = "SELECT sum(chunks_total - chunks_completed - chunks_dead - chunks_skipped) FROM submission WHERE state = 'removed'"
+    return int(connection.execute(sql).get or 0)
+
+
 def hide(writer: apsw.Connection, submission_id: int) -> None:
     """The first step of a removal: the submission is gone for everyone."""
     writer.execute("UPDATE submission SET state = 'removed', finished_at = NULL WHERE id = ?", (submission_id,))
