@@ -187,8 +187,10 @@ def _work(caller: Caller, folder: Path, command: list[str], count: int, submissi
     environ |= {"OPSQ_STATE_DIR": str(folder / "state"), "XDG_CONFIG_HOME": str(folder), "LC_ALL": "C"}
     words = [sys.executable, "-m", "opsq", "consume", "--until-empty", "-s", STRATEGY, "--", *command]
     with (folder / "consumers.log").open("w+b") as log:
-        children = [subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log) for _ in range(count)]
+        children: list[subprocess.Popen[bytes]] = []
         try:
+            # One by one: those that are started are ended too, whenever the signal comes.
+            children.extend(subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log) for _ in range(count))
             _watch(caller, children, submission_id)
         finally:
             for child in children:
