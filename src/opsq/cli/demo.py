@@ -157,9 +157,17 @@ def private_folder(say: Speech, *, is_kept: bool) -> Iterator[Path]:
     short = "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108  # the path of a socket must be short; mkdtemp makes it safe
     folder = Path(tempfile.mkdtemp(prefix="opsq-demo-", dir=short))
     # A termination unwinds as an interrupt does: nothing is left behind.
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    terminated: list[int] = []
+
+    def terminate(number: int, _: object) -> None:
+        terminated.append(number)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield folder
+        if terminated:  # where nothing can be raised, as while an object is freed, Python goes on
+            sys.exit(128 + terminated[0])
     finally:
         signal.signal(signal.SIGTERM, before)
         if is_kept:
