@@ -176,8 +176,11 @@ class Machine(Consuming):
         self._read_all_delays()
         if not self.model.has_unread_delays:
             self.rig.pass_time(0, wall_s=step_s)
+            self.model.missed_step_ms += int(step_s * 1000)
+            self.heartbeat(0)  # so the engine sees it before anything else
 
     def _tick(self) -> None:
+        self._see_missed_step()
         self.model.tick(self.now)
         self.rig.tick()
         self.compare()

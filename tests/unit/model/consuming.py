@@ -218,6 +218,7 @@ class Consuming(Driver):
 
     @rule(number=numbers)
     def heartbeat(self, number: int) -> None:
+        self._see_missed_step()
         peer = self._peer(number)
         self.model.heard[peer] = self.now.mono
         self.rig.send(peer, m.Heartbeat(0))

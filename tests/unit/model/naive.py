@@ -164,6 +164,21 @@ class Model(Working):
 
     # --- time ---------------------------------------------------------------------------------------------------------------------
 
+    def step(self, step_ms: int) -> None:
+        """The engine sees a step of the wall clock: with the next batch, stored instants that came from durations move with it."""
+
+        def settle(now: Now) -> None:
+            for submission in self.submissions.values():
+                if submission.new.delay_s is not None and submission.not_before_at is not None and submission.state == "scheduled":
+                    submission.not_before_at += step_ms
+                if submission.new.expires_s is not None and submission.expires_at is not None and submission.state not in FINAL:
+                    submission.expires_at += step_ms
+
+        def undo(now: Now) -> None:
+            self.missed_step_ms += step_ms
+
+        self.forming.changes.append((settle, undo))
+
     def tick(self, now: Now) -> None:
         if now.mono - self.last_tick > SECOND + HEARTBEAT_S / 2 * SECOND:
             self.hold_until = now.mono + int(HEARTBEAT_S * SECOND)
@@ -265,6 +280,7 @@ class Model(Working):
     def restart(self, now: Now) -> None:
         """The process was killed: what is left is what was committed."""
         self.forming, self.flying, self.is_full = Intents(), None, False
+        self.missed_step_ms = 0  # the new process compares with nothing: it does not know that it is the same boot
         self.coming.clear()
         self.heard.clear()
         self.hold_until, self.last_tick = now.mono, now.mono

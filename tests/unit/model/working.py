@@ -25,6 +25,7 @@ class Working:
         self.heard: dict[object, int] = {}  # by connection
         self.is_full = False
         self.has_unread_delays = False  # the engine works them out, and counts them, when it reads the blocks
+        self.missed_step_ms = 0  # of the wall clock, which the engine has still to see, as the batch that was to move instants is gone
         self.hold_until = 0
         self.last_tick = 0
         self._orders = 0
