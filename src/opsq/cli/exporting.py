@@ -13,6 +13,7 @@ import io
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
@@ -214,7 +215,7 @@ _WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": 
 # --- targets ----------------------------------------------------------------------------------------------------------------------
 
 
-class Target:
+class Target(ABC):
     """Where an export goes, as a context: what was begun appears when it ends well.
 
     Attributes:
@@ -238,9 +239,9 @@ class Target:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.__exit__(kind, error, trace)
 
+    @abstractmethod
     def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
         """Add rows, in the order of their seqs."""
-        raise NotImplementedError
 
     def _count(self, events: Sequence[HistoryEvent]) -> None:
         if events:

@@ -145,7 +145,7 @@ def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, 
         def counted(chunk: Chunk) -> bytes:
             try:
                 return call(chunk)
-            except Exception:
+            except Exception:  # noted, and raised on: run_each_chunk fails the chunk with it
                 tally.failed(chunk)
                 raise
 
