@@ -46,6 +46,8 @@ _NAMES = (
     "rounds",
     "each_operation",
     "consume_memory",
+    "spark_data",
+    "spark_chunks",
     "spark_report",
     "floor",
 )

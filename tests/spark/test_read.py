@@ -194,6 +194,29 @@ def test_large_parquet_results_are_read_by_spark_itself(spark: SparkSession, que
     wait_until(lambda: not list(Path(daemon.state_dir).glob("content/*/joined-*")), what="the copy goes with the submission")
 
 
+def test_columns_of_large_chunks_have_the_same_values_for_spark_itself(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, write: Write, read: Read
+):
+    """Large chunks are encoded otherwise than small ones, and Spark's reader is not the one that wrote them."""
+    rows = spark.range(120_000).selectExpr(
+        "id",
+        "CAST(id % 30000 AS SMALLINT) AS small",
+        "CAST(id % 7 AS INT) AS few",
+        "IF(id % 11 = 0, NULL, date_add(DATE '1900-01-01', CAST(id AS INT))) AS day",
+        "timestamp_micros(id * id * 1001) AS moment",
+        "CAST(timestamp_micros(id * 999983) AS TIMESTAMP_NTZ) AS local",
+        "CAST(id AS DECIMAL(38, 4)) / 8 AS exact",
+        "sha2(CAST(id AS STRING), 512) AS noise",
+        "named_struct('n', id, 'word', concat('w', id % 5)) AS nested",
+    )
+    submission = write(rows, rowsPerChunk=20_000)
+    work(queue)
+    frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+    assert any("joined-" in path for path in frame.inputFiles())
+    by_source = read(submission)
+    assert frame.exceptAll(rows).count() == rows.exceptAll(frame).count() == by_source.exceptAll(rows).count() == 0
+
+
 def test_large_results_that_spark_cannot_join_are_read_by_the_source(spark: SparkSession, queue: opsq.Queue, daemon: Settings):
     odd = parquet(pa.table({"noise": ["x"], "n": pa.array([-1], pa.int32())}))
     submission = submit(queue, [*(wide(n * 5000) for n in range(20)), odd])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -24,6 +24,9 @@ from opsq.spark.chunking import Encode
 COMPRESSION = "zstd"
 _LARGE_ROWS = 2000
 """Fewer rows are written without dictionaries and statistics: 100 rows took 230 µs instead of 360, and 2140 bytes instead of 2940."""
+_LARGE_BYTES = 64 << 10
+"""Fewer bytes are compressed by Snappy: to set zstd up for each column took half of the time of a chunk of 100 rows (240 µs, not 120)."""
+_SAMPLE_ROWS = 4000
 _JSON_FLOATS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 Say = Callable[[Any], Any]
@@ -38,7 +41,7 @@ def encoder(chunk_format: str, schema: pa.Schema) -> Encode:
         schema: of every table that it will be given.
     """
     if chunk_format == "parquet":
-        return _parquet
+        return _parquet_encoder(schema)
     if chunk_format == "arrow":
         return _arrow
     if chunk_format == "csv":
@@ -57,11 +60,51 @@ def header_of(chunk_format: str, schema: pa.Schema) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _parquet(table: pa.Table) -> memoryview:
-    is_large = table.num_rows >= _LARGE_ROWS
+def _parquet_encoder(schema: pa.Schema) -> Encode:
+    leaves = _leaves(schema)
+    whole_numbers = {field.name for field in schema if pt.is_integer(field.type) or pt.is_temporal(field.type)}
+
+    def encode(table: pa.Table) -> memoryview:
+        is_large = table.num_rows >= _LARGE_ROWS
+        repetitive = set(_repetitive(table)) if is_large else set()
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            sink,
+            compression=COMPRESSION if table.nbytes >= _LARGE_BYTES else "snappy",
+            row_group_size=table.num_rows,
+            use_dictionary=[path for name in repetitive for path in leaves[name]] or False,
+            column_encoding=dict.fromkeys(whole_numbers - repetitive, "DELTA_BINARY_PACKED") if is_large else None,
+            write_statistics=is_large,
+        )
+        return memoryview(sink.getvalue())
+
+    return encode
+
+
+def _leaves(schema: pa.Schema) -> dict[str, list[str]]:
+    """The paths of the columns that Parquet makes of each column: several of a nested one."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression=COMPRESSION, row_group_size=table.num_rows, use_dictionary=is_large, write_statistics=is_large)
-    return memoryview(sink.getvalue())
+    pq.write_table(schema.empty_table(), sink)
+    made = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    paths = [made.column(number).path for number in range(len(made.names))]
+    return {name: [path for path in paths if path == name or path.startswith(f"{name}.")] for name in schema.names}
+
+
+def _repetitive(table: pa.Table) -> Iterator[str]:
+    """The columns that are worth a dictionary: of their first values at least half come again. What is nested is always tried.
+
+    A dictionary for other values is begun, given up and left in the file: with it four columns of 10⁵ rows, three of them like
+    that, took 26 ms and 1.07 MB; with differences of neighbours in its place 9 ms and 0.12 MB. Spark reads both equally fast.
+    """
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        sample = column.slice(0, _SAMPLE_ROWS)
+        try:
+            is_worth_it = pc.count_distinct(sample, mode="all").as_py() * 2 <= len(sample)
+        except pa.ArrowNotImplementedError:  # Arrow cannot count what is nested
+            is_worth_it = True
+        if is_worth_it:
+            yield name
 
 
 def _arrow(table: pa.Table) -> memoryview:

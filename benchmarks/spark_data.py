@@ -1,0 +1,111 @@
+"""A DataFrame of 10⁷ rows written as a submission of 100 chunks, and its results read, against Spark's own Parquet in 100 files.
+
+Results are the chunks as they were, completed before the clock starts. Three aggregates over a read touch three of four columns;
+Spark's own reader leaves out the fourth by itself, the data source when it is told `columns`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import opsq
+import opsq.spark
+from harness import Benchmark, Context, Must, Ratio, Row, alternate, main, paired_row, ratio_at_least, reported
+from ours import spark as ours_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CHUNKS_COUNT = 100
+_NATIVE = "Spark's Parquet"
+_AGGREGATES = ("sum(number)", "max(text)", "avg(part)")
+_COLUMNS = "number,text,part"
+_BYTES_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NO_LIMIT = str((1 << 31) - 1)
+"""Spark then asks no more after each row how many bytes a batch has: half of the JVM's time in a write of short rows."""
+
+
+def measure(context: Context) -> Iterator[Row]:
+    """Write, then read what was written last."""
+    rows_count = context.size(10_000_000, 1_000_000)
+    state_dir, native_dir = context.folder("opsq"), context.work_dir / "native"
+    with ours_spark.session(context.folder("scratch")) as spark, ours_spark.daemon(state_dir) as queue:
+        yield from _write(context, spark, queue, rows_count, state_dir, native_dir)
+        for chunk in queue.consume():
+            chunk.complete(chunk.data)
+        yield from _read(context, spark, queue, rows_count, state_dir, native_dir)
+
+
+def _write(context: Context, spark: SparkSession, queue: opsq.Queue, rows_count: int, state_dir: Path, native_dir: Path) -> Iterator[Row]:
+    context.say(f"write {rows_count:,} rows")
+    frame, rows_per_chunk = ours_spark.rows(spark, rows_count), rows_count // _CHUNKS_COUNT
+    usual_limit = spark.conf.get(_BYTES_LIMIT)
+
+    def ours(limit: str) -> float:
+        ours_spark.remove_all(queue)
+        spark.conf.set(_BYTES_LIMIT, limit)
+        return ours_spark.timed(lambda: ours_spark.write(frame, state_dir, rows_per_chunk))
+
+    def native() -> float:
+        shutil.rmtree(native_dir, ignore_errors=True)
+        writer = frame.write.option("maxRecordsPerFile", rows_per_chunk)
+        return ours_spark.timed(lambda: writer.parquet(str(native_dir)))
+
+    unlimited, usual, other = alternate(context.pairs, lambda: ours(_NO_LIMIT), lambda: ours(usual_limit), native)
+    what = f"write {rows_count:,} rows as {_CHUNKS_COUNT} chunks, durable"
+    reads, note = Ratio.RIVAL_OVER_OURS, f"{_CHUNKS_COUNT} files, not synced"
+    yield paired_row(what, "s", usual, other, ratio_at_least(1), rival_name=_NATIVE, reads=reads, note=note)
+    what = f"{what}, {_BYTES_LIMIT}={_NO_LIMIT}"
+    yield paired_row(what, "s", unlimited, other, reported(), rival_name=_NATIVE, reads=reads)
+
+
+def _read(context: Context, spark: SparkSession, queue: opsq.Queue, rows_count: int, state_dir: Path, native_dir: Path) -> Iterator[Row]:
+    context.say("read by the data source, by opsq.spark.results, and natively")
+    [state] = queue.submissions()
+
+    def by_source(**options: str) -> DataFrame:
+        reader = spark.read.format("opsq").option("stateDir", str(state_dir)).options(**options)
+        return reader.load(str(state.submission_id))
+
+    def by_results() -> DataFrame:
+        return opsq.spark.results(spark, state.submission_id, state_dir=state_dir)
+
+    def by_results_anew() -> DataFrame:
+        for joined in state_dir.glob("content/*/joined-*"):
+            shutil.rmtree(joined)
+        return by_results()
+
+    ways: dict[str, tuple[Callable[[], DataFrame], Must, str]] = {
+        "data source": (by_source, ratio_at_least(0.75), ""),
+        f"data source, columns={_COLUMNS}": (lambda: by_source(columns=_COLUMNS), reported(), ""),
+        "opsq.spark.results, the first time": (by_results_anew, ratio_at_least(0.95), "with the copy into files that Spark can read"),
+        "opsq.spark.results, again": (by_results, ratio_at_least(0.95), ""),
+    }
+
+    def native() -> DataFrame:
+        return spark.read.parquet(str(native_dir))
+
+    def total(way: Callable[[], DataFrame]) -> list[object]:
+        return list(way().selectExpr(*_AGGREGATES).collect())
+
+    def timed(way: Callable[[], DataFrame]) -> float:
+        return ours_spark.timed(lambda: total(way))
+
+    totals = {name: total(way) for name, (way, _, _) in ways.items()} | {_NATIVE: total(native)}
+    if any(found != totals[_NATIVE] for found in totals.values()):
+        raise RuntimeError(f"the ways to read disagree: {totals}")
+    sides = [partial(timed, way) for way, _, _ in ways.values()]
+    *mine, other = alternate(context.pairs, *sides, partial(timed, native))
+    for (name, (_, must, note)), taken in zip(ways.items(), mine, strict=True):
+        what = f"three aggregates over {rows_count:,} rows of results: {name}"
+        yield paired_row(what, "s", taken, other, must, rival_name=_NATIVE, reads=Ratio.RIVAL_OVER_OURS, note=note)
+
+
+BENCHMARK = Benchmark("spark_data", __doc__ or "", measure)
+
+if __name__ == "__main__":
+    main(BENCHMARK)
