@@ -18,6 +18,7 @@ import opsq
 from conftest import SHORT_ROOT
 from daemons import running
 from opsq.settings import Settings
+from spark.clusters import Cluster, running_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,6 +90,13 @@ def read(spark: SparkSession, daemon: Settings) -> Callable[..., DataFrame]:
         return (reader.schema(schema) if schema else reader).load(str(submission.id))
 
     return read
+
+
+@pytest.fixture
+def cluster(runtime_dir: Path) -> Iterator[Cluster]:
+    """A master and two workers of this test."""
+    with running_cluster(runtime_dir) as cluster:
+        yield cluster
 
 
 def work(queue: opsq.Queue, function: Callable[[bytes], bytes] = bytes) -> None:

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from opsq.settings import Settings
+from spark.clusters import DEADLINE_S, EXECUTORS, Cluster, is_alive
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
-DEADLINE_S = 540
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-EXECUTORS = {
-    "spark.executor.memory": "600m",
-    "spark.executor.cores": "1",
-    "spark.cores.max": "2",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": JAVA,
-    "spark.executor.extraJavaOptions": JAVA,
-}
 
 pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
-
-
-class Cluster(NamedTuple):
-    """A master and its workers."""
-
-    url: str
-    workers: list[subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -49,46 +29,6 @@ def rows(runtime_dir: Path) -> Path:
     path = runtime_dir / "in.parquet"
     pq.write_table(pa.table({"id": list(range(400))}), path)
     return path
-
-
-@pytest.fixture
-def cluster(runtime_dir: Path) -> Iterator[Cluster]:
-    """A master and two workers of one core each, from the package alone, that listen on loopback only."""
-    import pyspark
-
-    from opsq.spark import ensure_java
-
-    ensure_java()
-    home = Path(pyspark.__file__).parent
-    environ = os.environ | {
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": JAVA,
-        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-    }
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url, log = f"spark://127.0.0.1:{port}", runtime_dir / "master.log"
-
-    def start(name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
-        line = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words, "--host", "127.0.0.1", "--webui-port", "0"]
-        with (runtime_dir / f"{name}.log").open("wb") as out:
-            return subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-
-    children = [start("master", "master.Master", "--port", str(port))]
-    try:
-        for name in ("w1", "w2"):
-            words = (url, "--port", "0", "--cores", "1", "--memory", "700m", "--work-dir", str(runtime_dir / name))
-            children.append(start(name, "worker.Worker", *words))
-        wait_until(lambda: log.read_text().count("Registering worker") == 2, DEADLINE_S, "both workers are there")
-        yield Cluster(url, children[1:])
-    finally:
-        for child in reversed(children):
-            child.terminate()
-        for child in children:
-            child.wait(60)
 
 
 def line(daemon: Settings, master: str, source: Path, output: Path, *command: str) -> list[str]:
@@ -138,11 +78,3 @@ def test_killed_worker_costs_no_row_and_leaves_no_program(daemon: Settings, clus
     assert pipeline.returncode == 0, err.decode()
     check(output, out)
     assert not any(map(is_alive, programs))
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
