@@ -5,10 +5,12 @@ It must not know anything of opsq itself; fixtures of daemons, engines and clien
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +76,37 @@ def runtime_dir() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="opsq-", dir=SHORT_ROOT))
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def object_service(clean_environment: None) -> Iterator[str]:
+    """The URL of a service that speaks S3, on loopback; one for all tests that want it."""
+    from moto.server import ThreadedMotoServer  # seconds that only few tests need
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(object_service: str) -> str:
+    """The name of an empty bucket, the only one in the service."""
+    for path, method in (("moto-api/reset", "POST"), ("bucket", "PUT")):
+        urllib.request.urlopen(urllib.request.Request(f"{object_service}/{path}", method=method)).close()
+    return "bucket"
+
+
+@pytest.fixture
+def service_environment(object_service: str, bucket: str) -> dict[str, str]:
+    """The variables of a daemon, or whoever reads its store, that uses the service."""
+    return {
+        "AWS_ENDPOINT": object_service,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "OPSQ_STORE": f"s3://{bucket}/some/prefix",
+    }

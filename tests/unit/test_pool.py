@@ -244,14 +244,14 @@ def test_no_room_for_an_output_ends_the_consumer_and_costs_no_attempt(monkeypatc
 
 
 def test_unreadable_chunk_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = pool.content_of
+    real = pool.Inputs.content_of
 
-    def content(consumer: Any, chunk: Any) -> Any:
+    def content(inputs: Any, chunk: Any) -> Any:
         if chunk.index == 0:
             raise pool.ContentMissing("gone")
-        return real(consumer, chunk)
+        return real(inputs, chunk)
 
-    monkeypatch.setattr(pool, "content_of", content)
+    monkeypatch.setattr(pool.Inputs, "content_of", content)
     daemon = Daemon([b"a", b"b"])
     assert daemon.consume("cat") == Outcome(1, 1, 0, 0, child_status=1)
     assert [failure.reason for request in daemon.of(Fail) for failure in request.failures] == ["gone"]

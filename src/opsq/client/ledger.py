@@ -125,6 +125,15 @@ class Ledger:
             return lot, low.bit_length() - 1
         return None
 
+    def upcoming(self, limit_count: int) -> list[tuple[int, int]]:
+        """Submission and index of up to so many chunks that `take` hands out next, in that order."""
+        found: list[tuple[int, int]] = []
+        for lot in self._ready:
+            found.extend((lot.submission_id, index) for index in mask_indexes(lot.block, lot.ready))
+            if len(found) >= limit_count:
+                break
+        return found[:limit_count]
+
     def open_all(self, lots: Sequence[Lot]) -> None:
         """Begin work on all chunks of these lots."""
         for lot in lots:

@@ -192,8 +192,10 @@ class _CloudWriter(ObjectWriter):
             raise store.failure(name, error) from error
 
     def write(self, content: Buffer) -> None:
+        # obstore keeps what it is given until a piece is full, and sends that: a buffer that is filled again meanwhile would go up in its place.
+        kept = content if isinstance(content, bytes) else bytes(content)
         try:
-            self._upload.write(content)
+            self._upload.write(kept)
         except _FAILURES as error:
             raise self._store.failure(self._name, error) from error
 

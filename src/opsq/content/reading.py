@@ -69,6 +69,11 @@ class ChunkReader:
         name = f"{self.content.folder}/{self.content.header_object}"
         return self._store.read_range(name, 0, self._store.size_bytes(name))
 
+    @cached_property
+    def is_remote(self) -> bool:
+        """Whether reading a chunk asks a service over the network: a submission is in files, or it is not, as a whole."""
+        return bool(self.content.parts_count) and self._place(0).path is None
+
     def size(self, index: int) -> int:
         """The size of a chunk in bytes, its header counted."""
         if self.content.inline is not None:

@@ -15,7 +15,19 @@ from opsq.client.lot import Result
 from opsq.client.reporting import AGAIN_S, OnLost
 from opsq.errors import OpsqError
 from opsq.ids import mask_indexes
-from opsq.wire.messages import ChunkMask, Completed, Counts, DaemonState, Held, Reply, Show, Shown, Status, SubmissionState
+from opsq.wire.messages import (
+    ChunkMask,
+    Completed,
+    Counts,
+    DaemonState,
+    Held,
+    Reply,
+    Show,
+    Shown,
+    Status,
+    SubmissionContent,
+    SubmissionState,
+)
 
 if TYPE_CHECKING:
     from opsq.client.connection import Dial
@@ -55,6 +67,14 @@ class DrivenConsumer(Consumer):
     def ready_count(self) -> int:
         """How many chunks `take` can hand out now."""
         return self._ledger.ready_count
+
+    def upcoming(self, limit_count: int) -> list[tuple[int, int]]:
+        """Submission and index of the chunks that `take` hands out next."""
+        return self._ledger.upcoming(limit_count)
+
+    def read_here(self, described: SubmissionContent, index: int) -> bytes:
+        """The content of a chunk, read by the calling thread, which may be any. Raises as `ChunkReader.read`."""
+        return self._contents.reader(described).read(index)
 
     @property
     def is_settled(self) -> bool:

@@ -24,7 +24,7 @@ from opsq.runner.ahead import Ahead
 from opsq.runner.capacity import affordable_count, cores_count
 from opsq.runner.driven import DrivenConsumer
 from opsq.runner.endings import Endings, Why
-from opsq.runner.inputs import content_of, operations_count
+from opsq.runner.inputs import Inputs, operations_count
 from opsq.runner.judging import Judge, name_of
 from opsq.runner.logs import ChunkLog, ChunkLogs
 from opsq.runner.looking import Looking
@@ -152,6 +152,7 @@ class Pool:
         self._has_arrived = False
         self._name_taken: NameTaken | None = None
         self._consumer = DrivenConsumer(lambda: self._dial(dial), options.whole_strategy, options.until, self._lost)
+        self._inputs = Inputs(self._consumer)
         self._judge = Judge(self._consumer, self.tally, options, viewer, signals)
         try:
             self._programs = make_programs(
@@ -185,6 +186,7 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         """End what still runs, then give back what has no verdict."""
         self._programs.close(at_once=bool(self.signal))
+        self._inputs.close()
         try:
             if self.signal or self._name_taken is not None:
                 self._consumer.leave_at_once()
@@ -316,7 +318,7 @@ class Pool:
             return True
         stdin: bytes | Range = b""
         try:
-            stdin = content_of(self._consumer, chunk)
+            stdin = self._inputs.content_of(chunk)
             self._watch_connection()
             count = 0 if self._viewer.look_s is None else operations_count(stdin, self._options.feeding.separator)
             log, said = self._listener(chunk)
