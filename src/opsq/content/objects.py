@@ -192,7 +192,7 @@ class _CloudWriter(ObjectWriter):
             raise store.failure(name, error) from error
 
     def write(self, content: Buffer) -> None:
-        # obstore keeps what it is given until a piece is full, and sends that: a buffer that is filled again meanwhile would go up in its place.
+        # obstore keeps what it is given, without a copy, until a piece is full: a buffer filled again meanwhile would go up instead.
         kept = content if isinstance(content, bytes) else bytes(content)
         try:
             self._upload.write(kept)
