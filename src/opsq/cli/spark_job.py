@@ -145,7 +145,7 @@ class SparkJobs:
                 if progress:
                     text = " ".join(part for part in (what, course.rate_text(), course.left_text()) if part)
                     progress.update(bar, description=text, total=course.total_count, completed=course.done_count)
-                elif now >= line_at:
+                elif self._is_reporting and now >= line_at:
                     line_at = now + LINE_S
                     done = f"{course.done_count} of {counted(course.total_count, 'chunk')} done"
                     parts = [done, course.rate_text(), course.left_text()]
