@@ -49,6 +49,7 @@ _NAMES = (
     "spark_data",
     "spark_chunks",
     "spark_report",
+    "spark_faults",
     "floor",
 )
 """The files, in the order of the table."""
