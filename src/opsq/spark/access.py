@@ -19,6 +19,8 @@ from opsq.spark.options import Reach
 
 PATIENCE_S = 30.0
 """How long a daemon may be away (being restarted) before a task or a commit fails."""
+PLAN_PATIENCE_S = 5.0
+"""How long, before a job is refused: no restart is to fail a plan, and where there is no daemon that is to be told soon."""
 
 
 class Daemon(msgspec.Struct, frozen=True):
@@ -35,13 +37,15 @@ class Daemon(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Daemon({show_address(self.address)!r})"
 
-    def open(self, *, patience_s: float = 0.0, name: str = "") -> Queue:
+    def open(self, *, patience_s: float | None = None, name: str = "") -> Queue:
         """A connection, tried again for up to `patience_s` seconds while nobody answers; `name` is what `status` shows.
+
+        Without `patience_s` it is that of plans.
 
         Raises:
             Unreachable: nobody answers; the hint says what executors need.
         """
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + (PLAN_PATIENCE_S if patience_s is None else patience_s)
         while True:
             try:
                 named = name or f"spark-{socket.gethostname()}"
