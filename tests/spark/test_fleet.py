@@ -201,6 +201,26 @@ def test_daemon_that_dies_and_comes_back_costs_no_chunk(daemon: Settings, queue:
     assert results(submission) == [b"%d" % number for number in range(60)]
 
 
+def test_daemon_that_dies_right_after_it_has_answered_a_task_costs_no_task(
+    daemon: Settings, queue: opsq.Queue, plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submission = queue.submit([b"a"])
+    starting = threading.Thread(target=lifecycle.start, args=(daemon,))
+    opened = Daemon.open
+
+    def open_and_end(self: Daemon, **options: Any) -> opsq.Queue:
+        answered = opened(self, **options)
+        end(daemon)
+        starting.start()
+        return answered
+
+    monkeypatch.setattr(Daemon, "open", open_and_end)
+    summary = work(plan(command=("cat",), patience_s=60.0), 0)
+    starting.join()
+    assert (summary.error, summary.completed) == ("", 1)
+    assert results(submission) == [b"a"]
+
+
 def test_over_tcp_the_token_decides_and_shows_in_no_error(runtime_dir: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -125,9 +125,10 @@ def _consume(plan: Plan, name: str, left_s: float | None) -> tuple[int, int, int
 
 def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) -> tuple[int, int, int, int]:
     address, token = plan.daemon.address, plan.daemon.token
+    patiences_s = iter([plan.patience_s])  # for the first time; later the pool itself tries again and again
 
     def connect(*, name: str, claim: Claim | None = None) -> Connection:
-        return Connection.open(address, name=name, token=token, claim=claim)
+        return Connection.open(address, name=name, token=token, reconnect_s=next(patiences_s, 0.0), claim=claim)
 
     options = plan.options._replace(name=name, stop_after_s=left_s)
     with StopSignals() as signals, _executor_watched(lambda: signals.stop(signal.SIGHUP, is_urgent=True)):
