@@ -234,3 +234,30 @@ def test_abandoned_waits_get_a_last_reply(rig: Rig) -> None:
     assert [type(reply) for request_id in (8, 9) for reply in rig.replies(peer, request_id)] == [m.Shown, m.ResultRows]
     rig.ask(peer, m.Cancel(1, submission_id))
     assert rig.replies(peer, 8) == []
+
+
+def test_counts_are_right_while_a_fold_is_committed_and_not_yet_known(rig: Rig) -> None:
+    rig.submit(10, metadata={"tenant": "a"})
+    rig.submit(4, metadata={"tenant": "b"})
+    peer = rig.connect()
+    rig.complete(peer, *(ticket.held() for ticket in rig.reserve(peer, 6)))
+    rig.reserve(peer, 1)
+
+    def told() -> list[tuple[int, ...]]:
+        request = m.Status(next(rig.ids), "tenant")
+        rig.send(peer, request)
+        [state] = rig.replies(peer, request.id)
+        assert isinstance(state, m.DaemonState)
+        return [sums(counts) for counts in (state.total, *state.by)]
+
+    wanted = [(2, 7, 0, 1, 6, 0, 0), (1, 3, 0, 1, 6, 0, 0), (1, 4, 0, 0, 0, 0, 0)]
+    assert told() == wanted
+    rig.pass_time(11)
+    rig.tick()
+    assert rig.begin()
+    assert told() == wanted
+    rig.database.commit()
+    assert told() == wanted
+    rig.end(None)
+    assert told() == wanted
+    assert rig.status().unfolded_count == 0

@@ -15,7 +15,7 @@ from opsq.queue.parked import DESCRIBED_BYTES, DESCRIPTION_BYTES, Parked
 from opsq.queue.reservations import Reservations
 from opsq.queue.room import Room
 from opsq.queue.supply import Supply
-from opsq.store import lanes, submissions
+from opsq.store import lanes, meta, submissions
 from opsq.store.submissions import SubmissionRow
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import (
@@ -131,16 +131,19 @@ class Reports:
         core = self._core
         for submission_id in list(core.unfolded_done) if by is not None else ():
             core.supply(submission_id)
+        with core.reader:  # one snapshot: a fold may be committed at any moment
+            found = list(lanes.counts(core.reader, lane_key))
+            ahead = core.folding.completed_ahead(meta.get_int(core.reader, "folded_seq"))
         live: dict[int, list[int]] = {}
         for supply in core.supplies.values():
-            completed = supply.completed - supply.folded
+            completed = supply.completed - supply.folded - ahead.get(supply.id, 0)
             if completed or supply.reserved_count or supply.delayed_count:
                 for lane_id in supply.lanes if by is not None else (lanes.ALL,):
                     sums = live.setdefault(lane_id, [0, 0, 0])
                     sums[0] += completed
                     sums[1] += supply.reserved_count
                     sums[2] += supply.delayed_count
-        for lane_id, lane in lanes.counts(core.reader, lane_key):
+        for lane_id, lane in found:
             completed, reserved, delayed = live.get(lane_id, (0, 0, 0))
             if by is None:
                 completed += sum(core.unfolded_completed.values())
