@@ -135,6 +135,24 @@ class Opsq:
             os.close(master)
         return Ran(process.returncode, drawn, "")
 
+    def interrupted_on_terminal(self, *words: str) -> Ran:
+        """Run a command line with stderr on a wide terminal, and send Ctrl-C as soon as a bar of progress is drawn there."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+        environ = self.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        pipes = {"stdin": slave, "stdout": subprocess.PIPE, "stderr": slave}
+        with subprocess.Popen([PROGRAM, *words], env=environ, cwd=self.folder, start_new_session=True, **pipes) as process:
+            os.close(slave)
+            drawn = b""
+            with contextlib.suppress(OSError):  # the end of a terminal is an error
+                while piece := os.read(master, 1 << 16):
+                    if b"0/1" in drawn + piece and b"0/1" not in drawn:
+                        process.send_signal(signal.SIGINT)
+                    drawn += piece
+            os.close(master)
+            out = process.communicate(timeout=DEADLINE_S)[0]
+        return Ran(process.returncode, out, drawn.decode().replace("\r\n", "\n"))
+
     def wait_until_seen(self) -> None:
         """Wait until the daemon has a connection besides that of the one who asks."""
         wait_until(lambda: self.ok("status", "--json").json["connections"] > 1, DEADLINE_S, "a second connection")

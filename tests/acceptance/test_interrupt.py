@@ -1,4 +1,4 @@
-"""Ctrl-C in every verb that can take long: exit 130, nothing on stderr, nothing half done."""
+"""Ctrl-C in every verb that can take long: exit 130, off a terminal nothing on stderr, nothing half done; people are told how to go on."""
 
 import os
 import signal
@@ -28,6 +28,27 @@ def test_waiting_verbs_end_with_130_and_quietly(queue, verb):
             assert process.stdout.readline() == b"state\trunning\n"
         status, _, err = interrupted(process)
     assert (status, err) == (130, b"")
+
+
+def test_person_who_ends_a_wait_is_told_that_the_work_goes_on_and_how_to_wait_again(queue):
+    submission = queue.submit_lines(1)
+    ran = queue.interrupted_on_terminal("wait", submission)
+    assert (ran.status, ran.out) == (130, b"")
+    assert f"submission {submission} goes on. `opsq wait {submission}` waits again" in ran.err
+    assert f"`opsq results {submission}` writes the results" in ran.err
+    assert queue.ok("show", "--json", submission).json["state"] == "open"
+    ran = queue.interrupted_on_terminal("wait", submission, queue.submit_lines(1))
+    assert ran.status == 130
+    assert "the submissions go on. The same line waits again." in ran.err
+
+
+def test_person_who_ends_the_wait_of_a_submit_is_told_what_brings_the_results(queue):
+    queue.file("in", b"a\n")
+    ran = queue.interrupted_on_terminal("submit", "in", "--wait", "-o", "some results")
+    submission = ran.text
+    assert ran.status == 130
+    assert f"`opsq results {submission} -o 'some results'` writes the results" in ran.err
+    assert not (queue.folder / "some results").exists()
 
 
 def test_interrupted_submit_leaves_nothing(queue):

@@ -258,6 +258,35 @@ def test_line_is_another_one_when_a_file_has_changed_or_with_fresh(opsq: Opsq):
     assert _read(opsq, "runs").count(b"line 0\n") == 2
 
 
+def test_file_that_changed_under_a_round_is_told_and_the_same_line_begins_anew(opsq: Opsq):
+    """What was not read yet cannot be read any more; new attempts would not help."""
+    opsq.file("in", lines(6))
+    ran = opsq("run", "-j1", "--lines", "1", "in", "--", "sh", "-c", "cat; echo more >> in")
+    assert (ran.status, ran.out) == (1, b"line 0\n")
+    assert "1 of 6 chunks died. Meanwhile in changed, and what was not read before cannot be read any more." in ran.err
+    assert "The same line begins anew with the files as they are" in ran.err
+    assert "requeue" not in ran.err
+    assert opsq.ok("run", "-j1", "--lines", "1", "in", "--", "cat").out == lines(6) + b"more\n"
+    forget = ran.err.partition("after `opsq start`, `opsq ")[2].partition("`")[0].split()
+    opsq.ok("start")
+    opsq.ok(*forget)
+    assert opsq.ok("list").out == b""
+
+
+def test_files_that_went_away_under_a_round_are_named(opsq: Opsq):
+    for name in ("a", "b", "c", "d", "e"):
+        opsq.file(name, lines(1))
+    ran = opsq("run", "-j1", "--per-file", "a", "b", "c", "d", "e", "--", "sh", "-c", "cat; rm -f b c d e; echo >> a")
+    assert ran.status == 1
+    assert "Meanwhile a changed, b went away, c went away, and 2 more, and what was not read" in ran.err
+
+
+def test_file_that_changes_after_it_was_read_harms_nothing(opsq: Opsq):
+    opsq.file("in", lines(1))
+    assert opsq.ok("run", "in", "--", "sh", "-c", "cat; echo more >> in").out == lines(1)
+    assert left(opsq) == b""
+
+
 def test_finished_line_is_done_anew(opsq: Opsq):
     """Once its results are written, a round is history."""
     opsq.file("in", lines(2))

@@ -106,6 +106,11 @@ def test_case_85_analysis_shows_which_arm_chooses_a_chunk(daemon: Settings, say:
     assert {str(old), str(other)} <= {entry[0] for entry in found}
 
 
+def test_analysis_of_an_arm_without_work_says_so_once(daemon: Settings, say: Say) -> None:
+    lines = say("explain", "SelectOnly(kind=nothing)", "--analyze")
+    assert "  dry run: gives nothing: none of it may be handed out now" in lines
+
+
 def test_analysis_changes_nothing(daemon: Settings, say: Say) -> None:
     """What was offered is what a reserve gets, and was not reserved before."""
     offers = document(say, "explain", "Fair(tenant)", "--analyze")["offers"]

@@ -161,9 +161,9 @@ def analysis_texts(arm: Arm) -> Iterator[tuple[str, str]]:
         chunks = "1 chunk" if offered == 1 else f"{offered} chunks"
         verdict = f"gives {chunks} of {of}; {found['calls']} calls for one chunk each get {served} in all"
     elif found["is_dry"]:
-        verdict = "dry: nothing of it may be handed out now"
+        verdict = "gives nothing: none of it may be handed out now"
     elif found["is_cut"]:
-        verdict = "no verdict: the dry run has visited all rows that one turn may"
+        verdict = "no verdict: it has visited all rows that one turn may"
     else:
         verdict = f"has work, but the arms before it serve all {found['calls']} calls for one chunk each"
     yield "dry run", verdict + (", then stopped at the bound of one turn" if offered and found["is_cut"] else "")

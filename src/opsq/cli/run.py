@@ -9,7 +9,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import typer
@@ -36,6 +36,15 @@ if TYPE_CHECKING:
     from opsq.client.connection import Connection
 
 _TOLD_DEAD_COUNT = 3
+_TOLD_CHANGES_COUNT = 3
+
+
+class _Stamp(NamedTuple):
+    """An input, and by what a plain file is known again."""
+
+    path: str
+    size_bytes: int | None
+    time_ns: int | None
 
 
 def run(
@@ -91,7 +100,8 @@ def run(
         "backoff": values.backoff(backoff),
         "on_dead": on_dead,
     }
-    key = _key(resume, paths, [splitting, how.feeding, [os.fsencode(word) for word in command]], options) if is_resumable else new_key()
+    found = _stamps(paths)
+    key = _key(resume, found, [splitting, how.feeding, [os.fsencode(word) for word in command]], options) if is_resumable else new_key()
     course = Course(
         command=command,
         options=how,
@@ -110,7 +120,8 @@ def run(
         try:
             round_ = Round(producer, key, options, is_resumable=is_resumable)
             ended = work(caller, connect, round_, course)
-            _conclude(caller, round_, course, ended, is_temporary=tenancy is not None and tenancy.is_temporary)
+            is_temporary = tenancy is not None and tenancy.is_temporary
+            _conclude(caller, round_, course, ended, changes=_changes(found), is_temporary=is_temporary)
         finally:
             producer.close()
 
@@ -145,15 +156,33 @@ def _check(path: str) -> None:
         raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _key(resume: str | None, paths: list[str], line: list[object], options: dict[str, Any]) -> bytes:
+def _stamps(paths: list[str]) -> list[_Stamp]:
+    """The inputs as they are now."""
+    return [_Stamp(path, *_size_and_time(path)) for path in paths]
+
+
+def _size_and_time(path: str) -> tuple[int, int] | tuple[None, None]:
+    """Of a plain file, in bytes and nanoseconds; None twice for everything else."""
+    if not is_plain(path):
+        return None, None
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def _changes(stamps: list[_Stamp]) -> list[str]:
+    """The plain files among the inputs that are not what they were, each with what became of it: `log.txt changed`."""
+    changed = dict.fromkeys(stamp.path for stamp in stamps if stamp.size_bytes is not None and stamp[1:] != _size_and_time(stamp.path))
+    return [f"{path} {'changed' if os.path.exists(path) else 'went away'}" for path in changed]
+
+
+def _key(resume: str | None, stamps: list[_Stamp], line: list[object], options: dict[str, Any]) -> bytes:
     """What makes a line the same line: inputs and their sizes and times, how they are cut, and what is run on them where."""
-    inputs = []
-    for path in paths:
-        if is_plain(path):
-            found = os.stat(path)
-            inputs.append([os.fsencode(os.path.abspath(path)), found.st_size, found.st_mtime_ns])
-        else:
+    inputs: list[list[object]] = []
+    for path, size_bytes, time_ns in stamps:
+        if size_bytes is None:
             inputs.append([os.fsencode(path)])
+        else:
+            inputs.append([os.fsencode(os.path.abspath(path)), size_bytes, time_ns])
     rest = {name: option for name, option in options.items() if option is not None}
     try:
         folder = os.fsencode(os.getcwd())
@@ -204,8 +233,13 @@ def _claiming(connect: Connect, key: bytes | None) -> Producer:
 # --- after ------------------------------------------------------------------------------------------------------------------------
 
 
-def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, is_temporary: bool) -> None:
-    """Tell how the round ended, and forget it if it need not be found again."""
+def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, changes: list[str], is_temporary: bool) -> None:
+    """Tell how the round ended, and forget it if it need not be found again.
+
+    Args:
+        changes: what became of inputs that changed meanwhile; see `_changes`.
+        is_temporary: the daemon ends with this line.
+    """
     failure = ended.failure
     has_daemon = not isinstance(failure, Unreachable)
     states = round_.states() if has_daemon else []
@@ -213,7 +247,7 @@ def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, is
         failure = WorkFailed()
     is_done = ended.is_delivered and failure is None
     if isinstance(failure, WorkFailed):
-        failure = _explained(failure, round_, states, course, is_temporary=is_temporary)
+        failure = _explained(failure, round_, states, course, changes=changes, is_temporary=is_temporary)
         if not course.is_resumable:
             for state in states:
                 if not state.dead_count:
@@ -221,7 +255,7 @@ def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, is
     elif has_daemon and (is_done or not course.is_resumable or _is_in_vain(failure, states)):
         round_.forget_all()
     if not is_done and failure is None:
-        _tell_interrupted(caller, states, course, ended)
+        _tell_interrupted(caller, states, course, ended, changes)
     if ended.is_reader_gone:
         raise BrokenPipeError
     outcome = ended.outcome
@@ -253,7 +287,9 @@ def _is_in_vain(failure: OpsqError | None, states: list[SubmissionState]) -> boo
     return isinstance(failure, UsageError)
 
 
-def _explained(failure: WorkFailed, round_: Round, states: list[SubmissionState], course: Course, *, is_temporary: bool) -> WorkFailed:
+def _explained(
+    failure: WorkFailed, round_: Round, states: list[SubmissionState], course: Course, *, changes: list[str], is_temporary: bool
+) -> WorkFailed:
     """What died, why, and how to go on."""
     dead = [state for state in states if state.dead_count]
     if not dead:
@@ -261,20 +297,36 @@ def _explained(failure: WorkFailed, round_: Round, states: list[SubmissionState]
     dead_count, chunks_count = sum(state.dead_count for state in dead), sum(state.chunks_count for state in states)
     submission_id = dead[0].submission_id
     lines = [f"{dead_count} of {values.counted(chunks_count, 'chunk')} died."]
+    if changes:
+        lines[0] += f" Meanwhile {_listed(changes)}, and what was not read before cannot be read any more."
     lines += [
         f"Chunk {submission_id}/{chunk.index}: {brief(chunk.reason.strip())}" for chunk in round_.dead(submission_id, _TOLD_DEAD_COUNT)
     ]
     first = "after `opsq start`, " if is_temporary else ""
+    if changes:
+        left = " ".join(str(state.submission_id) for state in states)
+        hint = "The same line begins anew with the files as they are: run it when nothing writes to them, or on a copy. "
+        hint += f"What was done is kept, {first}`opsq rm {left}` forgets it."
+        return WorkFailed("\n".join(lines), hint=hint)
     hint = f"To look, {first}`opsq dead list {submission_id}`; `opsq dead requeue {submission_id}` gives them new attempts"
     hint += ", and so does the same line, which goes on with what is left." if course.is_resumable else "."
     return WorkFailed("\n".join(lines), hint=hint)
 
 
-def _tell_interrupted(caller: Caller, states: list[SubmissionState], course: Course, ended: Ended) -> None:
+def _listed(changes: list[str]) -> str:
+    more_count = len(changes) - _TOLD_CHANGES_COUNT
+    return ", ".join(changes[:_TOLD_CHANGES_COUNT]) + (f", and {more_count} more" if more_count > 0 else "")
+
+
+def _tell_interrupted(caller: Caller, states: list[SubmissionState], course: Course, ended: Ended, changes: list[str]) -> None:
     if ended.is_reader_gone or not caller.is_remarking:
         return
     done_count, chunks_count = sum(state.completed_count for state in states), sum(state.chunks_count for state in states)
-    if course.is_resumable:
+    if course.is_resumable and changes:
+        left = " ".join(str(state.submission_id) for state in states)
+        caller.remark(f"{done_count} of {values.counted(chunks_count, 'chunk')} are done, and kept as submission {left}.")
+        caller.remark(f"But meanwhile {_listed(changes)}, so the same line begins anew.")
+    elif course.is_resumable:
         caller.remark(f"{done_count} of {values.counted(chunks_count, 'chunk')} are done; the same line goes on from there.")
     else:
         caller.remark("What was read from the stream is forgotten; with --resume KEY the same line could go on.")

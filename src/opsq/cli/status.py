@@ -41,7 +41,8 @@ def status(
     try:
         daemon = caller.connect()
     except Unreachable as error:
-        error.message += f" ({caller.target} was chosen by {caller.target_source}.)"
+        named = "That address" if caller.target in error.message else caller.target
+        error.message += f" {named} was chosen by {caller.target_source}."
         raise
     with daemon:
         if not watch:

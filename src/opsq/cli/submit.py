@@ -158,10 +158,16 @@ def _check_expiry(
 def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> None:
     """Wait for the end and write the results."""
     from opsq.cli.results import ResultStream, write_output
-    from opsq.cli.wait import failure_of, wait_for
+    from opsq.cli.wait import failure_of, tell_going_on, wait_for
 
     submission_id = SubmissionId(int(document.submission_id))
-    states = wait_for(caller, [submission_id], None)
+    try:
+        states = wait_for(caller, [submission_id], None)
+    except KeyboardInterrupt:
+        caller.document(document)  # nobody could tell its id otherwise
+        sys.stdout.flush()
+        tell_going_on(caller, [submission_id], output)
+        raise
     document = replace(document, state=states[0].state)
     failure: OpsqError | None = failure_of(states)
     if failure is None and output is not None:

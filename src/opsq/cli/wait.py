@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Annotated, Any
 
@@ -30,7 +31,12 @@ def wait(
     timeout: Annotated[str | None, typer.Option("--timeout", "-t", metavar="D", help="Give up after this long, with exit 124.")] = None,
 ) -> None:
     """Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up."""
-    states = wait_for(caller, [parse_submission_id(text) for text in ids], values.duration("--timeout", timeout))
+    submission_ids = [parse_submission_id(text) for text in ids]
+    try:
+        states = wait_for(caller, submission_ids, values.duration("--timeout", timeout))
+    except KeyboardInterrupt:
+        tell_going_on(caller, submission_ids)
+        raise
     failure = failure_of(states)
     shapes = [submission_shape(state) for state in states]
     caller.document(WaitDocument(shapes) if failure is None else WaitDocument(shapes, ErrorShape.of(failure)))
@@ -64,6 +70,21 @@ def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: floa
             except Unreachable:
                 left_s = RECONNECT_S if deadline is None else min(RECONNECT_S, deadline - time.monotonic())
                 daemon = caller.connect(reconnect_s=max(left_s, 0.0))
+
+
+def tell_going_on(caller: Caller, submission_ids: list[SubmissionId], output: str | None = None) -> None:
+    """Tell a person who ends a wait by Ctrl-C that the work goes on, and what to say next.
+
+    Args:
+        output: the file that the results were meant for.
+    """
+    if len(submission_ids) > 1:
+        caller.remark("Only the wait has ended, the submissions go on. The same line waits again.")
+        return
+    [number] = submission_ids
+    into = "" if output is None else f" -o {shlex.quote(output)}"
+    caller.remark(f"Only the wait has ended, submission {number} goes on. `opsq wait {number}` waits again,")
+    caller.remark(f"`opsq results {number}{into}` writes the results once it has ended, and `opsq cancel {number}` ends it.")
 
 
 def failure_of(states: list[SubmissionState]) -> WorkFailed | None:

@@ -170,7 +170,7 @@ def _check_identity(path: str | bytes, descriptor: int, identity: Identity) -> N
     changed = [f"{name} {was} → {now}" for name, was, now in zip(names, identity, found, strict=True) if was != now]
     raise ContentChanged(
         f"{os.fsdecode(path)} has changed since it was submitted in place ({', '.join(changed)}).",
-        hint="Submit it again, or without --in-place so that a copy is kept.",
+        hint="Begin again with the file as it is now; `opsq submit` without --in-place keeps a copy.",
     )
 
 

@@ -143,7 +143,7 @@ class ContentWriter:
                 skipped_bytes = len(header)
                 self._add_ends([start + end for end in ends])
             if identity_of(file.fileno()) != identity:
-                raise ContentChanged(f"{name} changed while it was being cut.", hint="Submit it when nothing writes to it any more.")
+                raise ContentChanged(f"{name} changed while it was being cut.", hint="Try again when nothing writes to it, or with a copy.")
             part = Part(os.fsencode(os.path.abspath(name)), identity[0] - skipped_bytes, skipped_bytes, identity)
             if self._last_end > start or splitting.by == "file":
                 self._parts.append(part)
