@@ -35,6 +35,8 @@ ROWS_PER_CHUNK = 20
 CHUNKS_PER_GATE = 100
 TASKS_COUNT = 2
 RETRYABLE, HOPELESS = 75, 65
+FAILING = 57
+"""Which chunk of each hundred fails at first: one far from the gates, so that no fault takes its first attempt."""
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
@@ -49,7 +51,7 @@ if [ ! -e open-$gate ]; then
 fi
 sleep 0.02
 case $((OPSQ_CHUNK % 100)) in
-7) if [ "$OPSQ_ATTEMPT" -eq 0 ]; then echo no answer >&2; exit {RETRYABLE}; fi ;;
+{FAILING}) if [ "$OPSQ_ATTEMPT" -eq 0 ]; then echo no answer >&2; exit {RETRYABLE}; fi ;;
 3) if [ -e hopeless ]; then echo no such word >&2; exit {HOPELESS}; fi ;;
 esac
 exec cat
@@ -72,7 +74,7 @@ def doubled(table):
         while not os.path.exists(gate):
             time.sleep(0.05)
     time.sleep(0.02)
-    if chunk % 100 == 7:
+    if chunk % 100 == {FAILING}:
         try:
             os.close(os.open(os.path.join(folder, f"failed-{{chunk}}"), os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -261,7 +263,7 @@ def test_every_row_is_there_once_whatever_died_on_the_way(
     assert (state.state, state.completed_count) == ("completed", chunks_count)
     completed, failed, lost = (events_of(queue, state.submission_id, event) for event in ("completed", "failed", "lost"))
     assert completed == Counter(range(chunks_count))
-    assert set(failed) == {number for number in range(chunks_count) if number % 100 == 7}
+    assert set(failed) == {number for number in range(chunks_count) if number % 100 == FAILING}
     assert lost
     assert not any(map(is_alive, gates.seen))
     wait_until(lambda: not is_any_program_left(runtime_dir), 60, "no program is left")
@@ -333,5 +335,5 @@ def test_functions_on_executors_give_every_row_once_whatever_died_on_the_way(
     assert state.state == "completed"
     completed, failed, lost = (events_of(queue, state.submission_id, event) for event in ("completed", "failed", "lost"))
     assert completed == Counter(range(chunks_count))
-    assert set(failed) == {number for number in range(chunks_count) if number % 100 == 7}
+    assert set(failed) == {number for number in range(chunks_count) if number % 100 == FAILING}
     assert lost
