@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import opsq
 from daemons import kill, running
 from opsq.client.aio import AsyncQueue
 from opsq.client.lot import Lost
+from opsq.content.splitting import Splitting
+from opsq.content.writing import ContentWriter
 from opsq.daemon import lifecycle
-from opsq.errors import NotFinished, NotFound, TimedOut, Unreachable, UsageError, WorkFailed
+from opsq.errors import Conflict, NotFinished, NotFound, TimedOut, Unreachable, UsageError, WorkFailed
 from opsq.settings import Settings
 
 DEADLINE_S = 60
@@ -54,6 +57,62 @@ def test_the_whole_way_of_a_submission(settings: Settings) -> None:
             await submission.remove()
             with pytest.raises(NotFound):
                 await submission.state()
+
+    run(work())
+
+
+def test_submission_is_found_by_its_keys_and_a_handover_may_be_withdrawn(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            prepared = await queue.prepare([b"a"], idempotency_key="aio-nightly")
+            assert await queue.find("aio-nightly") is None
+            assert await queue.find_request(prepared.request_key) is None
+            (submission,) = await queue.submit_many([prepared])
+            key = prepared.request_key
+            for found in (await queue.find("aio-nightly"), await queue.find_request(key), await queue.withdraw(key)):
+                assert found is not None
+                assert (found.id, (await found.state()).state) == (submission.id, "open")
+            late = await queue.prepare([b"b"])
+            assert await queue.withdraw(late.request_key) is None
+            with pytest.raises(Conflict, match="withdrawn"):
+                await queue.submit_many([late])
+            await submission.cancel()
+
+    run(work())
+
+
+def test_chunk_of_a_file_in_place_tells_its_path_and_header(settings: Settings, tmp_path: Path) -> None:
+    whole, table = tmp_path / "whole", tmp_path / "table.csv"
+    whole.write_bytes(b"all of it")
+    table.write_bytes(b"a,b\n1,2\n3,4\n")
+    told = []
+    with opsq.connect(settings.socket) as queue:
+        for path, splitting in ((whole, Splitting("file", 1)), (table, Splitting("records", 1, csv_header=True))):
+            with ContentWriter(queue.contents.store, os.urandom(16).hex(), chunk_limit_bytes=1 << 20, is_durable=False) as writer:
+                writer.add_in_place(path, splitting)
+                content = writer.finish()
+            queue.submit_many([queue.describe(bytes.fromhex(content.folder), content)])
+
+    async def work() -> None:
+        async with connect(settings) as queue:
+            async for chunk in queue.consume("OldestFirst"):
+                told.append((chunk.chunks_count, await chunk.file_path(), await chunk.header()))
+                await chunk.complete()
+
+    run(work())
+    assert told == [(1, os.fsencode(whole), b""), (2, None, b"a,b\n"), (2, None, b"a,b\n")]
+
+
+def test_large_result_is_named_by_its_place(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a", b"b"])
+            async for chunk in queue.consume("OldestFirst"):
+                await chunk.complete(b"x" * (100_000 if chunk.index else 1))
+            assert (await submission.wait(10)).state == "completed"
+            small, large = [place async for place in submission.result_places()]
+            assert small == b"x"
+            assert large[1:] == (0, 100_000)
 
     run(work())
 

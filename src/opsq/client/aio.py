@@ -20,6 +20,7 @@ from opsq.client.aio_link import AsyncLink
 from opsq.client.collecting import CLOSED_REASON, NAMED_DEAD_COUNT, check_on_close, chunks_of, failure, formats
 from opsq.client.connection import Address
 from opsq.client.contents import Contents
+from opsq.client.lot import Result
 from opsq.client.queue import find_daemon
 from opsq.client.results import ResultCursor
 from opsq.client.ruling import AsyncRuling
@@ -37,6 +38,8 @@ from opsq.wire.messages import (
     Describe,
     Described,
     Drop,
+    Find,
+    Found,
     GetAttachment,
     HasRoom,
     List,
@@ -53,6 +56,7 @@ from opsq.wire.messages import (
     Submit,
     Submitted,
     Wait,
+    Withdraw,
 )
 
 if TYPE_CHECKING:
@@ -96,6 +100,11 @@ class AsyncSubmission:
         async for result in self._results(is_following=True, skip_dead=skip_dead):
             yield result
 
+    async def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> AsyncIterator[Result]:
+        """As `results`, but a large result is only named; see `Submission.result_places`."""
+        async for _, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
+            yield result
+
     async def dead(self) -> AsyncIterator[DeadChunk]:
         """Its dead chunks, ascending."""
         link = self._queue.link
@@ -137,15 +146,16 @@ class AsyncSubmission:
         await link.call(Remove(link.next_id(), self.id), Changed)
 
     async def _results(self, *, is_following: bool, skip_dead: bool) -> AsyncIterator[bytes]:
-        link, contents = self._queue.link, self._queue.contents
-        cursor = ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)
+        contents = self._queue.contents
+        async for content, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
+            yield await asyncio.to_thread(contents.read_result, content, result) if isinstance(result, tuple) else result
+
+    async def _pages(self, cursor: ResultCursor) -> AsyncIterator[tuple[bytes, Result]]:
+        link = self._queue.link
         while not cursor.is_done:
             page = await link.call(cursor.request(link.next_id()), ResultRows)
             for result in cursor.take(page):
-                if isinstance(result, tuple):
-                    yield await asyncio.to_thread(contents.read_result, cursor.content, result)
-                else:
-                    yield result
+                yield cursor.content, result
 
 
 class AsyncQueue(AsyncRuling):
@@ -208,8 +218,6 @@ class AsyncQueue(AsyncRuling):
 
     async def prepare(self, chunks: Iterable[bytes], *, wait_for_room: preparing.RoomWait = False, **options: Any) -> NewSubmission:
         """Write the content of a submission, in a thread; see `Producer.prepare`."""
-        from opsq.content.manifest import encode
-
         key = preparing.new_request_key()
         preparing.new_submission(key, b"", 0, **options)
         size = preparing.known_size(chunks)
@@ -217,7 +225,13 @@ class AsyncQueue(AsyncRuling):
             wait_s = preparing.wait_s_of(wait_for_room)
             await self.link.call(Room(self.link.next_id(), *size, wait_s, options.get("unique_key")), HasRoom)
         content = await asyncio.to_thread(preparing.write_content, chunks, key, self.contents, self.link.welcome)
-        return preparing.new_submission(key, encode(content), content.chunks_count, **options)
+        return self.describe(key, content, **options)
+
+    def describe(self, request_key: bytes, content: Any, **options: Any) -> NewSubmission:
+        """What to hand over for content that is written already; see `Producer.describe`."""
+        from opsq.content.manifest import encode
+
+        return preparing.new_submission(request_key, encode(content), content.chunks_count, **options)
 
     async def submit_many(
         self, submissions: Sequence[NewSubmission], *, wait_for_room: preparing.RoomWait = False
@@ -242,6 +256,21 @@ class AsyncQueue(AsyncRuling):
             unnamed = preparing.unnamed(submissions, old, described.submissions)
             await asyncio.to_thread(preparing.delete_content, unnamed, self.contents)
         return [AsyncSubmission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
+
+    async def find(self, idempotency_key: str) -> AsyncSubmission | None:
+        """The submission that this idempotency key has made; None if there is none (any more)."""
+        return self._found(await self.link.call(Find(self.link.next_id(), None, idempotency_key), Found))
+
+    async def find_request(self, request_key: bytes) -> AsyncSubmission | None:
+        """The submission that a hand-over under this request key has made; None if there is none (any more)."""
+        return self._found(await self.link.call(Find(self.link.next_id(), request_key), Found))
+
+    async def withdraw(self, request_key: bytes) -> AsyncSubmission | None:
+        """Take back a hand-over of which it is not known whether it arrived; see `Producer.withdraw`."""
+        return self._found(await self.link.call(Withdraw(self.link.next_id(), request_key), Found))
+
+    def _found(self, reply: Found) -> AsyncSubmission | None:
+        return None if reply.submission_id is None else AsyncSubmission(self, reply.submission_id)
 
     def submission(self, submission_id: int | str) -> AsyncSubmission:
         """The handle of a submission by its id; nothing is asked yet."""

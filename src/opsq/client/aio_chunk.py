@@ -68,9 +68,22 @@ class AsyncChunk:
         """Whether the daemon took it away; see `Chunk.is_revoked`."""
         return self._lot.is_revoked(self._bit)
 
+    @property
+    def chunks_count(self) -> int:
+        """How many chunks its submission has."""
+        return self.described.chunks_count
+
     async def data(self) -> bytes:
         """Its bytes, read anew each time, in a thread if they are not in the message itself."""
         return await self._consumer.read(self.described, self.index)
+
+    async def file_path(self) -> bytes | None:
+        """The file that it is; see `Chunk.file_path`."""
+        return await self._consumer.look(self.described, lambda reader: reader.whole_file(self.index))
+
+    async def header(self) -> bytes:
+        """What its `data` begins with and is no record of it; see `Chunk.header`."""
+        return await self._consumer.look(self.described, lambda reader: reader.header)
 
     async def attachment(self) -> bytes | None:
         """The attachment of its submission; None if it has none."""

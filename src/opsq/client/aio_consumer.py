@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from opsq.client.aio_chunk import AsyncChunk
 from opsq.client.aio_link import AsyncLink
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from opsq.content.results import ResultWriter
     from opsq.serialisation import Serialisation
 
+T = TypeVar("T")
 MakeLink = Callable[..., AsyncLink]
 """Makes a link that is not open yet; takes the keyword arguments of `AsyncLink` that a consumer sets."""
 
@@ -228,6 +229,10 @@ class AsyncConsumer:
         if reader.content.inline is not None:
             return reader.read(index)
         return await asyncio.to_thread(self.read_here, described, index)
+
+    async def look(self, described: SubmissionContent, look: Callable[[ChunkReader], T]) -> T:
+        """What a function finds in the reader of a submission, in a thread."""
+        return await asyncio.to_thread(lambda: look(self._contents.reader(described)))
 
     def read_here(self, described: SubmissionContent, index: int) -> bytes:
         """The bytes of a chunk, read by the calling thread, which may be any."""
