@@ -258,6 +258,38 @@ def test_parked_calls_cost_no_query_while_nothing_changes(rig: Rig) -> None:
     assert [sql for sql in statements if "lane_submission" in sql or "block" in sql] == []
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_submissions_that_come_next_are_loaded_together(rig: Rig, strategy: str) -> None:
+    ids = [rig.submit(1) for _ in range(24)]
+    rig.restart()
+    peer = rig.connect()
+    given: list[tuple[int, int]] = []
+    loads: list[str] = []
+
+    def trace(event: dict[str, object]) -> None:
+        sql = str(event["sql"])
+        if "FROM submission WHERE" in sql:
+            loads.append(sql)
+
+    rig.database.reader.trace_v2(apsw.SQLITE_TRACE_STMT, trace)
+    try:
+        while tickets := rig.reserve_now(peer, 1, strategy):
+            given += chunks(tickets)
+    finally:
+        rig.database.reader.trace_v2(0)
+    assert sorted(given) == [(submission_id, 0) for submission_id in ids]
+    assert len(loads) <= 5  # of eight each; both legs of the deck may end with fewer
+
+
+def test_submission_that_ends_after_it_was_loaded_with_others_is_passed_over(rig: Rig) -> None:
+    ids = [rig.submit(1) for _ in range(5)]
+    rig.restart()
+    peer = rig.connect()
+    assert chunks(rig.reserve_now(peer)) == [(ids[0], 0)]
+    rig.ask(peer, m.Cancel(9, ids[1]))
+    assert chunks(rig.reserve_now(peer, 5)) == [(submission_id, 0) for submission_id in ids[2:]]
+
+
 def test_case_59_draining_engine_answers_parked_and_new_calls_with_nothing(rig: Rig) -> None:
     peer = rig.connect()
     call = rig.park(peer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -36,7 +36,7 @@ class Alone:
         self.rows_left = 1 << 30
         self.gates = self
 
-    def supply(self, submission_id: int) -> Any:
+    def supply(self, submission_id: int, beside: Iterable[int] = ()) -> Any:
         return SimpleNamespace(id=submission_id, is_open=True)
 
     def look(self, gates: object, supply: object) -> tuple[None, int]:

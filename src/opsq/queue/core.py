@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import blake2b
 from struct import Struct
@@ -136,19 +136,25 @@ class Core:
 
     # --- submissions in memory ----------------------------------------------------------------------------------------------------
 
-    def supply(self, submission_id: int) -> Supply | None:
-        """The submission in memory, loaded if need be, in whatever state; None when there is none. Cost: two look-ups the first time."""
+    def supply(self, submission_id: int, beside: Iterable[int] = ()) -> Supply | None:
+        """The submission in memory, loaded if need be, in whatever state; None when there is none. Cost: two look-ups the first time.
+
+        Args:
+            beside: submissions that will be asked for soon: if this one is to be loaded, they are with it.
+        """
         supply = self.supplies.get(submission_id)
         if supply is None:
-            row = submissions.load(self._loading, submission_id)
-            if row is None:
+            others = [other for other in beside if other not in self.supplies and other != submission_id]
+            rows = submissions.load(self._loading, submission_id, others)
+            for row in reversed(rows):
+                supply = self.keep(Supply(row))
+                done = self.unfolded_done.pop(supply.id, None)
+                if done is not None:
+                    self._overlay(supply, done)
+            if supply is None or supply.id != submission_id:
                 self.unfolded_done.pop(submission_id, None)
                 self.unfolded_completed.pop(submission_id, None)
                 return None
-            supply = self.keep(Supply(row))
-            done = self.unfolded_done.pop(submission_id, None)
-            if done is not None:
-                self._overlay(supply, done)
         return supply
 
     def keep(self, supply: Supply) -> Supply:

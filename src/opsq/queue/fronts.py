@@ -18,6 +18,7 @@ import copy
 import heapq
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from opsq.queue.supply import Supply
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
 
 WALK_ROWS = 32
 """Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
+
+LOADED_TOGETHER = 8
+"""Of what the walk has read so many submissions are loaded by one statement: 3 to 5 µs each, not 7; 3 of those are the statement and its transaction.
+
+Leaving out the columns that a reserve does not need would spare 1 µs. More at once cost little less each, and make one call wait for all.
+"""
 
 ASIDE_ROWS = 10
 """A submission that is set aside costs its turn as much as so many rows more: it was mostly loaded for nothing else."""
@@ -71,6 +78,7 @@ class Front:
     """Whether the next submission comes although the present one has more."""
 
     __slots__ = (
+        "_ahead",
         "_representatives",
         "_represents",
         "arm",
@@ -101,6 +109,8 @@ class Front:
         self.rows_visited = 0
         self.set_aside_count = 0
         self.level: Key = self._start()
+        self._ahead: Iterator[int] = iter(())
+        """What the walk has read and nobody has loaded yet, in its order."""
         self._represents: dict[int, Blocker] = {}
         self._representatives: dict[Blocker, int] = {}
 
@@ -160,7 +170,7 @@ class Front:
             if not self.heap:
                 return None
             submission_id = self.heap[0][-1]
-            supply = core.supply(submission_id)
+            supply = core.supply(submission_id, islice(self._ahead, LOADED_TOGETHER))
             if supply is None or not supply.is_open:
                 core.rows_left -= 1
                 self.drop(core)
@@ -255,8 +265,11 @@ class Front:
     def _rows(self, core: Core, *bound: int) -> list[Any]:
         """The next rows above a bound; each ends with whether it passes the filters."""
         walk = self.walk
-        rows = core.reader.execute(self.walk_statement, (walk.lane_id, WALK_ROWS, *bound, *walk.probes, *walk.absent_keys)).fetchall()
+        rows: list[Any] = core.reader.execute(
+            self.walk_statement, (walk.lane_id, WALK_ROWS, *bound, *walk.probes, *walk.absent_keys)
+        ).fetchall()
         self.rows_visited += len(rows)
+        self._ahead = iter([row[-2] for row in rows if row[-1]])
         return rows
 
     def _read(self, core: Core) -> bool:

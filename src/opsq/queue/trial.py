@@ -6,7 +6,7 @@ what is taken meanwhile; it must not reserve, spend a token, move a pass or turn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import perf_counter_ns  # measures only: nothing is decided by it
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -247,9 +247,9 @@ class _Watch:
         self.trial.rows_visited += len(rows)
         return _Rows(rows)
 
-    def supply(self, submission_id: int) -> Supply | None:
+    def supply(self, submission_id: int, beside: Iterable[int] = ()) -> Supply | None:
         start = perf_counter_ns()
-        supply = self._core.supply(submission_id)
+        supply = self._core.supply(submission_id, beside)
         self.trial.used_ns["look_ups"] += perf_counter_ns() - start
         return supply
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import apsw
@@ -62,6 +62,7 @@ SHORT_CONTENT_BYTES = 512
 _STORED = SubmissionRow._fields[:-2]
 _COLUMNS = f"{', '.join(_STORED)}, attachment IS NOT NULL, iif(length(content) <= {SHORT_CONTENT_BYTES}, content, NULL)"
 _LOAD = f"SELECT {_COLUMNS} FROM submission WHERE id = ? AND state != 'removed'"
+_LOAD_SOME = f"SELECT {_COLUMNS} FROM submission WHERE state != 'removed' AND id IN"
 _INSERT = f"INSERT INTO submission ({', '.join(_STORED)}, content, attachment) VALUES ({', '.join('?' * (len(_STORED) + 2))})"
 
 
@@ -70,10 +71,18 @@ def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachme
     writer.execute(_INSERT, (*row[: len(_STORED)], content, attachment))
 
 
-def load(source: apsw.Connection | apsw.Cursor, submission_id: int) -> SubmissionRow | None:
-    """The submission, or None. Cost: one look-up by primary key."""
-    row = source.execute(_LOAD, (submission_id,)).get
-    return SubmissionRow._make(row) if row is not None else None
+def load(source: apsw.Connection | apsw.Cursor, submission_id: int, others: Sequence[int] = ()) -> list[SubmissionRow]:
+    """A submission, and some others in any order behind it, as far as they are there.
+
+    Cost: a read transaction, and a look-up by primary key each.
+    """
+    if not others:
+        row = source.execute(_LOAD, (submission_id,)).get
+        return [SubmissionRow._make(row)] if row is not None else []
+    ids = (submission_id, *others)
+    rows = source.execute(f"{_LOAD_SOME} ({', '.join('?' * len(ids))})", ids).fetchall()
+    rows.sort(key=lambda row: row[0] != submission_id)
+    return [SubmissionRow._make(row) for row in rows]
 
 
 def content(connection: apsw.Connection, submission_id: int) -> bytes:
