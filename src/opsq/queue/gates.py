@@ -56,14 +56,12 @@ class Bucket:
 
     def refill(self, now: MonoNs) -> float:
         """The tokens there are now."""
+        if now == self.at:  # asked a moment ago, by the same call
+            return self.tokens
         tokens = self.tokens + (now - self.at) / 1e9 * self.rate_per_s
         self.at = now
         self.tokens = tokens = min(self.burst, tokens)
         return tokens
-
-    def spend(self, count: int, now: MonoNs) -> None:
-        """Take tokens; filled up first, for what is over the burst by now is lost."""
-        self.tokens = self.refill(now) - count
 
     def next_token_at(self) -> MonoNs:
         """When there is a whole token again, rounded up; if it is not whole then after all, at least a nanosecond later."""
@@ -259,9 +257,10 @@ class Gates:
             for lane_id in self._lanes_of(supply):
                 live[lane_id] = live.get(lane_id, 0) + count
         if is_grant and self._rules.has_rates:
-            now = self._clock.mono
+            now, buckets = self._clock.mono, self._buckets
             for limit, lane_id in self._rules.rates_of(supply):
-                self._bucket(limit, lane_id).spend(count, now)
+                bucket = buckets.get((limit.id, lane_id)) or self._bucket(limit, lane_id)
+                bucket.tokens = bucket.refill(now) - count  # filled up first, for what is over the burst by now is lost
 
     def take_back(self, supply: Supply, count: int) -> None:
         """Undo `taken` of a trial: nothing opens, for nothing was given to anybody."""
