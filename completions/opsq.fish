@@ -383,7 +383,7 @@ complete -c opsq -n '__opsq_at release' -l consumer -x -a '(__opsq_ask consumers
 complete -c opsq -n '__opsq_at extend' -l lease -x -d 'The length from now; by default the reservation\'s own.'
 
 # opsq spark doctor
-complete -c opsq -n '__opsq_at "spark doctor"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …'
+complete -c opsq -n '__opsq_at "spark doctor"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.'
 complete -c opsq -n '__opsq_at "spark doctor"' -l conf -x -a '(__opsq_pairs)' -d 'A setting of Spark; any number of times.'
 complete -c opsq -n '__opsq_at "spark doctor"' -l spark-logs -d 'Let Spark say all it has to say, on stderr.'
 
@@ -402,7 +402,7 @@ complete -c opsq -n '__opsq_at "spark submit"' -l priority -x -d 'Higher comes f
 complete -c opsq -n '__opsq_at "spark submit"' -l max-attempts -x -d 'Failures until a chunk is dead.'
 complete -c opsq -n '__opsq_at "spark submit"' -l on-dead -x -a 'fail keep' -d 'A dead chunk fails the submission, or the rest goes on.'
 complete -c opsq -n '__opsq_at "spark submit"' -l idempotency-key -x -a '(__opsq_ask keys)' -d 'The same rows under the same key are one submission, however often.'
-complete -c opsq -n '__opsq_at "spark submit"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …'
+complete -c opsq -n '__opsq_at "spark submit"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.'
 complete -c opsq -n '__opsq_at "spark submit"' -l conf -x -a '(__opsq_pairs)' -d 'A setting of Spark; any number of times.'
 complete -c opsq -n '__opsq_at "spark submit"' -l spark-logs -d 'Let Spark say all it has to say, on stderr.'
 
@@ -424,7 +424,7 @@ complete -c opsq -n '__opsq_at "spark consume"' -l progress -d 'Off a terminal: 
 complete -c opsq -n '__opsq_at "spark consume"' -l clean-env -d 'Give programs nothing but PATH and what is said of the chunk.'
 complete -c opsq -n '__opsq_at "spark consume"' -s d -l delimiter -x -d 'What ends a record, with escapes; a line end by default.'
 complete -c opsq -n '__opsq_at "spark consume"' -s 0 -l null -d 'A NUL byte ends a record.'
-complete -c opsq -n '__opsq_at "spark consume"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …'
+complete -c opsq -n '__opsq_at "spark consume"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.'
 complete -c opsq -n '__opsq_at "spark consume"' -l conf -x -a '(__opsq_pairs)' -d 'A setting of Spark; any number of times.'
 complete -c opsq -n '__opsq_at "spark consume"' -l spark-logs -d 'Let Spark say all it has to say, on stderr.'
 complete -c opsq -n '__opsq_at "spark consume"' -s s -l strategy -x -a '(__opsq_ask strategies)' -d 'Which chunks come first; see `opsq explain`.'
@@ -442,7 +442,7 @@ complete -c opsq -n '__opsq_at "spark results"' -l files -x -d 'Write at most so
 complete -c opsq -n '__opsq_at "spark results"' -l result-format -x -a 'parquet arrow jsonl csv text binary' -d 'What results are read as; else what they look like, else as the chunks.'
 complete -c opsq -n '__opsq_at "spark results"' -l result-schema -x -d 'The columns of results; same: those of the chunks; else the first tells.'
 complete -c opsq -n '__opsq_at "spark results"' -l skip-dead -d 'Leave out the chunks that have no result.'
-complete -c opsq -n '__opsq_at "spark results"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …'
+complete -c opsq -n '__opsq_at "spark results"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.'
 complete -c opsq -n '__opsq_at "spark results"' -l conf -x -a '(__opsq_pairs)' -d 'A setting of Spark; any number of times.'
 complete -c opsq -n '__opsq_at "spark results"' -l spark-logs -d 'Let Spark say all it has to say, on stderr.'
 
@@ -484,7 +484,7 @@ complete -c opsq -n '__opsq_at "spark run"' -l files -x -d 'Write at most so man
 complete -c opsq -n '__opsq_at "spark run"' -l result-format -x -a 'parquet arrow jsonl csv text binary' -d 'What results are read as; else what they look like, else as the chunks.'
 complete -c opsq -n '__opsq_at "spark run"' -l result-schema -x -d 'The columns of results; same: those of the chunks; else the first tells.'
 complete -c opsq -n '__opsq_at "spark run"' -l skip-dead -d 'Leave out the chunks that have no result.'
-complete -c opsq -n '__opsq_at "spark run"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …'
+complete -c opsq -n '__opsq_at "spark run"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.'
 complete -c opsq -n '__opsq_at "spark run"' -l conf -x -a '(__opsq_pairs)' -d 'A setting of Spark; any number of times.'
 complete -c opsq -n '__opsq_at "spark run"' -l spark-logs -d 'Let Spark say all it has to say, on stderr.'
 complete -c opsq -n '__opsq_at "spark run"' -s s -l strategy -x -a '(__opsq_ask strategies)' -d 'Which chunks come first; see `opsq explain`.'
@@ -500,7 +500,8 @@ complete -c opsq -n '__opsq_at "spark report"' -l from -x -a '(__fish_complete_d
 complete -c opsq -n '__opsq_at "spark report"' -l step -x -d 'The length of a window of time; by default at most 60 cover all.'
 complete -c opsq -n '__opsq_at "spark report"' -l html -r -F -d 'Write a page with plots as well, in one file.'
 complete -c opsq -n '__opsq_at "spark report"' -s n -l limit -x -d 'So many values and consumers, the largest.'
-complete -c opsq -n '__opsq_at "spark report"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …'
+complete -c opsq -n '__opsq_at "spark report"' -l tables -d 'Off a terminal too, print tables to be read, not lines with tabs.'
+complete -c opsq -n '__opsq_at "spark report"' -l master -x -d 'Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.'
 complete -c opsq -n '__opsq_at "spark report"' -l conf -x -a '(__opsq_pairs)' -d 'A setting of Spark; any number of times.'
 complete -c opsq -n '__opsq_at "spark report"' -l spark-logs -d 'Let Spark say all it has to say, on stderr.'
 

@@ -490,7 +490,7 @@ _opsq() {
           case $words[1] in
             doctor)
               _arguments -s -S $flags \
-                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Let Spark say all it has to say, on stderr.]' && ret=0
               ;;
@@ -512,7 +512,7 @@ _opsq() {
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
                 '--idempotency-key=[The same rows under the same key are one submission, however often.]:KEY:_opsq_keys' \
-                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Let Spark say all it has to say, on stderr.]' \
                 '*:INPUT:_files' && ret=0
@@ -538,7 +538,7 @@ _opsq() {
                 '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
                 '(-0 --null)-0[A NUL byte ends a record.]' \
                 '(-0 --null)--null[A NUL byte ends a record.]' \
-                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Let Spark say all it has to say, on stderr.]' \
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
@@ -562,7 +562,7 @@ _opsq() {
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
                 '--result-schema=[The columns of results; same\: those of the chunks; else the first tells.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
-                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Let Spark say all it has to say, on stderr.]' \
                 '1:ID: ' && ret=0
@@ -609,7 +609,7 @@ _opsq() {
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
                 '--result-schema=[The columns of results; same\: those of the chunks; else the first tells.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
-                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Let Spark say all it has to say, on stderr.]' \
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
@@ -631,7 +631,8 @@ _opsq() {
                 '--html=[Write a page with plots as well, in one file.]:FILE:_files' \
                 '(-n --limit)-n+[So many values and consumers, the largest.]:N: ' \
                 '(-n --limit)--limit=[So many values and consumers, the largest.]:N: ' \
-                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …]:URL: ' \
+                '--tables[Off a terminal too, print tables to be read, not lines with tabs.]' \
+                '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Let Spark say all it has to say, on stderr.]' && ret=0
               ;;

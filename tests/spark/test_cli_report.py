@@ -72,7 +72,7 @@ def test_history_of_a_stopped_queue_becomes_a_document_and_a_page(runtime_dir: P
     with running(runtime_dir) as settings:
         work_off(settings)
     page = runtime_dir / "report.html"
-    ran = run(settings.state_dir, "--by", "tenant", "--json", "--html", str(page), *LOCAL)
+    ran = run(settings.state_dir, "--by", "tenant", "--json", "--tables", "--html", str(page), *LOCAL)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
     told = json.loads(ran.stdout)
@@ -85,6 +85,20 @@ def test_history_of_a_stopped_queue_becomes_a_document_and_a_page(runtime_dir: P
     assert told["html"] == str(page)
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert "no such host" in page.read_text()
+
+
+@pytest.mark.timeout(300)
+def test_tables_that_were_asked_for_are_drawn_in_a_file_without_escapes(daemon: Settings) -> None:
+    work_off(daemon)
+    ran = run(daemon.state_dir, "--by", "tenant", "--tables", *LOCAL)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert not {"\x1b", "\r", "\t"} & set(ran.stdout)
+    lines = ran.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[:4] for line in lines if line.startswith(("tenant  done", "zeta "))][:2] == [
+        ["tenant", "done", "in", "vain"],
+        ["zeta", "3", "2", "1"],
+    ]
 
 
 @pytest.mark.timeout(300)

@@ -7,6 +7,7 @@ loaded only when something is drawn.
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -68,6 +69,12 @@ class Caller:
     def is_rich(self) -> bool:
         """Whether stdout is a terminal and neither JSON nor silence was asked for."""
         return sys.stdout.isatty() and not self.is_json
+
+    def drawn(self) -> Caller:
+        """The same caller, for whom tables are drawn wherever stdout goes: without colours, and 80 columns wide, if that is no terminal."""
+        caller = copy.copy(self)
+        caller.is_rich = True
+        return caller
 
     @cached_property
     def console(self) -> Console:

@@ -34,7 +34,8 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
     say = Speech(caller)
     paths = sources()
     with private_folder(say, is_kept=is_kept) as folder, private_daemon(caller, say, folder) as private:
-        say.step("Starting Spark …")
+        if not private.is_remarking:  # else `opened` says so
+            say.step("Starting Spark …")
         session = Session(f"local[{tasks}]")
         with opened(private, session, is_short=True) as jobs:
             say.step(f"Spark {jobs.spark.version} is ready.")
@@ -55,7 +56,7 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
         rate = summary.completed / summary.seconds
         if not (caller.is_json or caller.is_quiet):
             say.step("What has happened to the chunks, as `opsq spark report --by tenant` tells it:")
-            report(private, Asked(by="tenant"), session)
+            report(private, Asked(by="tenant", tables=True), session)
     caller.document(DemoDocument(len(paths), wanted.size_bytes, wanted.lines_count, summary.completed, elapsed_s, rate, is_right=True))
     say.step(f"Done in {time.monotonic() - say.began:.1f} s." + ("" if is_kept else " The daemon has stopped; nothing is left behind."))
 

@@ -60,6 +60,7 @@ class Asked(NamedTuple):
     ] = None
     html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well, in one file.")] = None
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="So many values and consumers, the largest.")] = 20
+    tables: Annotated[bool, typer.Option("--tables", help="Off a terminal too, print tables to be read, not lines with tabs.")] = False
 
     def step_s(self) -> int | None:
         """The length of a window in seconds.
@@ -94,8 +95,8 @@ def report(caller: Caller, what: Asked, session: Session) -> None:
         with atomic_output(what.html) as out:
             out.write(page(found).encode())
     caller.document(_document(found, what.html))
-    if caller.is_rich:
-        _draw(caller, found)
+    if caller.is_rich or (what.tables and not caller.is_json):
+        _draw(caller.drawn(), found)
     else:
         caller.lines(_plain(found))
     if what.html is not None:

@@ -218,7 +218,7 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
         - `completed`, `failed` (with what was lost): chunks.
         - `busy_s`: run times added up.
         - `load`: busy_s ÷ (last_at - first_at), the mean number of chunks at a time (Little: A proof for L = λW, 1961).
-        - `peak_load`: the most of any window.
+        - `peak_load`: the most of any window, each taken as a whole; not less than `load`, which is of the time from first to last.
         - `utilisation`: load ÷ peak_load, or ÷ 1 if that is less; so a share of the most that it was seen to do, at least of one chunk at
           a time. Never above 1.
     """
@@ -243,7 +243,7 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
         "failed",
         "busy_s",
         "load",
-        "peak_load",
+        sf.greatest("peak_load", "load").alias("peak_load"),
         sf.when(sf.col("load").isNotNull(), sf.least(part_of_peak, sf.lit(1.0))).alias("utilisation"),  # LEAST passes nulls over
     )
 
