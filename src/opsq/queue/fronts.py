@@ -45,7 +45,7 @@ WALK_ROWS = 32
 """Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
 
 LOADED_TOGETHER = 8
-"""Of what the walk has read so many submissions are loaded by one statement: 3 to 5 µs each, not 7; 3 of those are the statement and its transaction.
+"""Of what the walk has read so many submissions are loaded by one statement: 3 to 5 µs each, not 7, for a statement costs 3 by itself.
 
 Leaving out the columns that a reserve does not need would spare 1 µs. More at once cost little less each, and make one call wait for all.
 """
