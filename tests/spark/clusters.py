@@ -39,8 +39,12 @@ class Cluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers of one core each that listen on loopback only; their logs and scratch files lie in `folder`."""
+def running_cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[Cluster]:
+    """A master and two workers of one core each that listen on loopback only; their logs and scratch files lie in `folder`.
+
+    Args:
+        hosts: of the workers, addresses of loopback. Spark repeats no task for speculation on the host where it runs already.
+    """
     import pyspark
 
     from opsq.spark import ensure_java
@@ -59,16 +63,16 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         port = free.getsockname()[1]
     url, log = f"spark://127.0.0.1:{port}", folder / "master.log"
 
-    def start(name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
-        line = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words, "--host", "127.0.0.1", "--webui-port", "0"]
+    def start(name: str, kind: str, host: str, *words: str) -> subprocess.Popen[bytes]:
+        line = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words, "--host", host, "--webui-port", "0"]
         with (folder / f"{name}.log").open("wb") as out:
             return subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
-    children = [start("master", "master.Master", "--port", str(port))]
+    children = [start("master", "master.Master", "127.0.0.1", "--port", str(port))]
     try:
-        for name in ("w1", "w2"):
+        for name, host in zip(("w1", "w2"), hosts, strict=True):
             words = (url, "--port", "0", "--cores", "1", "--memory", "700m", "--work-dir", str(folder / name))
-            children.append(start(name, "worker.Worker", *words))
+            children.append(start(name, "worker.Worker", host, *words))
         wait_until(lambda: log.read_text().count("Registering worker") == 2, DEADLINE_S, "both workers are there")
         yield Cluster(url, children[1:])
     finally:

@@ -1,0 +1,76 @@
+"""Two attempts of one task at the same time, as speculation makes them: every row once, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opsq
+from opsq.settings import Settings
+from spark.clusters import DEADLINE_S, EXECUTORS, running_cluster
+from spark.conftest import folders, parts, work
+from waiting import wait_until
+
+pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "1s",
+}
+
+# Partition 1 goes on with its rows when a second attempt of it has begun: then both write, and Spark says which of them counts.
+PROGRAM = """
+import json, os, sys, time
+from pyspark import TaskContext
+from opsq.spark import build_session
+
+master, state_dir, folder, conf = sys.argv[1:]
+
+def straggling(batches):
+    context = TaskContext.get()
+    assert context is not None
+    attempts = os.path.join(folder, str(context.partitionId()))
+    os.makedirs(attempts, exist_ok=True)
+    open(os.path.join(attempts, str(context.taskAttemptId())), "w").close()
+    for batch in batches:
+        yield batch
+        while context.partitionId() == 1 and len(os.listdir(attempts)) < 2:
+            time.sleep(0.05)
+
+spark = build_session(master, conf=json.loads(conf))
+frame = spark.range(0, 4000, 1, 2).mapInArrow(straggling, "id long")
+frame.write.format("opsq").mode("append").options(stateDir=state_dir, rowsPerChunk=100, chunkFormat="csv").save()
+spark.stop()
+"""
+
+
+def test_straggler_that_spark_runs_twice_at_once_gives_every_row_once(daemon: Settings, queue: opsq.Queue, runtime_dir: Path) -> None:
+    attempts = runtime_dir / "attempts"
+    attempts.mkdir()
+    settings = EXECUTORS | SPECULATION
+    # Two addresses of loopback are two hosts; Linux has all of 127.0.0.0/8.
+    with running_cluster(runtime_dir, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
+        words = [sys.executable, "-c", PROGRAM, cluster.url, daemon.state_dir, str(attempts), json.dumps(settings)]
+        environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
+        ran = subprocess.run(words, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+        assert ran.returncode == 0, ran.stderr
+    assert [len(list((attempts / partition).iterdir())) for partition in ("0", "1")] == [1, 2]
+    [state] = queue.submissions()
+    work(queue)
+    lines = b"".join(queue.submission(state.submission_id).results()).split()
+    assert [int(line) for line in lines if line != b'"id"'] == list(range(4000))
+    assert len(folders(daemon)) == 1
+
+    def is_swept() -> bool:
+        opsq.spark.sweep(state_dir=daemon.state_dir, older_than_s=0)
+        return len(parts(daemon)) == 2
+
+    wait_until(is_swept, 60, "the part of the attempt that does not count is gone")  # its executor may still be ending
