@@ -33,6 +33,18 @@ def test_metadata_values_are_integers_or_text_as_everywhere():
     assert found.metadata == {"Tenant": "acme", "run": 7, "part": 12, "code": "12", "word": "a b"}
 
 
+def test_json_keeps_the_case_of_keys_and_names_of_options_do_not():
+    assert parse_write({"metadata": '{"Tenant": "acme", "RUN": 7}'}).metadata == {"Tenant": "acme", "RUN": 7}
+    assert parse_write({"META.Tenant": "acme"}).metadata == {"tenant": "acme"}
+
+
+@pytest.mark.parametrize("key", ["Tenant", "tenant"])
+def test_key_in_both_options_is_refused(key: str):
+    """Whoever writes meta.Tenant beside {"Tenant": …} means one key, and would get two."""
+    with pytest.raises(UsageError, match=f"The metadata has {key} twice: in the option metadata and as meta.tenant"):
+        parse_write({"metadata": f'{{"{key}": "acme"}}', "meta.Tenant": "zeta"})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -46,6 +58,7 @@ def test_metadata_values_are_integers_or_text_as_everywhere():
         ({"chunkFormat": "xml"}, "chunkFormat cannot be 'xml'. It may be parquet, arrow, jsonl, csv, text"),
         ({"path": "/tmp/x"}, "save() takes no path"),
         ({"metadata": "tenant=acme"}, "metadata cannot be 'tenant=acme'"),
+        ({"metadata": '{"run": 1.5}'}, "metadata cannot be"),
         ({"meta.a": '"open'}, "is not a JSON string"),
         ({"stateDir": "/a", "address": "b:1"}, "stateDir and address exclude each other"),
         ({"idempotencyKey": ""}, "a key has 1 to 1000 characters"),

@@ -302,9 +302,16 @@ class _Given:
                 raise UsageError(
                     f"The option metadata cannot be {whole!r}: {error}.", hint="""Write a JSON object: {"Tenant": "acme", "run": 7}."""
                 ) from error
-        for key, text in self._texts.items():
-            if key.startswith(_META):
-                found[key.removeprefix(_META)] = _value(text)
+        in_json = {key.lower(): key for key in found}
+        for name, text in self._texts.items():
+            if name.startswith(_META):
+                key = name.removeprefix(_META)
+                if key in in_json:
+                    raise UsageError(
+                        f"The metadata has {in_json[key]} twice: in the option metadata and as {name}.",
+                        hint="Names of options come in lower case from Spark; metadata, a JSON object, keeps the case of keys.",
+                    )
+                found[key] = _value(text)
         return found
 
 

@@ -33,7 +33,8 @@ class OpsqDataSource(DataSource):
         chunkFormat: parquet (default), arrow, jsonl, csv or text. A chunk of parquet is a whole small file.
         rowsPerChunk, bytesPerChunk: where chunks end; default about 1M.
         idempotencyKey: makes one submission for ever; the same rows written under it again are that submission.
-        metadata, meta.KEY: strategic metadata, as a JSON object or one by one (KEY in lower case, as Spark gives it).
+        metadata: strategic metadata as a JSON object, such as {"Tenant": "acme", "run": 7}; keys are kept as they are.
+        meta.KEY: a pair of it. Spark makes names of options lower case: `meta.Tenant` gives the key `tenant`; `metadata` keeps case.
         priority, maxAttempts, onDead (fail or keep), expires, reservation: as of `opsq submit`.
         waitForRoom: `true`, or for how long, where the daemon bounds what is unfinished; default: the write fails at once.
 
@@ -66,6 +67,15 @@ class OpsqDataSource(DataSource):
     micro-batch before it is run, so one that failed is run again with exactly these. Chunks are acknowledged when Spark begins to look
     for the next micro-batch. A query that is down for longer than its lease, or is never started again, loses its chunks to others (and
     that counts as a loss); what it had processed and not yet acknowledged is then processed twice.
+
+    Over Spark Connect all of this works as well, where opsq is installed on the server and its executors. There the options are looked at:
+    without stateDir and address the settings of the server name the daemon, and tokenFile is a file of the server. A server shows the
+    options of operations in its UI and its event log, so with `token` call `opsq.spark.register` first, which has it left out.
+    `opsq.spark.results` reads by this source there, never by Spark's Parquet reader.
+
+    A write in a thread of its own: Spark looks for data sources in the active session of the thread, and without one `.save()` ends with
+    DATA_SOURCE_NOT_FOUND. `spark.createDataFrame([], "n int")`, once in that thread before, makes `spark` its active session. Reads and
+    streams need nothing.
 
     A stream that is written (`df.writeStream`) makes a submission of each micro-batch that has rows, whatever is replayed.
 
