@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import astuple
 
-from opsq.errors import OpsqError, UsageError
+from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.runner.driven import Until
 from opsq.runner.options import ConsumeOptions
 from opsq.spark.access import resolve
 from opsq.spark.options import Reach
+from opsq.spark.session import is_remote
 from opsq.spark.tasks import COLUMNS, Frames, Plan, TaskSummary, work
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+_MORE_THAN_CORES = 1 << 20
 
 
 class FleetSummary(NamedTuple):
@@ -77,7 +81,7 @@ def consume(
     """Work off chunks on the executors: each task of one job is a consumer until its strategy has nothing left.
 
     Args:
-        spark: the session; a Spark Connect one needs `tasks`.
+        spark: the session, also one of Spark Connect; then executors and this process must reach the daemon at one `address`.
         command: a program and its arguments, run for each chunk: the chunk is its stdin, its stdout the result.
         function: called for each chunk in place of a program; what it raises fails the chunk (`opsq.Retry`, `opsq.Bury`
             say what is to come of it). It returns an Arrow table, a pandas frame, bytes or None, and a table is written in the
@@ -197,12 +201,12 @@ def ended_early(summary: FleetSummary) -> str:
 def cores_of(spark: SparkSession) -> int:
     """How many tasks the session runs at once.
 
-    Raises:
-        UsageError: a session of Spark Connect does not tell.
+    Cost: in a session of Spark Connect a small job, which sees into how many partitions a range is cut where nobody asks for a number:
+        one a core, as everywhere in Spark, unless spark.sql.leafNodeDefaultParallelism says otherwise there.
     """
-    try:
+    if not is_remote(spark):
         return spark.sparkContext.defaultParallelism
-    except OpsqError:
-        raise
-    except Exception as error:
-        raise UsageError("This session does not tell how many cores it has.", hint="Give tasks=N.") from error
+    from pyspark.sql import functions as sf
+
+    [row] = spark.range(_MORE_THAN_CORES).select(sf.spark_partition_id().alias("part")).agg(sf.max("part").alias("last")).collect()
+    return int(row["last"]) + 1

@@ -38,11 +38,12 @@ _FILE_BYTES = 128 << 20
 def native_frame(spark: SparkSession, queue: Queue, made: Made, form: ResultForm) -> DataFrame | None:
     """The results by way of Spark's Parquet reader; None if that is not possible or not worth it. Rows come in no order.
 
-    Effects: the first time, copies the results into files beside them, in the store.
+    Effects: the first time, copies the results into files beside them, in the store. The session is not of Spark Connect: whether its
+        server sees the store at the same place is not known here.
     """
     store = made.store.open()
     place = store.path(made.folder)
-    if form.result_format != "parquet" or place is None or not _is_here(spark):
+    if form.result_format != "parquet" or place is None:
         return None
     results = []
     for result in places(queue, made):
@@ -60,13 +61,6 @@ def native_frame(spark: SparkSession, queue: Queue, made: Made, form: ResultForm
             return None  # the columns of results differ, or one is no Parquet: the source reads, or says what is wrong
     frame = spark.read.parquet(*(str(path) for path in sorted(target.iterdir())))
     return frame if frame.schema.simpleString() == form.schema.simpleString() else None
-
-
-def _is_here(spark: SparkSession) -> bool:
-    """Whether the session belongs to this process, so that its paths are ours; over Spark Connect they are another machine's."""
-    from pyspark.sql import SparkSession as ClassicSession  # that of Spark Connect is another class
-
-    return isinstance(spark, ClassicSession)
 
 
 def _name_of(results: Sequence[Result]) -> str:

@@ -5,22 +5,24 @@ This file must not do what the data source does; it only asks Spark or the daemo
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from typing import TYPE_CHECKING
 
 from opsq.content.manifest import PartTable
 from opsq.content.manifest import decode as decode_content
-from opsq.errors import UsageError
-from opsq.spark.access import resolve
-from opsq.spark.fetching import check_final, look_up
+from opsq.errors import InputUnreadable, Unreachable, UsageError
+from opsq.spark.access import resolve, store_of
+from opsq.spark.fetching import Made, check_final, look_up
 from opsq.spark.handing import STEM
-from opsq.spark.options import Reach, parse_read
+from opsq.spark.options import Reach, ReadOptions, parse_read
 from opsq.wire.messages import Describe, Described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from opsq.client.queue import Queue
     from opsq.content.store import Store
 
 SWEEP_AGE_S = 24 * 3600.0
@@ -28,9 +30,14 @@ SWEEP_AGE_S = 24 * 3600.0
 
 
 def register(spark: SparkSession) -> None:
-    """Tell a session of `format("opsq")`; needed only where opsq was installed after the session had looked for data sources."""
+    """Tell a session of `format("opsq")`; needed only where opsq was installed after the session had looked for data sources.
+
+    Effects: a server of Spark Connect, on which opsq must be installed, no longer shows the option `token` of this session's operations.
+    """
+    from opsq.spark.session import hide_tokens
     from opsq.spark.source import OpsqDataSource
 
+    hide_tokens(spark)
     spark.dataSource.register(OpsqDataSource)
 
 
@@ -47,26 +54,42 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
     Raises:
         NotFinished: it has not ended.
         WorkFailed: a chunk has no result, and `dead_chunks` is not "skip".
+        Unreachable: the daemon cannot be reached from here.
 
-    Effects: warns of the number of chunks that are passed over.
+    Effects: warns of the number of chunks that are passed over. In a session of Spark Connect the data source reads, on the server and
+        its executors. Their daemon is asked from here as well if options say where it is and it can be reached; else all errors
+        are Spark's, when the frame is used.
     """
     from opsq.spark.native import native_frame
     from opsq.spark.reader import find_form
+    from opsq.spark.session import is_remote
 
     named = {_camel(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read({**named, "path": str(submission)})
+    if is_remote(spark):
+        if parsed.reach.address or parsed.reach.state_dir:
+            # The address, or the file of a token, may be one that only the server sees.
+            with contextlib.suppress(Unreachable, InputUnreadable), resolve(parsed.reach).open() as queue:
+                _check(queue, Made(queue.submission(parsed.submission).id, "", 0, None, store_of(queue)), parsed)
+        return spark.read.format("opsq").options(**named).load(str(submission))
+    frame = None
     with resolve(parsed.reach).open() as queue:
         made = look_up(queue, parsed.submission)
-        state = check_final(queue, made, skips_dead=parsed.skips_dead)
-        frame = None
+        _check(queue, made, parsed)
         if native and not parsed.metadata_columns and parsed.result_schema is None:
             frame = native_frame(spark, queue, made, find_form(queue, made, parsed))
-    lacking = state.chunks_count - state.completed_count
-    if lacking:
-        warnings.warn(f"{lacking} of {state.chunks_count} chunks of submission {submission} have no result.", stacklevel=2)
     if frame is None:
         return spark.read.format("opsq").options(**named).load(str(submission))
     return frame if parsed.columns is None else frame.select(*(f"`{name}`" for name in parsed.columns))
+
+
+def _check(queue: Queue, made: Made, options: ReadOptions) -> None:
+    """See to it that the results are there; warn of those that are passed over."""
+    state = check_final(queue, made, skips_dead=options.skips_dead)
+    lacking = state.chunks_count - state.completed_count
+    if lacking:
+        told = f"{lacking} of {state.chunks_count} chunks of submission {made.submission_id} have no result."
+        warnings.warn(told, stacklevel=3)
 
 
 def submission_of(
