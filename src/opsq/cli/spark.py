@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -54,6 +55,7 @@ Deadline = Annotated[
 
 def spark_submit(caller: Caller, inputs: Inputs, reading: Reading, chunking: Chunking, session: Session) -> None:
     """Submit the rows of a data set as chunks; prints the id of the submission alone."""
+    check_places(session, reading.paths(inputs))
     with _producer(caller) as producer, opened(caller, session) as jobs:
         submission = _submit(caller, jobs, inputs, reading, chunking, producer)
         described = producer.link.call(Describe(producer.link.next_id(), [submission.id]), Described).submissions[0]
@@ -109,7 +111,8 @@ def spark_results(
     session: Session,
 ) -> None:
     """Write the results of a submission as a data set, in the order of its chunks; it must have ended."""
-    submission_id, place = parse_submission_id(submission), writing.place()
+    submission_id, place = parse_submission_id(submission), writing.place(is_there=session.is_remote)
+    check_places(session, [place])
     with _producer(caller) as producer:
         producer.submission(submission_id).state()
         with opened(caller, session) as jobs:
@@ -138,7 +141,8 @@ def spark_run(
     Results come in the order in which Spark reads the rows. Without a daemon, one is started, and stopped at the end.
     """
     inputs, command = _split(words)
-    place = writing.place()
+    place = writing.place(is_there=session.is_remote)
+    check_places(session, [*reading.paths(inputs), place])
     options = _options(caller, programs, b"\n")
     with (
         _daemon(caller) as is_temporary,
@@ -180,6 +184,22 @@ def spark_doctor(caller: Caller, session: Session) -> None:
     from opsq.cli.spark_doctor import examine
 
     examine(caller, session)
+
+
+def check_places(session: Session, places: Iterable[str]) -> None:
+    """See to it that a server of Spark Connect understands a path as it is meant.
+
+    Raises:
+        UsageError: one is relative, and would begin where the server was started.
+    """
+    if not session.is_remote:
+        return
+    for place in places:
+        if "://" not in place and not os.path.isabs(place):
+            raise UsageError(
+                f"{place} is a relative path, and the server of Spark Connect stands in a folder of its own.",
+                hint="Give a path from / on, or a URL, that the server and its executors see.",
+            )
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------------------
@@ -255,8 +275,8 @@ def _work(
         deadline_s=positive_duration("--deadline", deadline),
         options=options,
     )
-    tasks_count = tasks or cores_of(jobs.spark)
-    summary = jobs.run("working", lambda: run_fleet(jobs.spark, plan, tasks_count), looking_at(producer, submission_id))
+    looking = looking_at(producer, submission_id)
+    summary = jobs.run("working", lambda: run_fleet(jobs.spark, plan, tasks or cores_of(jobs.spark)), looking)
     if told := ended_early(summary):
         caller.told(WorkFailed(told))
     return summary

@@ -33,6 +33,7 @@ _BY_SUFFIX = {
     ".txt": "text",
     ".log": "text",
 }
+_FILE_FORMATS = frozenset({*_BY_SUFFIX.values(), "avro", "xml", "binaryfile"})
 
 
 class Reading(NamedTuple):
@@ -52,6 +53,10 @@ class Reading(NamedTuple):
         list[str] | None, typer.Option("--select", metavar="EXPR", help="Only this column or SQL expression; any number of times.")
     ] = None
     where: Annotated[str | None, typer.Option("--where", metavar="CONDITION", help="Only rows for which this SQL condition holds.")] = None
+
+    def paths(self, inputs: list[str]) -> list[str]:
+        """Those inputs that are surely paths or URLs: what another --format reads may have names of its own."""
+        return inputs if self.format is None or self.format.lower() in _FILE_FORMATS else []
 
     def frame(self, spark: SparkSession, inputs: list[str]) -> DataFrame:
         """The inputs as a DataFrame."""
@@ -151,8 +156,8 @@ class Writing(NamedTuple):
     ] = None
     skip_dead: Annotated[bool, typer.Option("--skip-dead", help="Leave out the chunks that have no result.")] = False
 
-    def place(self) -> str:
-        """Where to, checked as far as it can be before anything is done.
+    def place(self, *, is_there: bool = False) -> str:
+        """Where to, checked as far as it can be before anything is done; not much if it `is_there`, on a server of Spark Connect.
 
         Raises:
             UsageError: nothing says where.
@@ -160,7 +165,7 @@ class Writing(NamedTuple):
         """
         if not self.output:
             raise UsageError("Nothing says where the results go.", hint="Give --output DIR.")
-        if not self.overwrite and "://" not in self.output and os.path.exists(self.output):
+        if not (self.overwrite or is_there) and "://" not in self.output and os.path.exists(self.output):
             raise Conflict(f"{self.output} is there already.", hint="Give another --output, or --overwrite.")
         return self.output
 
@@ -169,7 +174,7 @@ class Writing(NamedTuple):
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        place = self.place()
+        place = self.output or ""  # `place` has looked
         given = {
             "resultFormat": self.result_format,
             "resultSchema": self.result_schema,
@@ -181,7 +186,7 @@ class Writing(NamedTuple):
         frame = frame.observe(observation, f.count(f.lit(1)).alias("rows"))
         if self.files is not None:
             frame = frame.coalesce(self.files)
-        writer = frame.write.format(self.output_format or _format_of(place)).mode("overwrite" if self.overwrite else "errorifexists")
+        writer = frame.write.format(self.output_format or _format_of(place)).mode("overwrite" if self.overwrite else "error")
         for text in self.output_option or []:
             key, equals, value = text.partition("=")
             if not (key and equals):

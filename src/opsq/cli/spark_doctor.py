@@ -1,5 +1,7 @@
 """Looks whether Spark can be used from here, and says what to do where it cannot: packages, Java, the daemon, one row there and back.
 
+For Spark Connect no Java is needed here, and the packages of its client are.
+
 It must not repair anything, and leaves nothing in the queue.
 """
 
@@ -18,6 +20,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.json_shapes import DoctorDocument, ErrorShape, FindingShape
 from opsq.cli.spark_data import Chunking, reach_of
 from opsq.cli.spark_job import Session, opened
+from opsq.cli.values import counted
 from opsq.client.producer import Producer
 from opsq.errors import Conflict, OpsqError, UsageError, WorkFailed
 from opsq.version import __version__
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy")
+_CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 _VECTOR = "jdk.incubator.vector"
 _RECONNECT_S = 5.0
 _VECTOR_ADVICE = (
@@ -60,26 +64,36 @@ def examine(caller: Caller, session: Session) -> None:
 
 
 def _findings(caller: Caller, session: Session) -> Iterator[Finding]:
-    packages = list(_packages())
-    yield from packages
-    java = _java()
-    yield java
+    found = list(_packages(is_there=session.is_remote))
+    yield from found
+    if not session.is_remote:
+        found.append(_java())
+        yield found[-1]
     daemon = _daemon(caller)
     yield daemon
-    if all(finding.is_ok for finding in (*packages, java)):
+    if all(finding.is_ok for finding in found):
         yield from _session(caller, session, has_daemon=daemon.is_ok)
 
 
-def _packages() -> Iterator[Finding]:
+def _packages(*, is_there: bool) -> Iterator[Finding]:
     yield Finding("python", True, platform.python_version())
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, *(_CONNECT_PACKAGES if is_there else ())):
         try:
-            found = version(name)
+            found = _version(name)
         except PackageNotFoundError:
-            yield Finding(name, False, "not installed", "pip install 'opsq[spark]'")
+            yield Finding(name, False, "not installed", f"pip install 'opsq[{'spark-connect' if is_there else 'spark'}]'")
             continue
         is_too_new = name == "pandas" and int(found.split(".")[0]) >= 3
         yield Finding(name, not is_too_new, found, "Spark does not support pandas 3: pip install 'pandas<3'" if is_too_new else "")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        if name == "pyspark":
+            return version("pyspark-client")  # the same modules, for Spark Connect alone
+        raise
 
 
 def _java() -> Finding:
@@ -109,10 +123,15 @@ def _daemon(caller: Caller) -> Finding:
 
 def _session(caller: Caller, session: Session, *, has_daemon: bool) -> Iterator[Finding]:
     """Start Spark; its ports are the first thing that fails where a firewall or the name of the host is wrong."""
+    from opsq.spark.session import shown
+
     try:
         with opened(caller, session, is_short=session.master.startswith("local")) as jobs:
-            yield Finding("session", True, f"Spark {jobs.spark.version} at {session.master}")
-            yield _checked("ports", lambda: _ports(jobs.spark))
+            yield Finding("session", True, f"Spark {jobs.spark.version} at {shown(session.master)}")
+            if session.is_remote:
+                yield _checked("server", lambda: jobs.run("looking", lambda: _server(jobs.spark)))
+            else:
+                yield _checked("ports", lambda: _ports(jobs.spark))
             yield _checked("executors", lambda: jobs.run("looking", lambda: _executors(jobs.spark)))
             if has_daemon:
                 producer = Producer(caller.connect, reconnect_s=_RECONNECT_S)
@@ -132,6 +151,13 @@ def _checked(check: str, look: Callable[[], str]) -> Finding:
 def _ports(spark: SparkSession) -> str:
     conf = spark.sparkContext.getConf()
     return f"the driver listens on {conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}"
+
+
+def _server(spark: SparkSession) -> str:
+    """What the server of Spark Connect runs on; its Python must be like this one, which `_executors` finds out."""
+    from opsq.spark.fleet import cores_of
+
+    return f"its master is {spark.conf.get('spark.master', 'not told')}, and {counted(cores_of(spark), 'task')} run at once"
 
 
 def _executors(spark: SparkSession) -> str:

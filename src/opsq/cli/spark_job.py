@@ -10,8 +10,10 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -41,16 +43,29 @@ _END_S = 20.0
 _OURS = re.compile(r"opsq\.errors\.(\w+): (.+)")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\] ")
 _LINE_LIMIT = 600
+_REFUSALS = ("AnalysisException", "IllegalArgumentException", "ParseException", "PySparkTypeError", "PySparkValueError")
 
 
 class Session(NamedTuple):
     """How Spark is started; each field is an option."""
 
     master: Annotated[
-        str, typer.Option("--master", metavar="URL", help="Where the executors are: local[N], spark://HOST:PORT, yarn, …")
+        str,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.",
+        ),
     ] = "local[*]"
     conf: Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; any number of times.")] = None
     spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Let Spark say all it has to say, on stderr.")] = False
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether paths and files are those of a server of Spark Connect."""
+        from opsq.spark.session import is_connect
+
+        return is_connect(self.master)
 
     def settings(self) -> dict[str, str]:
         """What --conf gave.
@@ -95,16 +110,18 @@ class SparkJobs:
             Interrupted: a signal came; the job has been cancelled.
             OpsqError: what ended the job, or that the daemon is gone.
         """
-        from pyspark import InheritableThread
-
         group = f"opsq-{uuid.uuid4().hex}"
+        is_there = self._is_there()
         ended: list[T] = []
         failed: list[BaseException] = []
 
         def body() -> None:
             try:
-                self.spark.createDataFrame([], "n int")  # makes the session that of this thread, which finds no data source otherwise
-                self.spark.sparkContext.setJobGroup(group, f"opsq: {what}", interruptOnCancel=True)
+                if is_there:
+                    self.spark.addTag(group)
+                else:
+                    self.spark.createDataFrame([], "n int")  # makes the session that of this thread, which finds no data source otherwise
+                    self.spark.sparkContext.setJobGroup(group, f"opsq: {what}", interruptOnCancel=True)
                 ended.append(job())
             except BaseException as error:  # noqa: BLE001  # raised by whoever waits for this thread
                 failed.append(error)
@@ -112,8 +129,7 @@ class SparkJobs:
                 self._signals.stop(0)  # wakes who waits, and asks for nothing
 
         before = self._signals.count
-        thread: Any = InheritableThread(target=body, name="opsq-job")
-        thread.daemon = True
+        thread = self._thread(body, is_there=is_there)
         thread.start()
         try:
             self._watch(what, thread, look)
@@ -125,8 +141,23 @@ class SparkJobs:
             self._signals.count = before
         if failed:
             error = failed[0]
-            raise spark_failure(error) if isinstance(error, Exception) else error
+            raise spark_failure(error, is_there=is_there) if isinstance(error, Exception) else error
         return ended[0]
+
+    def _is_there(self) -> bool:
+        from opsq.spark.session import is_remote
+
+        return is_remote(self.spark)
+
+    @staticmethod
+    def _thread(body: Callable[[], None], *, is_there: bool) -> Any:
+        if is_there:
+            return threading.Thread(target=body, name="opsq-job", daemon=True)
+        from pyspark import InheritableThread
+
+        thread: Any = InheritableThread(target=body, name="opsq-job")
+        thread.daemon = True
+        return thread
 
     def _watch(self, what: str, thread: Any, look: Callable[[], Counts | None] | None) -> None:
         course, line_at, look_at = Course(), time.monotonic() + LINE_S, 0.0
@@ -152,8 +183,11 @@ class SparkJobs:
                     print(f"opsq: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
 
     def _cancel(self, group: str, thread: Any) -> None:
-        with suppress(Exception):  # the JVM may be gone, which ends the job too
-            self.spark.sparkContext.cancelJobGroup(group)
+        if self._is_there():
+            _bounded(lambda: self.spark.interruptTag(group))
+        else:
+            with suppress(Exception):  # the JVM may be gone, which ends the job too
+                self.spark.sparkContext.cancelJobGroup(group)
         thread.join(_END_S)
 
 
@@ -171,12 +205,13 @@ def opened(caller: Caller, session: Session, *, is_short: bool = False, is_repor
 
     Raises:
         CommandNotFound: PySpark or Java is missing; the hint says what to install.
+        Unreachable: no server of Spark Connect answers there.
         UsageError: Spark refuses the master or a setting.
     """
     conf = session.settings()
     from opsq.spark import build_session
 
-    caller.remark("Starting Spark …")
+    caller.remark("Calling Spark …" if session.is_remote else "Starting Spark …")
     with tempfile.TemporaryFile() as said:
         try:
             with contextlib.nullcontext() if session.spark_logs else _stderr_to(said):
@@ -189,11 +224,28 @@ def opened(caller: Caller, session: Session, *, is_short: bool = False, is_repor
             raise failure from error
     try:
         # Spark has a handler of its own for SIGINT, which would cancel all and leave the rest to chance.
-        with StopSignals() as signals:
+        with StopSignals() as signals, warnings.catch_warnings():
+            # What a JVM writes into its log, the client of Spark Connect makes warnings of.
+            warnings.filterwarnings("ignore", "WARN ", UserWarning)
             yield SparkJobs(caller, spark, signals, is_reporting=is_reporting)
     finally:
+        if session.is_remote:
+            _bounded(spark.stop)
+        else:
+            with suppress(Exception):  # what ended before is told, not what follows from it
+                spark.stop()
+
+
+def _bounded(call: Callable[[], object]) -> None:
+    """Call a server of Spark Connect for the last time; its client would try for minutes if the server has gone. No error is told."""
+
+    def body() -> None:
         with suppress(Exception):  # what ended before is told, not what follows from it
-            spark.stop()
+            call()
+
+    thread = threading.Thread(target=body, name="opsq-end", daemon=True)
+    thread.start()
+    thread.join(_END_S)
 
 
 @contextmanager
@@ -243,16 +295,20 @@ def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Co
 # --- what Spark says, in our words ------------------------------------------------------------------------------------------------
 
 
-def spark_failure(error: Exception) -> OpsqError:
-    """What an exception of Spark means for the user: our own error that it wraps, else its first line."""
+def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
+    """What an exception of Spark means for the user: our own error that it wraps, else its first line.
+
+    Args:
+        error: the exception.
+        is_there: it comes from a server of Spark Connect.
+    """
     if isinstance(error, OpsqError):
         return error
     text = str(error)
-    if "No module named 'opsq'" in text:
-        return UsageError(
-            "opsq is not installed in the Python of the executors.",
-            hint="Install it there, and name that Python by --conf spark.pyspark.python=PATH.",
-        )
+    if "No module named 'opsq'" in text or "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: opsq" in text:
+        where = "the server of Spark Connect and of its executors" if is_there else "the executors"
+        how = "" if is_there else ", and name that Python by --conf spark.pyspark.python=PATH"
+        return UsageError(f"opsq is not installed in the Python of {where}.", hint=f"Install it there{how}.")
     ours = _OURS.findall(text)
     if ours:
         name, message = ours[-1]
@@ -261,10 +317,11 @@ def spark_failure(error: Exception) -> OpsqError:
     condition = getattr(error, "getCondition", lambda: None)() or ""
     message = _first_line(text)
     if condition == "PATH_NOT_FOUND":
-        return InputUnreadable(message)
-    if type(error).__name__ in ("AnalysisException", "IllegalArgumentException", "ParseException", "PySparkTypeError", "PySparkValueError"):
+        return InputUnreadable(message, hint="The server of Spark Connect reads: give a place that it sees." if is_there else "")
+    if type(error).__name__ in _REFUSALS:
         return UsageError(message)
-    return WorkFailed(f"Spark failed: {message}", hint="--spark-logs shows all that it says.")
+    hint = "The log of the server of Spark Connect tells more." if is_there else "--spark-logs shows all that it says."
+    return WorkFailed(f"Spark failed: {message}", hint=hint)
 
 
 def _first_line(text: str) -> str:
