@@ -18,6 +18,7 @@ import apsw
 
 from opsq.clock import Now, WallMs, after
 from opsq.clock import now as read_clocks
+from opsq.daemon.process import GC_THRESHOLDS
 from opsq.ids import SubmissionId
 from opsq.queue.engine import Engine, Peer
 from opsq.queue.policy import Policy
@@ -61,10 +62,11 @@ class EngineAlone:
         self.settle()
 
     def settle(self) -> None:
-        """After loading: copy the log, and hide from the collector what is there."""
+        """After loading: copy the log, hide from the collector what is there, and have it look as seldom as in a daemon."""
         self._database.checkpoint_restart()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
 
     def connect(self, name: str) -> Peer:
         """One more connection."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opsq.store.database import Database
 
 EXIT_BUG = 70
-_GC_THRESHOLDS = (20_000, 20, 100)
+GC_THRESHOLDS = (20_000, 20, 100)
 """Nearly all that a request makes ends with its last reference; looking for cycles as often as Python does took a tenth of the time."""
 
 _log = logging.getLogger("opsq.daemon")
@@ -120,7 +120,7 @@ async def _serve(
     _log.info("opsq %s serves %s as process %d at %s", __version__, settings.state_dir, os.getpid(), names)
     gc.collect()
     gc.freeze()  # what lives as long as the daemon is never looked at again
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     notify("READY=1")
     on_ready(Ready(os.getpid(), settings.socket))
     await daemon.wait_for_stop()
