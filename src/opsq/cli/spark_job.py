@@ -40,6 +40,8 @@ _LOOK_S = 5.0
 """How often the daemon is asked where nothing is drawn: it is to be noticed when it has gone."""
 _END_S = 20.0
 """How long a job that was told to end may take: Spark kills its Python workers some seconds later."""
+_GONE_S = 10.0
+"""How long a server of Spark Connect may take for a last call."""
 _OURS = re.compile(r"opsq\.errors\.(\w+): (.+)")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\] ")
 _LINE_LIMIT = 600
@@ -134,7 +136,7 @@ class SparkJobs:
         try:
             self._watch(what, thread, look)
         except BaseException:
-            self._cancel(group, thread)
+            self._cancel(group)
             raise
         finally:
             thread.join(_END_S)
@@ -182,13 +184,12 @@ class SparkJobs:
                     parts = [done, course.rate_text(), course.left_text()]
                     print(f"opsq: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
 
-    def _cancel(self, group: str, thread: Any) -> None:
+    def _cancel(self, group: str) -> None:
         if self._is_there():
             _bounded(lambda: self.spark.interruptTag(group))
         else:
             with suppress(Exception):  # the JVM may be gone, which ends the job too
                 self.spark.sparkContext.cancelJobGroup(group)
-        thread.join(_END_S)
 
 
 class Interrupted(Silent):
@@ -245,7 +246,7 @@ def _bounded(call: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=body, name="opsq-end", daemon=True)
     thread.start()
-    thread.join(_END_S)
+    thread.join(_GONE_S)
 
 
 @contextmanager
