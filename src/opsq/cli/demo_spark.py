@@ -53,12 +53,12 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
                 raise WorkFailed(f"The results are wrong: {found} instead of {wanted}.", hint="Please report this.")
             count = f"{wanted.lines_count} lines, SHA-256 {wanted.digest[:8]}…"
             say.step(f"The results are a DataFrame, and a direct count without Spark agrees: {count}.")
+            if not (caller.is_json or caller.is_quiet):
+                say.step("What has happened to the chunks, as `opsq spark report --by tenant` tells it:")
+                caller.lines([""])
+                report(private, Asked(by="tenant", tables=True), session, jobs)
+                caller.lines([""])
         rate = summary.completed / summary.seconds
-        if not (caller.is_json or caller.is_quiet):
-            say.step("What has happened to the chunks, as `opsq spark report --by tenant` tells it:")
-            caller.lines([""])
-            report(private, Asked(by="tenant", tables=True), session)
-            caller.lines([""])
     caller.document(DemoDocument(len(paths), wanted.size_bytes, wanted.lines_count, summary.completed, elapsed_s, rate, is_right=True))
     say.step(f"Done in {time.monotonic() - say.began:.1f} s." + ("" if is_kept else " The daemon has stopped; nothing is left behind."))
 

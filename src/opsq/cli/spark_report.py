@@ -74,8 +74,11 @@ class Asked(NamedTuple):
         return None if step_s is None else int(step_s)
 
 
-def report(caller: Caller, what: Asked, session: Session) -> None:
+def report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None = None) -> None:
     """Make the report; see `opsq.cli.spark.spark_report`.
+
+    Args:
+        jobs: of a session that runs already; None: one is started as `session` says, and stopped.
 
     Raises:
         NotFound: nothing has happened in that time, or the folder holds no history.
@@ -83,10 +86,10 @@ def report(caller: Caller, what: Asked, session: Session) -> None:
     where = EventConditions(since=what.since, until=what.until).as_filter(None)
     values.check_key(what.by)
     step_s = what.step_s()
-    with _folder(caller, what, where) as folder, opened(caller, session) as jobs:
+    with _folder(caller, what, where) as folder, contextlib.nullcontext(jobs) if jobs else opened(caller, session) as at_work:
         if session.master.startswith("local") and "spark.sql.shuffle.partitions" not in session.settings():
-            jobs.spark.conf.set("spark.sql.shuffle.partitions", _LOCAL_PARTITIONS)  # results are small, tasks cost
-        found = jobs.run("computing", lambda: _figures(jobs, folder, where, what, step_s))
+            at_work.spark.conf.set("spark.sql.shuffle.partitions", _LOCAL_PARTITIONS)  # results are small, tasks cost
+        found = at_work.run("computing", lambda: _figures(at_work, folder, where, what, step_s))
     if found is None:
         raise NotFound("The history has no events of that time.", hint="`opsq history list` shows what there is.")
     if what.html is not None:
