@@ -14,7 +14,7 @@ import pytest
 import opsq
 from daemons import end, running
 from opsq.content.store import open_store
-from opsq.errors import ChunkTooLarge, Conflict, NoRoom, StoreNotVisible, Unreachable
+from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, NoRoom, StoreNotVisible, Unreachable
 from opsq.settings import Settings
 from opsq.spark import handing
 from opsq.spark.about import about_of
@@ -69,11 +69,26 @@ def test_write_that_is_taken_back_can_never_be_handed_over(daemon: Settings, que
     message = write(plan, [1])
     assert take_back(plan.daemon, plan.store, plan.request_key) is None
     assert folders(daemon) == []
+    with pytest.raises(ContentMissing):
+        hand_over(plan, [message], SCHEMA)
     late = write(plan, [2], attempt=1)
-    for late_message in (message, late):
-        with pytest.raises(Conflict, match="was withdrawn"):
-            hand_over(plan, [late_message], SCHEMA)
+    with pytest.raises(Conflict, match="was withdrawn"):
+        hand_over(plan, [late], SCHEMA)
     assert list(queue.submissions()) == []
+
+
+def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_submitted(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    kept, gone = write(plan, [1, 2]), write(plan, [3, 4], partition=1)
+    assert gone.written is not None
+    queue.contents.store.delete_object(f"{plan.folder}/{gone.written.name}")
+    with pytest.raises(ContentMissing, match=f"1 of 2 parts that were written are gone, {gone.written.name} for one.*Write again"):
+        hand_over(plan, [kept, gone], SCHEMA)
+    queue.contents.store.delete_folder(plan.folder)
+    with pytest.raises(ContentMissing, match="2 of 2 parts"):
+        hand_over(plan, [kept, gone], SCHEMA)
+    assert list(queue.submissions()) == []
+    assert folders(daemon) == []
 
 
 def test_write_that_was_handed_over_is_not_taken_back(daemon: Settings, queue: opsq.Queue):

@@ -15,7 +15,8 @@ import msgspec
 import pyarrow as pa
 
 from opsq.content.spread import PartWriter, Written, compose, digest_of
-from opsq.errors import ChunkTooLarge, Conflict, OpsqError, Unreachable
+from opsq.content.store import Store
+from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, OpsqError, Unreachable
 from opsq.spark import about
 from opsq.spark.access import PATIENCE_S, Daemon, StoreAccess
 from opsq.spark.chunking import cut
@@ -132,12 +133,14 @@ def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schem
 
     Raises:
         Conflict: the idempotency key has made a submission of other chunks, which is named.
+        ContentMissing: a part is not there any more; nothing was submitted.
         OpsqError: as `Producer.submit`.
     """
     ordered = sorted(messages, key=lambda message: message.partition)
     parts = [message.written for message in ordered if message.written is not None]
     told = about.About(plan.options.chunk_format, plan.schema_json, sum(message.rows_count for message in ordered), digest_of(parts))
     store = plan.store.open()
+    _check_there(store, plan.folder, parts)
     content = compose(
         store,
         plan.folder,
@@ -162,6 +165,16 @@ def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schem
                     hint=f"See `opsq show {submission.id}`; other rows, in another order or cut otherwise, need another key.",
                 )
         return submission.id
+
+
+def _check_there(store: Store, folder: str, parts: Sequence[Written]) -> None:
+    """See to it that no part was deleted since it was written: a daemon deletes folders that no submission names after a day."""
+    missing = {part.name for part in parts}.difference(store.objects(folder)) if parts else set()
+    if missing:
+        raise ContentMissing(
+            f"{len(missing)} of {len(parts)} parts that were written are gone, {min(missing)} for one, so nothing was submitted.",
+            hint="Write again. The daemon deletes what was written and not handed over if nothing is added to it for a day.",
+        )
 
 
 def drop_losers(plan: WritePlan, names: set[str]) -> None:
