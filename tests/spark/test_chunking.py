@@ -145,6 +145,22 @@ def test_large_chunks_have_dictionaries_where_values_come_again_and_the_same_val
     assert decoder("parquet", table.schema)(bytes(piece.payload)).equals(table)
 
 
+@pytest.mark.parametrize("inner", ["b", "c"])
+def test_large_chunks_hold_a_struct_beside_a_column_called_like_a_field_of_it(inner: str):
+    table = table_of(
+        {
+            "a": (pa.struct([(inner, pa.int64())]), [{inner: n % 10} for n in range(MANY)]),
+            "a.b": (pa.int64(), list(range(MANY))),
+            "n": (pa.int64(), list(range(MANY))),
+        }
+    )
+    [piece] = cut(table.to_batches(), encoder("parquet", table.schema), rows_per_chunk=MANY)
+    group = pq.ParquetFile(pa.BufferReader(piece.payload)).metadata.row_group(0)
+    assert "DELTA_BINARY_PACKED" in group.column(2).encodings
+    assert ("DELTA_BINARY_PACKED" in group.column(1).encodings) == (inner == "c")
+    assert decoder("parquet", table.schema)(bytes(piece.payload)).equals(table)
+
+
 @pytest.mark.parametrize("chunk_format", ["parquet", "arrow", "jsonl", "csv"])
 def test_numbers_that_are_none_survive(chunk_format: str):
     table = pa.table({"x": pa.array([math.nan, math.inf, -math.inf, None, 1.0])})

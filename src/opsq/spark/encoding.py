@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -62,19 +63,19 @@ def header_of(chunk_format: str, schema: pa.Schema) -> bytes:
 
 def _parquet_encoder(schema: pa.Schema) -> Encode:
     leaves = _leaves(schema)
-    whole_numbers = {field.name for field in schema if pt.is_integer(field.type) or pt.is_temporal(field.type)}
+    differing = {path for field in schema if pt.is_integer(field.type) or pt.is_temporal(field.type) for path in leaves[field.name]}
 
     def encode(table: pa.Table) -> memoryview:
         is_large = table.num_rows >= _LARGE_ROWS
-        repetitive = set(_repetitive(table)) if is_large else set()
+        repetitive = {path for name in _repetitive(table) for path in leaves[name]} if is_large else set()
         sink = pa.BufferOutputStream()
         pq.write_table(
             table,
             sink,
             compression=COMPRESSION if table.nbytes >= _LARGE_BYTES else "snappy",
             row_group_size=table.num_rows,
-            use_dictionary=[path for name in repetitive for path in leaves[name]] or False,
-            column_encoding=dict.fromkeys(whole_numbers - repetitive, "DELTA_BINARY_PACKED") if is_large else None,
+            use_dictionary=list(repetitive) or False,
+            column_encoding=dict.fromkeys(differing - repetitive, "DELTA_BINARY_PACKED") if is_large else None,
             write_statistics=is_large,
         )
         return memoryview(sink.getvalue())
@@ -83,12 +84,22 @@ def _parquet_encoder(schema: pa.Schema) -> Encode:
 
 
 def _leaves(schema: pa.Schema) -> dict[str, list[str]]:
-    """The paths of the columns that Parquet makes of each column: several of a nested one."""
+    """The paths of the columns that Parquet makes of each column, several of a nested one; without those that two columns share.
+
+    Beside a struct `a` of a field `b` a column `a.b` has the path of that field, and options that go by path would meet both.
+    """
+    found = [_paths(field) for field in schema]
+    counts = Counter(path for paths in found for path in paths)
+    return {name: [path for path in paths if counts[path] == 1] for name, paths in zip(schema.names, found, strict=True)}
+
+
+def _paths(field: pa.Field) -> list[str]:
+    if not pt.is_nested(field.type) and not isinstance(field.type, pa.BaseExtensionType):
+        return [field.name]
     sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink)
+    pq.write_table(pa.schema([field]).empty_table(), sink)
     made = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
-    paths = [made.column(number).path for number in range(len(made.names))]
-    return {name: [path for path in paths if path == name or path.startswith(f"{name}.")] for name in schema.names}
+    return [made.column(number).path for number in range(len(made.names))]
 
 
 def _repetitive(table: pa.Table) -> Iterator[str]:
