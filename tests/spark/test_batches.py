@@ -102,6 +102,8 @@ def test_column_of_a_type_that_spark_has_not_is_named():
         ("jsonl", t.ArrayType(t.DayTimeIntervalType()), r"Column 'x\[\]' is interval day to second, which jsonl cannot hold"),
         ("csv", t.BinaryType(), "Column 'x' is binary, which csv cannot hold"),
         ("arrow", t.StructType([t.StructField("y", t.YearMonthIntervalType())]), "Column 'x.y' is interval year to month"),
+        ("parquet", t.ArrayType(t.StructType([])), r"Column 'x\[\]' is a struct without fields, which parquet cannot hold"),
+        ("jsonl", t.StructType([t.StructField("y", t.LongType())] * 2), "Column 'x' has two fields called 'y'"),
     ],
 )
 def test_column_that_a_format_cannot_hold_is_named(chunk_format: str, kind: t.DataType, message: str):

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsq.errors import UsageError
+from opsq.spark.calling import encoded
 from opsq.spark.chunking import cut
 from opsq.spark.decoding import combined, decoder, schema_of, sniff
 from opsq.spark.encoding import encoder, header_of
@@ -191,6 +192,40 @@ def test_text_refuses_what_a_line_cannot_say(value: str | None, reason: str):
     table = pa.table({"line": pa.array(["fine", value], pa.string())})
     with pytest.raises(UsageError, match=f"Column 'line' has a .*{reason[6:]}"):
         list(cut(table.to_batches(), encoder("text", table.schema), rows_per_chunk=10))
+
+
+INVALID_UTF8 = pa.array([b"\xff\xfe"]).view(pa.string())
+FAR = 400_000_000_000_000_000
+"""Microseconds: the year 14645, which Spark has and Python has not."""
+
+
+@pytest.mark.parametrize(
+    ("chunk_format", "column", "message"),
+    [
+        ("jsonl", pa.array([FAR], pa.timestamp("us")), r"'x' is timestamp\[us\] and cannot be written as jsonl: .*out of range"),
+        ("jsonl", INVALID_UTF8, "'x' is string and cannot be written as jsonl: .*can't decode byte 0xff"),
+        ("jsonl", pa.StructArray.from_arrays([pa.array([1])] * 2, ["a", "a"]), "'x' is struct<a: int64, a: int64> and cannot be"),
+        ("parquet", pa.array([{}], pa.struct([])), "'x' is struct<> and cannot be written as parquet"),
+        ("csv", pa.array([[1]]), "'x' is list<item: int64> and cannot be written as csv"),
+    ],
+)
+def test_column_that_cannot_be_written_is_named(chunk_format: str, column: pa.Array, message: str):
+    table = pa.table({"n": [1], "x": column})
+    with pytest.raises(UsageError, match=f"^Column {message}"):
+        encoder(chunk_format, table.schema)(table)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"n": [1]}, "Column 'n' is int64, which lines of text cannot hold"),
+        ({"a": ["x"], "b": ["y"]}, "Lines of text hold one column, and there are 2"),
+        ({"x": INVALID_UTF8}, "Column 'x' is string and cannot be written as text"),
+    ],
+)
+def test_table_that_is_no_lines_of_text_is_refused(columns: dict[str, Any], message: str):
+    with pytest.raises(UsageError, match=message):
+        encoded(pa.table(columns), "text")
 
 
 def test_text_results_are_lines_with_or_without_a_last_line_end():

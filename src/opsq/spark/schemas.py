@@ -102,6 +102,15 @@ def check_writable(schema: t.StructType, chunk_format: str) -> None:
             others = [other for other in _HELD if all(isinstance(found, _HELD[other]) for _, found in _walk(schema, ""))]
             hint = f"Use chunkFormat {' or '.join(others)}." if others and len(names) > 1 else "Cast it, or leave it out."
             raise UsageError(f"Column {path!r} is {kind.simpleString()}, which {chunk_format} cannot hold.", hint=hint)
+        if isinstance(kind, t.StructType):
+            inner = kind.names
+            twice = [name for name in inner if inner.count(name) > 1]
+            if twice:
+                raise UsageError(f"Column {path!r} has two fields called {twice[0]!r}.", hint="Rename one, or leave it out.")
+            if chunk_format == "parquet" and not inner:
+                raise UsageError(
+                    f"Column {path!r} is a struct without fields, which parquet cannot hold.", hint="Leave it out, or use jsonl."
+                )
         if chunk_format == "jsonl" and isinstance(kind, t.MapType) and not isinstance(kind.keyType, t.StringType):
             raise UsageError(
                 f"Column {path!r} is {kind.simpleString()}; the keys of a JSON object are text.", hint="Use chunkFormat parquet."
