@@ -107,6 +107,26 @@ def test_function_that_raises_fails_its_chunk_and_others_go_on(queue: opsq.Queue
     assert letter.reason.startswith("ValueError: invalid literal for int()")
 
 
+class PanicException(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize("error", [SystemExit("no licence"), PanicException("index out of bounds")])
+def test_function_that_exits_or_panics_fails_its_chunk_and_not_the_fleet(
+    queue: opsq.Queue, plan: Callable[..., Plan], error: BaseException
+) -> None:
+    def raises(content: bytes) -> bytes:
+        if content == b"bad":
+            raise error
+        return content
+
+    submission = queue.submit([b"1", b"bad", b"3"], max_attempts=1, on_dead="keep")
+    summary = work(plan(function=raises), 0)
+    assert (summary.completed, summary.failed, summary.dead, summary.error) == (2, 1, 1, "")
+    [letter] = submission.dead()
+    assert letter.reason.startswith(f"RuntimeError: The function raised {type(error).__name__}: {error}")
+
+
 @pytest.mark.parametrize("chunk_format", FORMATS)
 def test_function_gets_arrow_and_its_table_is_kept_in_the_format_of_the_chunks(
     queue: opsq.Queue, plan: Callable[..., Plan], submit_table: Callable[..., opsq.Submission], chunk_format: str

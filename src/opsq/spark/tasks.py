@@ -146,9 +146,14 @@ def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, 
         def counted(chunk: Chunk) -> bytes:
             try:
                 return call(chunk)
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
             except Exception:  # noted, and raised on: run_each_chunk fails the chunk with it
                 tally.failed(chunk)
                 raise
+            except BaseException as error:  # an exit, or a panic of a library: it would end one task after the other, for one chunk
+                tally.failed(chunk)
+                raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
 
         until = plan.options.until
         with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
