@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 from collections.abc import Callable
@@ -23,6 +24,7 @@ import opsq.spark
 from daemons import running
 from opsq.errors import NotFinished, WorkFailed
 from opsq.settings import Settings
+from opsq.spark import native
 from spark.conftest import work
 from waiting import wait_until
 
@@ -223,6 +225,38 @@ def test_large_results_that_spark_cannot_join_are_read_by_the_source(spark: Spar
     frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
     assert frame.agg(f.count("*"), f.min("n")).collect()[0] == (100_001, -1)
     assert list(Path(daemon.state_dir).glob("content/*/joined-*")) == []
+
+
+def test_spark_itself_reads_from_a_state_folder_whose_name_is_like_a_pattern(spark: SparkSession, runtime_dir: Path):
+    state_dir = runtime_dir / r"st[1] %41{a,b}*?\c"
+    state_dir.mkdir(mode=0o700)
+    with running(state_dir), opsq.connect(state_dir=state_dir) as queue:
+        submission = submit(queue, [wide(n * 5000) for n in range(20)])
+        spark.conf.set("fs.defaultFS", "elsewhere://host/")  # state folders are local, whatever Spark's paths are
+        try:
+            frame = opsq.spark.results(spark, submission.id, state_dir=state_dir)
+            assert any("joined-" in path for path in frame.inputFiles())
+            assert frame.agg(f.count("*"), f.sum("n")).collect()[0] == (100_000, sum(range(100_000)))
+        finally:
+            spark.conf.unset("fs.defaultFS")
+
+
+@pytest.mark.parametrize("failing", ["copy", "reader"])
+def test_large_results_are_read_by_the_source_where_a_copy_cannot_be_made_or_found(
+    spark: SparkSession, queue: opsq.Queue, daemon: Settings, monkeypatch: pytest.MonkeyPatch, failing: str
+):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if failing == "copy":
+        monkeypatch.setattr(native, "join", full)
+    else:
+        monkeypatch.setattr(native, "_url_of", lambda path: f"file:///nowhere{path}")
+    submission = submit(queue, [wide(n * 5000) for n in range(20)])
+    frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+    assert frame.inputFiles() == []
+    assert frame.agg(f.count("*"), f.sum("n")).collect()[0] == (100_000, sum(range(100_000)))
+    assert list(Path(daemon.state_dir).glob("content/*/*.new")) == []
 
 
 # --- over TCP ---------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ after the other in objects, which Spark cannot read by range; a copy with a comm
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.errors import AnalysisException
 
 from opsq.client.lot import Result
 from opsq.errors import UsageError
@@ -54,13 +56,19 @@ def native_frame(spark: SparkSession, queue: Queue, made: Made, form: ResultForm
     if size_bytes < LEAST_BYTES:
         return None
     target = Path(place, f"joined-{_name_of(results)}")
-    if not target.exists():
-        try:
+    try:
+        if not target.exists():
             _lay_out(store, made, results, target, min(_FILE_BYTES, -(-size_bytes // (os.cpu_count() or 1))))
-        except UsageError:
-            return None  # the columns of results differ, or one is no Parquet: the source reads, or says what is wrong
-    frame = spark.read.parquet(*(str(path) for path in sorted(target.iterdir())))
+        frame = spark.read.parquet(*(_url_of(path) for path in sorted(target.iterdir())))
+    except (UsageError, OSError, AnalysisException):
+        # The columns of results differ, or one is no Parquet; there is no room for a copy; or Spark does not find it.
+        return None  # the source reads, or says what is wrong
     return frame if frame.schema.simpleString() == form.schema.simpleString() else None
+
+
+def _url_of(path: Path) -> str:
+    """As Spark takes the path of a local file: with its scheme, as others may be the default, and no letter of it for a pattern."""
+    return "file://" + re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", str(path.absolute()))
 
 
 def _name_of(results: Sequence[Result]) -> str:
