@@ -511,7 +511,7 @@ _opsq() {
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
-                '--idempotency-key=[The same rows under the same key are one submission, however often.]:KEY:_opsq_keys' \
+                '--idempotency-key=[The same rows under this key are one submission, as long as that is there.]:KEY:_opsq_keys' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Let Spark say all it has to say, on stderr.]' \
@@ -519,8 +519,8 @@ _opsq() {
               ;;
             consume)
               _arguments -s -S $flags \
-                '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
-                '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+                '(-j --jobs)-j+[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
                 '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
@@ -584,9 +584,9 @@ _opsq() {
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
-                '--idempotency-key=[The same rows under the same key are one submission, however often.]:KEY:_opsq_keys' \
-                '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
-                '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
+                '--idempotency-key=[The same rows under this key are one submission, as long as that is there.]:KEY:_opsq_keys' \
+                '(-j --jobs)-j+[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
                 '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import opsq
-from opsq.cli.spark import lacking, way_on
+from opsq.cli.spark import FleetConsuming, lacking, removes, way_on
 from opsq.cli.spark_data import _format_of
 from opsq.cli.spark_job import Session, spark_failure
 from opsq.errors import Conflict, InputUnreadable, OpsqError, TimedOut, UsageError, WorkFailed
@@ -139,6 +139,19 @@ def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings
     assert isinstance(failure, WorkFailed)
     assert failure.message == f"1 of 2 chunks died.\nChunk {submission.id}/1: no such word"
     assert f"opsq spark results {submission.id}" in way_on(submission.state(), is_temporary=False)
+
+
+def test_run_leaves_a_submission_that_was_there_before_it(queue: opsq.Queue) -> None:
+    made, found = (queue.submit([b"x"], idempotency_key="nightly") for _ in range(2))
+    assert made.id == found.id
+    assert [removes(one, keep=False) for one in (made, found)] == [True, False]
+    assert not removes(made, keep=True)
+
+
+def test_jobs_of_a_fleet_are_told_to_be_of_each_task() -> None:
+    told = get_type_hints(FleetConsuming, include_extras=True)["jobs"].__metadata__[0].help
+    assert told == "Programs at once in each task; 1 by default."
+    assert FleetConsuming().jobs is None
 
 
 def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(runtime_dir: Path, rows: Path) -> None:

@@ -53,6 +53,14 @@ Deadline = Annotated[
 ]
 
 
+class FleetConsuming(Consuming):
+    """How programs are run in each task of a fleet."""
+
+    __slots__ = ()
+
+    jobs: Annotated[str | None, typer.Option("--jobs", "-j", metavar="N|N%|+N|-N", help="Programs at once in each task; 1 by default.")]
+
+
 def spark_submit(caller: Caller, inputs: Inputs, reading: Reading, chunking: Chunking, session: Session) -> None:
     """Submit the rows of a data set as chunks; prints the id of the submission alone."""
     check_places(session, reading.paths(inputs))
@@ -67,7 +75,7 @@ def spark_submit(caller: Caller, inputs: Inputs, reading: Reading, chunking: Chu
 def spark_consume(
     caller: Caller,
     command: Command,
-    programs: Consuming,
+    programs: FleetConsuming,
     records: Records,
     session: Session,
     strategy: Strategy = "Random",
@@ -128,7 +136,7 @@ def spark_run(
     ],
     reading: Reading,
     chunking: Chunking,
-    programs: Consuming,
+    programs: FleetConsuming,
     writing: Writing,
     session: Session,
     strategy: Strategy = "OldestFirst",
@@ -164,7 +172,7 @@ def spark_run(
         except OpsqError as error:
             failure = error
         state = submission.state()
-        if failure is None and not keep:
+        if failure is None and removes(submission, keep=keep):
             submission.remove()
     document = _run_document(state, summary, place, rows_count, failure)
     caller.document(document)
@@ -241,7 +249,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return inputs, command
 
 
-def _options(caller: Caller, programs: Consuming, separator: bytes) -> ConsumeOptions:
+def _options(caller: Caller, programs: FleetConsuming, separator: bytes) -> ConsumeOptions:
     """How programs run in a task: one at a time, unless more were asked for; a task is a slot already."""
     options = programs.as_options(caller, separator)
     return options if programs.jobs else options._replace(jobs=1)
@@ -283,6 +291,11 @@ def _work(
 
 
 # --- how it ended -----------------------------------------------------------------------------------------------------------------
+
+
+def removes(submission: Submission, *, keep: bool) -> bool:
+    """Whether a run that went well leaves nothing behind: not what was there before it, under the same key."""
+    return submission.is_new and not keep
 
 
 def lacking(submission: Submission, deadline: str | None) -> OpsqError | None:

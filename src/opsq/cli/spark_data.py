@@ -97,11 +97,11 @@ class Chunking(NamedTuple):
     ] = "fail"
     idempotency_key: Annotated[
         str | None,
-        typer.Option("--idempotency-key", metavar="KEY", help="The same rows under the same key are one submission, however often."),
+        typer.Option("--idempotency-key", metavar="KEY", help="The same rows under this key are one submission, as long as that is there."),
     ] = None
 
     def submit(self, frame: DataFrame, reach: dict[str, str], producer: Producer) -> Submission:
-        """Hand over the rows as one submission; `is_new` tells whether it was there before."""
+        """Hand over the rows as one submission; `is_new` tells whether this made it."""
         key = self.idempotency_key or f"spark-{uuid.uuid4().hex}"
         before = producer.find(key)
         frame.write.format("opsq").mode("append").options(**reach, **self._options(key)).save()
