@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.types import StructType
 
 import opsq
+from opsq.errors import NotFound, WorkFailed
 from opsq.settings import Settings
+from opsq.spark.fetching import first_kept
+from opsq.spark.options import parse_read
+from opsq.spark.stream import OpsqStreamReader
+from opsq.wire.messages import Changed, History, HistoryFilter, HistoryRows, Prune
 from spark.conftest import folders, work
 from waiting import wait_until
 
@@ -103,6 +109,105 @@ def test_stream_without_any_result_yet_asks_for_its_columns(spark: SparkSession,
     submission = queue.submit([b"x"])
     with pytest.raises(PySparkException, match=r"has a result yet that would tell its columns.*resultSchema=same"):
         spark.readStream.format("opsq").options(stateDir=daemon.state_dir, resultFormat="jsonl").load(str(submission.id))
+
+
+def reader_of(daemon: Settings, submission: opsq.Submission, **options: str) -> OpsqStreamReader:
+    """What Spark asks for the results, without Spark."""
+    given = parse_read({"stateDir": str(daemon.state_dir), "path": str(submission.id), **options})
+    return OpsqStreamReader(given, StructType().add("value", "string"), None)
+
+
+def rows_between(reader: OpsqStreamReader, start: dict[str, int], end: dict[str, int]) -> list[str]:
+    return [value for part in reader.partitions(start, end) for batch in reader.read(part) for value in batch.column("value").to_pylist()]
+
+
+def prune(queue: opsq.Queue, keep_count: int) -> None:
+    """Forget history but for so many events, all of which are folded before."""
+    last = max(
+        row.seq for row in queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1, newest_first=True), HistoryRows).rows
+    )
+
+    def is_pruned() -> bool:
+        queue.link.call(Prune(queue.link.next_id(), keep_count=keep_count), Changed)
+        return first_kept(queue) in (0, last - keep_count + 1)
+
+    wait_until(is_pruned, 60, "the history is pruned")
+
+
+@pytest.mark.parametrize("keep_count", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"maxChunksPerTrigger": "1"}])
+def test_stream_whose_next_results_are_pruned_from_the_history_says_so(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], keep_count: int
+) -> None:
+    monkeypatch.setattr("opsq.spark.stream._COMMIT_S", 0.1)
+    submission = queue.submit([b"%d" % n for n in range(5)])
+    complete(queue, 5)
+    reader = reader_of(daemon, submission, **options)
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    end = reader.latestOffset(start, limit)
+    prune(queue, keep_count)
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(NotFound, match="was pruned before this stream had read it") as raised:
+        reader.latestOffset(start, limit)
+    assert "history_days" in (raised.value.hint or "")
+    with pytest.raises(NotFound, match="was pruned"):  # a micro-batch that was planned before
+        reader.partitions(start, end)
+    reader.stop()
+
+
+def test_stream_goes_on_when_only_what_it_has_read_or_what_is_not_its_own_is_pruned(daemon: Settings, queue: opsq.Queue) -> None:
+    other, submission = queue.submit([b"other"]), queue.submit([b"%d" % n for n in range(5)])
+    complete(queue, 1)
+    prune(queue, 0)
+    complete(queue, 3)
+    reader = reader_of(daemon, submission)
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert rows_between(reader, reader.initialOffset(), first) == ["0", "1", "2"]
+    prune(queue, 1)
+    complete(queue, 2)
+    prune(queue, 2)
+    second = reader.latestOffset(first, limit)
+    assert rows_between(reader, first, second) == ["3", "4"]
+    prune(queue, 0)
+    assert reader.latestOffset(second, limit) == second
+    reader.stop()
+    assert other.state().state == "completed"
+
+
+@pytest.mark.parametrize("on_dead", ["fail", "keep"])
+def test_stream_of_a_submission_with_a_dead_chunk_fails_at_its_end_unless_that_is_to_be_skipped(
+    daemon: Settings, queue: opsq.Queue, on_dead: Literal["fail", "keep"]
+) -> None:
+    submission = queue.submit([b"%d" % n for n in range(4)], max_attempts=1, on_dead=on_dead)
+    complete(queue, 3)
+    for skips in (False, True):
+        reader = reader_of(daemon, submission, **({"deadChunks": "skip"} if skips else {}))
+        start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+        end = reader.latestOffset(start, limit)
+        assert rows_between(reader, start, end) == ["0", "1", "2"]
+        assert reader.latestOffset(end, limit) == end  # or else the chunk is dead, and that is to be passed over
+        if not skips:
+            for chunk in queue.consume("OldestFirst"):
+                chunk.fail("it was cursed")
+            with pytest.raises(WorkFailed, match=r"1 of 4 chunks of submission .* chunk 3 died: it was cursed"):
+                reader.latestOffset(end, limit)
+        reader.stop()
+
+
+def test_query_ends_with_an_error_when_a_chunk_died(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+    submission = queue.submit([b"%d" % n for n in range(4)], max_attempts=1, on_dead="keep")
+    complete(queue, 3)
+    for chunk in queue.consume("OldestFirst"):
+        chunk.fail("it was cursed")
+    values: list[str] = []
+
+    def keep(frame: DataFrame, number: int) -> None:
+        values.extend(row["value"] for row in frame.collect())
+
+    with pytest.raises(StreamingQueryException, match="chunk 3 died: it was cursed"):
+        run(results_stream(spark, daemon, submission), tmp_path / "checkpoint", keep)
+    assert sorted(values) == ["0", "1", "2"]
 
 
 # --- a submission for each micro-batch --------------------------------------------------------------------------------------------

@@ -181,7 +181,10 @@ def fetch_some(queue: Queue, made: Made, chosen: Sequence[tuple[int, int]]) -> I
 
 
 def attempts_beyond_one(queue: Queue, made: Made) -> Mapping[int, int]:
-    """By chunk, how many attempts it took, of the completed ones that took more than one. Cost: reads the history of the submission."""
+    """By chunk, how many attempts it took, of the completed ones that took more than one.
+
+    Chunks whose history is pruned are not found. Cost: reads the history of the submission.
+    """
     found: dict[int, int] = {}
     for event in completions(queue, made.submission_id, 0, None):
         if event.attempts > 1:
@@ -222,6 +225,12 @@ def last_completion(queue: Queue, submission_id: int) -> int:
         if page.next_after is None:
             return 0
         place = page.next_after
+
+
+def first_kept(queue: Queue) -> int:
+    """The place of the oldest event of the history; 0 if there is none."""
+    rows = queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1), HistoryRows).rows
+    return rows[0].seq if rows else 0
 
 
 def _page(queue: Queue, made: Made, index: int, limit_blocks: int) -> ResultRows:

@@ -32,7 +32,7 @@ class OpsqDataSource(DataSource):
     Options of a write, which makes one submission; the mode must be "append":
         chunkFormat: parquet (default), arrow, jsonl, csv or text. A chunk of parquet is a whole small file.
         rowsPerChunk, bytesPerChunk: where chunks end; default about 1M.
-        idempotencyKey: makes one submission for ever; the same rows written under it again are that submission.
+        idempotencyKey: the same rows written under it again are the same submission, for as long as that is there.
         metadata: strategic metadata as a JSON object, such as {"Tenant": "acme", "run": 7}; keys are kept as they are.
         meta.KEY: a pair of it. Spark makes names of options lower case: `meta.Tenant` gives the key `tenant`; `metadata` keeps case.
         priority, maxAttempts, onDead (fail or keep), expires, reservation: as of `opsq submit`.
@@ -46,12 +46,14 @@ class OpsqDataSource(DataSource):
             .schema(...) goes before.
         columns: only these.
         metadataColumns: `true`, or some of _submission, _chunk, _attempts.
-        deadChunks: fail (default) if a chunk has no result, or skip it.
+        deadChunks: fail (default) if a chunk has no result, or skip it. A stream fails when all other results are read.
         chunksPerPartition: default: so that a partition has about 32 MiB.
         maxChunksPerTrigger: of a stream: so many chunks in a micro-batch at most (more if they were completed together).
 
     A stream of results (`spark.readStream`) gives those of one submission in the order in which they are completed, with a checkpoint
-    each once.
+    each once. That order is in the history: a stream that has not read what is pruned of it (history_days, history_rows,
+    `opsq history prune`) ends with an error, and spark.read still gives all results. A batch read gives 1 as _attempts of a chunk whose
+    history is pruned.
 
     Options of a stream of chunks (`spark.readStream` with mode=chunks): the query is a consumer, and a micro-batch that is done completes
     its chunks, with empty results.

@@ -1,7 +1,8 @@
 """Streams as Spark sees them: results of a submission as they are completed, and a submission for each micro-batch.
 
 This file must not know formats or the protocol. Where a stream of results stands is a place in the order of completions,
-which is only appended to, so that any stretch of it can be read again; a micro-batch is known by its query and number, so that
+which is only appended to, so that any stretch of it can be read again, and how many chunks come up to there, which shows when a
+part of the order is gone because old history was pruned; a micro-batch is known by its query and number, so that
 its replay makes nothing new.
 """
 
@@ -20,10 +21,20 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from opsq.errors import UsageError
+from opsq.errors import NotFound, UsageError
 from opsq.ids import first_bits, mask_indexes
 from opsq.spark.access import PATIENCE_S, resolve
-from opsq.spark.fetching import PARTITION_CHUNKS, completions, fetch_some, first_result, last_completion, look_up
+from opsq.spark.fetching import (
+    FINAL_STATES,
+    PARTITION_CHUNKS,
+    check_final,
+    completions,
+    fetch_some,
+    first_kept,
+    first_result,
+    last_completion,
+    look_up,
+)
 from opsq.spark.handing import PartMessage, hand_over, take_back
 from opsq.spark.options import ReadOptions, WriteOptions
 from opsq.spark.reader import Batches, ResultForm, check_schema, guess_format
@@ -34,6 +45,10 @@ if TYPE_CHECKING:
     from opsq.client.queue import Queue
 
 _PLACE = "completion"
+_COUNT = "chunks"
+"""How many chunks were completed up to that place."""
+_COMMIT_S = 30.0
+"""How long what the daemon counts as completed may take to be in its history."""
 _IDLE_S = 1.0
 """How long a look for news may take while there are none; else a query without a trigger would ask a hundred times a second."""
 _FIRST_PAUSE_S = 0.02
@@ -71,7 +86,7 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as all below
         """Before the first completion."""
-        return {_PLACE: 0}
+        return {_PLACE: 0, _COUNT: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """As the option maxChunksPerTrigger says."""
@@ -87,28 +102,39 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_PLACE: last_completion(self._open(), self.made.submission_id)}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """How far the next micro-batch goes; waits a moment while there is no news."""
-        place = start[_PLACE]
+        """How far the next micro-batch goes; waits a moment while there is no news.
+
+        Raises:
+            NotFound: history that the stream has not read is pruned.
+            WorkFailed: all results are read, no more will come, and chunks that have none are not to be passed over.
+        """
+        place, count = start[_PLACE], start[_COUNT]
         last = self._target if self._target is not None else self._news(place)
+        if last <= place or first_kept(self._open()) > place + 1:
+            self._check_kept(place, count)
         if last <= place:
-            return {_PLACE: place}
-        if not isinstance(limit, ReadMaxRows):
-            return {_PLACE: last}
-        count, end = 0, place
+            self._check_end(place)
+            return start
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end, end_count = place, count
         for done in completions(self._open(), self.made.submission_id, place, last):
-            count += done.mask.bit_count()
-            if count > limit.max_rows and end > place:
+            if most is not None and end > place and end_count + done.mask.bit_count() - count > most:
                 break
-            end = done.seq
-        return {_PLACE: end}
+            end, end_count = done.seq, end_count + done.mask.bit_count()
+        return {_PLACE: end, _COUNT: end_count}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """The chunks that were completed between two places."""
+        """The chunks that were completed between two places.
+
+        Raises:
+            NotFound: some of them are not known any more, because history was pruned.
+        """
         size = self.options.chunks_per_partition or PARTITION_CHUNKS
         cut: list[InputPartition] = []
         chosen: list[tuple[int, int, int]] = []
-        count = 0
+        count = found_count = 0
         for done in completions(self._open(), self.made.submission_id, start[_PLACE], end[_PLACE]):
+            found_count += done.mask.bit_count()
             left = done.mask
             while left:
                 taken = first_bits(left, size - count)
@@ -118,6 +144,8 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if count == size:
                     cut.append(Stretch(chosen))
                     chosen, count = [], 0
+        if found_count < end[_COUNT] - start[_COUNT]:
+            raise self._pruned()
         return [*cut, Stretch(chosen)] if chosen else cut
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -146,6 +174,40 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._queue is None:
             self._queue = self.daemon.open(patience_s=PATIENCE_S)
         return self._queue
+
+    def _check_kept(self, place: int, count: int) -> None:
+        """See to it that the history has every completion after a place, before which there are `count`.
+
+        Raises:
+            NotFound: it has not.
+        """
+        queue, number = self._open(), self.made.submission_id
+        completed_count = queue.submission(number).state().completed_count
+        deadline = time.monotonic() + _COMMIT_S
+        while count < completed_count:
+            if count + sum(done.mask.bit_count() for done in completions(queue, number, place, None)) >= completed_count:
+                return
+            if time.monotonic() >= deadline:
+                raise self._pruned()
+            time.sleep(_FIRST_PAUSE_S)
+
+    def _check_end(self, place: int) -> None:
+        """See to it that no chunk lacks a result for good, once all results are read.
+
+        Raises:
+            WorkFailed: one does, and that is not to be passed over.
+        """
+        queue, number = self._open(), self.made.submission_id
+        if queue.submission(number).state().state in FINAL_STATES and last_completion(queue, number) <= place:
+            check_final(queue, self.made, skips_dead=self.options.skips_dead)
+
+    def _pruned(self) -> NotFound:
+        return NotFound(
+            f"The history of submission {self.made.submission_id} was pruned before this stream had read it, so it cannot tell which "
+            "results are still to come.",
+            hint="All results are still there: read them with spark.read once the submission has ended. The settings history_days and "
+            "history_rows say how much history is kept.",
+        )
 
     def _news(self, place: int) -> int:
         deadline = time.monotonic() + _IDLE_S
