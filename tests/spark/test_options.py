@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsq.errors import UsageError
+from opsq.spark.notebook import _text, quoted
 from opsq.spark.options import METADATA_COLUMNS, parse_chunks, parse_read, parse_write, reads_chunks
 
 
@@ -143,3 +144,8 @@ def test_token_comes_from_its_file_and_is_never_shown(tmp_path: Path):
 def test_missing_token_file_is_named(tmp_path: Path):
     with pytest.raises(UsageError, match="cannot be read"):
         parse_write({"tokenFile": str(tmp_path / "none")})
+
+
+def test_names_of_columns_are_handed_on_whatever_is_in_them():
+    assert [quoted(name) for name in ("a", "a`b", "c.d")] == ["`a`", "`a``b`", "`c.d`"]
+    assert parse_read({"path": "1", "columns": _text(["c, d", "a`b"])}).columns == ("c, d", "a`b")

@@ -6,6 +6,7 @@ This file must not do what the data source does; it only asks Spark or the daemo
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 import warnings
 from typing import TYPE_CHECKING
@@ -49,7 +50,8 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
         submission: its id.
         native: have Parquet results in a store of files read by Spark's own reader, in no order of rows: the first call copies them
             into files that Spark can read, which go with the submission. False: by the data source, in the order of chunks.
-        options: those of a read, as keywords: `state_dir="…"`, `metadata_columns="_chunk"`, `dead_chunks="skip"`, …
+        options: those of a read, as keywords: `state_dir="…"`, `metadata_columns="_chunk"`, `dead_chunks="skip"`,
+            `columns=["a", "b"]`, …
 
     Raises:
         NotFinished: it has not ended.
@@ -64,7 +66,7 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
     from opsq.spark.reader import find_form
     from opsq.spark.session import is_remote
 
-    named = {_camel(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    named = {_camel(name): _text(value) for name, value in options.items()}
     parsed = parse_read({**named, "path": str(submission)})
     if is_remote(spark):
         if parsed.reach.address or parsed.reach.state_dir:
@@ -80,7 +82,12 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
             frame = native_frame(spark, queue, made, find_form(queue, made, parsed))
     if frame is None:
         return spark.read.format("opsq").options(**named).load(str(submission))
-    return frame if parsed.columns is None else frame.select(*(f"`{name}`" for name in parsed.columns))
+    return frame if parsed.columns is None else frame.select(*map(quoted, parsed.columns))
+
+
+def quoted(name: str) -> str:
+    """The name of a column as Spark's `select` takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _check(queue: Queue, made: Made, options: ReadOptions) -> None:
@@ -147,6 +154,13 @@ def _names(store: Store, content: bytes) -> frozenset[str]:
 
 def _is_key(folder: str) -> bool:
     return len(folder) == 32 and all(digit in "0123456789abcdef" for digit in folder)
+
+
+def _text(value: object) -> str:
+    """The value of an option as Spark hands it on: some names as JSON, and true, not True."""
+    if isinstance(value, (list, tuple)):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _camel(name: str) -> str:
