@@ -122,14 +122,12 @@ def rows_between(reader: OpsqStreamReader, start: dict[str, int], end: dict[str,
 
 
 def prune(queue: opsq.Queue, keep_count: int) -> None:
-    """Forget history but for so many events, all of which are folded before."""
-    last = max(
-        row.seq for row in queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1, newest_first=True), HistoryRows).rows
-    )
+    """Forget history but for so many events, as soon as those before are folded."""
 
     def is_pruned() -> bool:
         queue.link.call(Prune(queue.link.next_id(), keep_count=keep_count), Changed)
-        return first_kept(queue) in (0, last - keep_count + 1)
+        newest = queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1, newest_first=True), HistoryRows).rows
+        return first_kept(queue) == (newest[0].seq - keep_count + 1 if newest else 0)
 
     wait_until(is_pruned, 60, "the history is pruned")
 
