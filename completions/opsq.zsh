@@ -560,7 +560,7 @@ _opsq() {
                 '--overwrite[Replace what lies there already.]' \
                 '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; else the first tells.]:DDL|same: ' \
+                '--result-schema=[The columns of results; same\: those of the chunks; else the first results tell.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
@@ -607,7 +607,7 @@ _opsq() {
                 '--overwrite[Replace what lies there already.]' \
                 '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; else the first tells.]:DDL|same: ' \
+                '--result-schema=[The columns of results; same\: those of the chunks; else the first results tell.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \

@@ -16,7 +16,7 @@ import pytest
 
 import opsq
 from opsq.cli.spark import FleetConsuming, lacking, removes, way_on
-from opsq.cli.spark_data import _format_of
+from opsq.cli.spark_data import Writing, _format_of
 from opsq.cli.spark_job import Session, spark_failure
 from opsq.errors import Conflict, InputUnreadable, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
@@ -167,6 +167,8 @@ def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(r
         "2",
         "-o",
         str(output),
+        "--result-schema",
+        "id BIGINT NOT NULL, text STRING",
         *LOCAL,
         "--json",
         "--",
@@ -181,6 +183,13 @@ def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(r
     assert [json.loads(line) for line in lines] == [{"id": n, "text": f"line {n}"} for n in range(1000)]
     with opsq.Queue.open(state_dir) as queue:
         assert list(queue.submissions()) == []
+
+
+@pytest.mark.parametrize(("given", "taken"), [(None, None), (" same", "same")])
+def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, taken: str | None) -> None:
+    assert Writing(result_schema=given)._schema(None) == taken
+    with pytest.raises(UsageError, match="cannot be understood"):
+        Writing(result_schema='{"oops"').check(None)
 
 
 def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(

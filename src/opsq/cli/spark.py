@@ -157,6 +157,7 @@ def spark_run(
         _producer(caller) as producer,
         opened(caller, session, is_reporting=programs.progress) as jobs,
     ):
+        jobs.run("reading", lambda: writing.check(jobs.spark))
         submission = _submit(caller, jobs, inputs, reading, chunking, producer)
         summary: FleetSummary | None = None
         rows_count: int | None = None

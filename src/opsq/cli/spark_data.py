@@ -151,7 +151,7 @@ class Writing(NamedTuple):
     result_schema: Annotated[
         str | None,
         typer.Option(
-            "--result-schema", metavar="DDL|same", help="The columns of results; same: those of the chunks; else the first tells."
+            "--result-schema", metavar="DDL|same", help="The columns of results; same: those of the chunks; else the first results tell."
         ),
     ] = None
     skip_dead: Annotated[bool, typer.Option("--skip-dead", help="Leave out the chunks that have no result.")] = False
@@ -169,6 +169,35 @@ class Writing(NamedTuple):
             raise Conflict(f"{self.output} is there already.", hint="Give another --output, or --overwrite.")
         return self.output
 
+    def check(self, spark: SparkSession) -> None:
+        """See to it that --result-schema can be understood, before anything is submitted.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        self._schema(spark)
+
+    def _schema(self, spark: SparkSession) -> str | None:
+        """--result-schema as the data source takes it: `same`, or JSON; of SQL's way the session knows what it means."""
+        given = (self.result_schema or "").strip()
+        if not given or given.lower() == "same":
+            return given or None
+        from opsq.spark.schemas import read_schema
+
+        if given.startswith("{"):
+            read_schema(given)
+            return given
+        from pyspark.errors import PySparkException
+
+        try:
+            return spark.createDataFrame([], given).schema.json()
+        except PySparkException as error:
+            told = str(error).strip().splitlines()
+            raise UsageError(
+                f"--result-schema {self.result_schema}: Spark does not understand it: {told[0] if told else type(error).__name__}",
+                hint="Write columns as in SQL, such as 'id BIGINT, text STRING', or `same`.",
+            ) from error
+
     def write(self, spark: SparkSession, submission_id: int, reach: dict[str, str]) -> int:
         """Write the results, in the order of the chunks, and return how many rows they are."""
         from pyspark.sql import Observation
@@ -177,7 +206,7 @@ class Writing(NamedTuple):
         place = self.output or ""  # `place` has looked
         given = {
             "resultFormat": self.result_format,
-            "resultSchema": self.result_schema,
+            "resultSchema": self._schema(spark),
             "deadChunks": "skip" if self.skip_dead else None,
         }
         options = {name: value for name, value in given.items() if value is not None}
