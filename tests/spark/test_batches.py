@@ -67,6 +67,24 @@ def test_result_that_cannot_be_used_is_named_by_its_chunk():
         list(Batches(9, "parquet", SCHEMA, ()).of([Fetched(0, result(range(2))), Fetched(1, b"oops")], {}))
 
 
+@pytest.mark.parametrize("result_format", ["jsonl", "csv"])
+def test_result_that_does_not_fit_guessed_columns_is_told_so(result_format: str):
+    with pytest.raises(UsageError, match=r"chunk 9/0 cannot be used.*guessed from the first results. From a shell: --result-schema"):
+        list(Batches(9, result_format, SCHEMA, ()).of([Fetched(0, b'{"n": "x"}\n' if result_format == "jsonl" else b"n\nx\n")], {}))
+
+
+@pytest.mark.parametrize("result_format", ["jsonl", "parquet"])
+def test_null_in_a_column_that_must_not_have_one_is_an_error_with_its_chunk(result_format: str):
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": pa.array([1, None], pa.int64())}), sink)
+    found = b'{"n": 1}\n{}\n' if result_format == "jsonl" else sink.getvalue()
+    schema = t.StructType([t.StructField("n", t.LongType(), nullable=False)])
+    with pytest.raises(UsageError, match=r"chunk 9/0 cannot be used. Its column 'n' has a null, and .* NOT NULL"):
+        list(Batches(9, result_format, schema, ()).of([Fetched(0, found)], {}))
+    [batch] = Batches(9, result_format, read_schema(schema.json()), ()).of([Fetched(0, found)], {})
+    assert batch.column(0).to_pylist() == [1, None]
+
+
 # --- schemas ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -127,3 +145,10 @@ def test_columns_are_selected_in_the_order_asked_for():
 def test_text_that_is_no_schema_is_refused(text: str):
     with pytest.raises(UsageError, match="cannot be understood"):
         read_schema(text)
+
+
+def test_schema_that_is_read_has_nulls_at_any_depth():
+    inner = t.StructType([t.StructField("y", t.ArrayType(t.LongType(), False), False)])
+    schema = t.StructType([t.StructField("x", t.MapType(t.StringType(), inner, False), False)])
+    assert schema.json().count("false") == 4
+    assert read_schema(schema.json()).json().count("false") == 0

@@ -294,3 +294,34 @@ def test_many_small_tables_become_few_batches():
     found = combined(tables, 100)
     assert [batch.num_rows for batch in found] == [100, 100, 50]
     assert [n for batch in found for n in batch.column(0).to_pylist()] == list(range(250))
+
+
+def test_types_of_json_are_guessed_from_several_results():
+    found = schema_of(
+        "jsonl",
+        b'{"n": 1, "none": null, "at": "2024-01-01T00:00:00Z", "local": "2024-01-01 10:00:00", "odd": 1, "row": {"a": null, "l": []}}\n',
+        b'{"n": 1.5, "at": "2024-01-01T00:00:00.5+01:00", "late": 7, "odd": "x", "row": {"a": 1, "l": [true]}}\n',
+    )
+    assert found == pa.schema(
+        {
+            "n": pa.float64(),
+            "none": pa.string(),
+            "at": pa.timestamp("us", "UTC"),
+            "local": pa.timestamp("us"),
+            "odd": pa.string(),
+            "row": pa.struct({"a": pa.int64(), "l": pa.list_(pa.bool_())}),
+            "late": pa.int64(),
+        }
+    )
+
+
+def test_types_of_csv_are_guessed_from_several_results():
+    found = schema_of("csv", b"n,s,none,odd\n1,,,1\n", b"n,s,none,odd\n1.5,x,,x\n")
+    assert found == pa.schema({"n": pa.float64(), "s": pa.string(), "none": pa.string(), "odd": pa.string()})
+
+
+def test_row_of_csv_may_be_larger_than_a_block():
+    rows = pa.table({"s": ["x" * (3 << 20), "y" * (2 << 20)], "n": [1, 2]})
+    result = b"s,n\n" + b"".join(b'"%s",%d\n' % (row["s"].encode(), row["n"]) for row in rows.to_pylist())
+    assert decoder("csv", rows.schema)(result).equals(rows)
+    assert schema_of("csv", result).equals(rows.schema)

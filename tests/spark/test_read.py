@@ -22,7 +22,8 @@ from pyspark.sql.types import DecimalType, IntegerType, StructType
 import opsq
 import opsq.spark
 from daemons import running
-from opsq.errors import NotFinished, WorkFailed
+from opsq.cli.spark_data import Writing
+from opsq.errors import NotFinished, UsageError, WorkFailed
 from opsq.settings import Settings
 from opsq.spark import native
 from spark.conftest import work
@@ -291,3 +292,38 @@ def test_token_opens_a_daemon_over_tcp_and_is_shown_nowhere(spark: SparkSession,
 def test_executor_that_cannot_reach_the_daemon_says_what_to_do(spark: SparkSession, runtime_dir: Path):
     with pytest.raises(PySparkException, match=r"No daemon answers at 127.0.0.1:9.*Give an address that every executor can reach"):
         spark.read.format("opsq").options(address="127.0.0.1:9", token="x").load("1").collect()
+
+
+def test_columns_of_json_are_guessed_from_several_results(queue: opsq.Queue, read: Read):
+    lines = [
+        b'{"n": 1, "at": "2024-01-01T00:00:00Z", "none": null}\n',
+        b'{"n": 1.5, "at": "2024-01-01T01:00:00+01:00", "none": "x", "late": 1}\n',
+    ]
+    found = read(submit(queue, lines), resultFormat="jsonl")
+    assert found.schema.simpleString() == "struct<n:double,at:timestamp,none:string,late:bigint>"
+    assert [(row.n, row.none, row.late) for row in found.collect()] == [(1.0, None, None), (1.5, "x", 1)]
+    assert found.select("at").distinct().count() == 1
+
+
+def test_null_in_a_column_of_the_chunks_that_had_none_is_a_null(spark: SparkSession, queue: opsq.Queue, write: Write, read: Read):
+    submission = write(spark.range(4).coalesce(1), chunkFormat="jsonl", rowsPerChunk=2)
+    work(queue, lambda data: b"{}\n" + data.split(b"\n")[1] + b"\n")
+    found = read(submission, resultSchema="same")
+    assert found.filter("id is null").count() == 2
+    assert sorted(row.id for row in found.filter("id is not null").collect()) == [1, 3]
+
+
+def test_columns_of_any_name_are_chosen_by_a_list(spark: SparkSession, daemon: Settings, queue: opsq.Queue):
+    table = pa.table({"a`b": pa.array(range(10)), "c, d": pa.array(range(10)), "e": pa.array(range(10))})
+    submission = submit(queue, [parquet(table)])
+    for is_native in (True, False):
+        found = opsq.spark.results(spark, submission.id, native=is_native, state_dir=daemon.state_dir, columns=["c, d", "a`b"])
+        assert found.columns == ["c, d", "a`b"]
+        assert sorted(tuple(row) for row in found.collect()) == [(n, n) for n in range(10)]
+
+
+def test_result_schema_of_a_command_line_is_ddl(spark: SparkSession):
+    told = json.loads(Writing(result_schema="id BIGINT NOT NULL, text STRING")._schema(spark) or "")
+    assert [(field["name"], field["type"]) for field in told["fields"]] == [("id", "long"), ("text", "string")]
+    with pytest.raises(UsageError, match=r"--result-schema id BIGNIT: Spark does not understand it"):
+        Writing(result_schema="id BIGNIT").check(spark)

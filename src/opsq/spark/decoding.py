@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
@@ -30,6 +30,8 @@ _ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
 TEXT_SCHEMA = pa.schema([pa.field("value", pa.string())])
 BINARY_SCHEMA = pa.schema([pa.field("value", pa.binary())])
 _INFERRED_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
 def sniff(result: bytes) -> str | None:
@@ -41,24 +43,83 @@ def sniff(result: bytes) -> str | None:
     return None
 
 
-def schema_of(result_format: str, result: bytes) -> pa.Schema:
-    """The schema of one result that is not empty: what its footer or header says, for JSON and CSV what its values look like.
+def schema_of(result_format: str, *results: bytes) -> pa.Schema:
+    """The schema of results, none of them empty: what the footer or header of the first says, for JSON and CSV what values look like.
+
+    Those are guessed, in the order in which columns are first met: whole numbers among others widen, and what is null throughout or
+    of several kinds is text.
 
     Raises:
-        UsageError: it is not of that format.
+        UsageError: one is not of that format.
     """
     try:
         if result_format == "parquet":
-            return pq.read_schema(pa.BufferReader(result))
+            return pq.read_schema(pa.BufferReader(results[0]))
         if result_format == "arrow":
-            return _open_arrow(result).schema
+            return _open_arrow(results[0]).schema
         if result_format == "jsonl":
-            return pyarrow.json.read_json(pa.BufferReader(result[: _line_end(result)])).schema
+            return _guessed([row for result in results for row in _json_rows(result[: _line_end(result)])])
         if result_format == "csv":
-            return pyarrow.csv.read_csv(pa.BufferReader(result), convert_options=_CSV_NULLS).schema
+            return _unified([_read_csv(result, convert=_CSV_NULLS).schema for result in results])
     except pa.ArrowException as error:
         raise _unreadable(result_format, error) from error
     return TEXT_SCHEMA if result_format == "text" else BINARY_SCHEMA
+
+
+def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns of all, each of a type that holds the values of all."""
+    kinds: dict[str, pa.DataType] = {}
+    for schema in schemas:
+        for field in schema:
+            kinds[field.name] = _wider(kinds.get(field.name, field.type), field.type)
+    return pa.schema([(name, pa.string() if pt.is_null(kind) else kind) for name, kind in kinds.items()])
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if one == other:
+        return one
+    try:
+        both = [pa.schema([("x", kind)]) for kind in (one, other)]
+        return pa.unify_schemas(both, promote_options="permissive").field("x").type
+    except pa.ArrowException:
+        return pa.string()
+
+
+def _guessed(rows: Sequence[dict[str, Any]]) -> pa.Schema:
+    """What the columns of JSON rows look like."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.schema([(name, _kind([row.get(name) for row in rows])) for name in names])
+
+
+def _kind(values: Sequence[Any]) -> pa.DataType:
+    """The type of JSON values, some of which may be null."""
+    met = [value for value in values if value is not None]
+    kinds = {type(value) for value in met}
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in met):
+        return pa.int64()
+    if kinds and kinds <= {int, decimal.Decimal}:
+        return pa.float64()
+    if kinds == {list}:
+        return pa.list_(_kind([value for values in met for value in values]))
+    if kinds == {dict}:
+        return pa.struct(list(_guessed(met)))
+    if kinds == {str}:
+        zoned = {_has_zone(value) for value in met}
+        if len(zoned) == 1 and None not in zoned:
+            return pa.timestamp("us", "UTC" if True in zoned else None)
+    return pa.string()
+
+
+def _has_zone(text: str) -> bool | None:
+    """Whether the text of a moment has a zone; None: it is no moment."""
+    if _MOMENT.fullmatch(text) is None:
+        return None
+    try:
+        return dt.datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return None
 
 
 def decoder(result_format: str, wanted: pa.Schema) -> Decode:
@@ -73,7 +134,7 @@ def decoder(result_format: str, wanted: pa.Schema) -> Decode:
     def checked(result: bytes) -> pa.Table:
         try:
             return conform(decode(result), wanted)
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+        except (pa.ArrowException, ValueError) as error:  # a null where the schema has none is a bare ValueError
             raise _unreadable(result_format, error) from error
 
     return checked
@@ -83,9 +144,12 @@ def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     """The columns of `wanted`, cast to its types.
 
     Raises:
-        UsageError: a column is missing.
+        UsageError: a column is missing, or has a null and must not.
         ArrowException: a value does not fit.
     """
+    for field in wanted:
+        if not field.nullable and field.name in table.schema.names and table.column(field.name).null_count:
+            raise UsageError(f"Its column {field.name!r} has a null, and the schema that was given says NOT NULL.")
     if table.schema.equals(wanted):
         return table
     if table.schema.names != wanted.names:
@@ -130,8 +194,14 @@ def _csv(wanted: pa.Schema) -> Decode:
         column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False, true_values=["true"]
     )
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(types) != 1)  # of one column, it is a null
-    read = pyarrow.csv.ReadOptions(use_threads=False)
-    return lambda result: pyarrow.csv.read_csv(pa.BufferReader(result), read, parse, convert)
+    return lambda result: _read_csv(result, parse, convert)
+
+
+def _read_csv(result: bytes, parse: Any = None, convert: Any = None) -> pa.Table:
+    """As one block: a row that is longer than a block cannot be read."""
+    block_bytes = min(max(len(result), _BLOCK_BYTES), (1 << 31) - 1)
+    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=block_bytes)
+    return pyarrow.csv.read_csv(pa.BufferReader(result), read, parse, convert)
 
 
 def _text(wanted: pa.Schema) -> Decode:
@@ -152,14 +222,10 @@ def _binary(wanted: pa.Schema) -> Decode:
 
 
 def _jsonl(wanted: pa.Schema) -> Decode:
-    decode_lines = msgspec.json.Decoder(dict[str, Any], float_hook=_read_number).decode_lines
     fields = [(field.name, field.type, hearer(field.type)) for field in wanted]
 
     def decode(result: bytes) -> pa.Table:
-        try:
-            rows = decode_lines(result)
-        except msgspec.DecodeError as error:
-            raise UsageError(f"It is no JSON lines: {error}.") from error
+        rows = _json_rows(result)
         columns = []
         for name, kind, hear in fields:
             values = [row.get(name) for row in rows]
@@ -172,9 +238,19 @@ def _jsonl(wanted: pa.Schema) -> Decode:
     return decode
 
 
+def _json_rows(lines: bytes) -> list[dict[str, Any]]:
+    try:
+        return _JSON.decode_lines(lines)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"It is no JSON lines: {error}.") from error
+
+
 def _read_number(text: str) -> decimal.Decimal:
     """Numbers with a point keep all their digits until it is known what they are to be."""
     return decimal.Decimal(text)
+
+
+_JSON = msgspec.json.Decoder(dict[str, Any], float_hook=_read_number)
 
 
 def hearer(kind: pa.DataType) -> Callable[[Any], Any] | None:

@@ -7,6 +7,7 @@ made where they are used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,19 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from opsq.errors import OpsqError, UsageError
 from opsq.spark.access import PATIENCE_S, Daemon, resolve
 from opsq.spark.decoding import combined, decoder, schema_of, sniff
-from opsq.spark.fetching import FINAL_STATES, Fetched, Made, attempts_beyond_one, check_final, fetch, first_result, look_up, runs
+from opsq.spark.fetching import (
+    FINAL_STATES,
+    Fetched,
+    Made,
+    attempts_beyond_one,
+    check_final,
+    fetch,
+    first_result,
+    look_up,
+    places,
+    read_place,
+    runs,
+)
 from opsq.spark.options import ColumnOptions, ReadOptions
 from opsq.spark.schemas import arrow_schema, read_schema, selected, spark_schema
 
@@ -28,6 +41,11 @@ BATCH_BYTES = 32 << 20
 """Results are gathered up to this many rows or bytes before they are given to Spark: each batch costs it a fixed time."""
 LARGE_ROWS = 1 << 14
 """A result of so many rows is given as it is: to gather it would cost a copy."""
+GUESSED_FORMATS = ("jsonl", "csv")
+"""Formats that do not tell the types of their columns."""
+SAMPLE_RESULTS = 16
+SAMPLE_BYTES = 4 << 20
+"""Of such formats, columns are guessed from this many results, or those that have this many bytes together."""
 METADATA_TYPES: dict[str, t.DataType] = {"_submission": t.LongType(), "_chunk": t.LongType(), "_attempts": t.IntegerType()}
 
 
@@ -47,7 +65,7 @@ class Run(InputPartition):
 
 
 def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
-    """Find out how results look: what options say, else what the first result shows, else as the chunks were.
+    """Find out how results look: what options say, else what the first results show, else as the chunks were.
 
     Raises:
         UsageError: nothing tells.
@@ -67,7 +85,8 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
     if said is not None:
         return ResultForm(result_format, read_schema(said))
     if sample or result_format in ("text", "binary"):
-        return ResultForm(result_format, spark_schema(schema_of(result_format, sample), what="the results"))
+        samples = _first_results(queue, made) if sample and result_format in GUESSED_FORMATS else [sample]
+        return ResultForm(result_format, spark_schema(schema_of(result_format, *samples), what="the results"))
     if queue.submission(made.submission_id).state().state not in FINAL_STATES:
         raise UsageError(
             f"No chunk of submission {made.submission_id} has a result yet that would tell its columns.",
@@ -78,6 +97,20 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
             f"No chunk of submission {made.submission_id} has a result that would tell its columns.", hint="Give them with .schema(...)."
         )
     return ResultForm(result_format, stored)
+
+
+def _first_results(queue: Queue, made: Made) -> list[bytes]:
+    """The first results that are not empty: so many, or so many bytes, as tell enough of columns that have to be guessed."""
+    found: list[bytes] = []
+    size_bytes = 0
+    store = None
+    for place in islice(places(queue, made), SAMPLE_RESULTS):
+        size_bytes += len(place) if isinstance(place, bytes) else place[2]
+        if found and size_bytes > SAMPLE_BYTES:
+            break
+        store = store or made.store.open()
+        found.append(read_place(store, made, place))
+    return found
 
 
 def whole_schema(form: ResultForm, options: ColumnOptions) -> t.StructType:
@@ -171,10 +204,10 @@ class Batches:
                 hint="The options chunkFormat and columns, or .schema(...), say what chunks look like; the strategy says which are taken. "
                 f"A query that is started again goes on without it after `opsq cancel {self.submission_id}` and `opsq rm`.",
             )
-        return UsageError(
-            f"The result of chunk {name} cannot be used. {error.message}",
-            hint="The options resultFormat, resultSchema and columns, or .schema(...), say what results look like.",
-        )
+        hint = "The options resultFormat, resultSchema and columns, or .schema(...), say what results look like"
+        if self.result_format in GUESSED_FORMATS:
+            hint += f"; without a schema, the columns of {self.result_format} are guessed from the first results"
+        return UsageError(f"The result of chunk {name} cannot be used. {error.message}", hint=f"{hint}. From a shell: --result-schema.")
 
     def _with_metadata(self, table: pa.Table, whole: pa.Schema, chunk: int, attempts: Mapping[int, int]) -> pa.Table:
         told = {"_submission": self.submission_id, "_chunk": chunk, "_attempts": attempts.get(chunk, 1)}

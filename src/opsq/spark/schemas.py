@@ -70,16 +70,33 @@ def spark_schema(schema: pa.Schema, *, what: str) -> t.StructType:
 def read_schema(text: str) -> t.StructType:
     """A schema from Spark's JSON (that of `DataFrame.schema.json()`); only a JVM can read DDL, and there is none here.
 
+    All may be null, at any depth, as in any file that Spark reads: who made the bytes has not promised what the schema says.
+
     Raises:
         UsageError: it is none.
     """
     try:
-        return t.StructType.fromJson(json.loads(text))
+        return nullable(t.StructType.fromJson(json.loads(text)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"The schema {text!r} cannot be understood.",
             hint="resultSchema is `same`, or what DataFrame.schema.json() gives; SQL's way belongs into .schema('a INT, b STRING').",
         ) from error
+
+
+def nullable(schema: t.StructType) -> t.StructType:
+    """The same columns, where all may be null at any depth (but the keys of maps)."""
+    return t.StructType([t.StructField(field.name, _nullable(field.dataType), metadata=field.metadata) for field in schema])
+
+
+def _nullable(kind: t.DataType) -> t.DataType:
+    if isinstance(kind, t.StructType):
+        return nullable(kind)
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(_nullable(kind.elementType))
+    if isinstance(kind, t.MapType):
+        return t.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+    return kind
 
 
 def check_writable(schema: t.StructType, chunk_format: str) -> None:
