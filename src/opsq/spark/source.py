@@ -42,7 +42,7 @@ class OpsqDataSource(DataSource):
         submission: the id, as in .load(ID).
         resultFormat: parquet, arrow, jsonl, csv, text or binary (one row for each result); default: what the first result shows, else
             that of the chunks.
-        resultSchema: `same` as the DataFrame that was written, or a schema as JSON; default: what the first result says.
+        resultSchema: `same` as the DataFrame that was written, or a schema as JSON; default: what the first results say.
             .schema(...) goes before.
         columns: only these.
         metadataColumns: `true`, or some of _submission, _chunk, _attempts.
