@@ -315,6 +315,14 @@ def test_types_of_json_are_guessed_from_several_results():
     )
 
 
+def test_text_columns_of_json_hold_what_is_no_text_as_json():
+    results = [b'{"odd": 1, "empty": {}}\n', b'{"odd": "x", "empty": {}}\n', b'{"odd": {"a": [1.50, null]}}\n', b'{"odd": null}\n']
+    decode = decoder("jsonl", schema_of("jsonl", *results))
+    rows = [row for result in results for row in decode(result).to_pylist()]
+    assert [row["odd"] for row in rows] == ["1", "x", '{"a":[1.50,null]}', None]
+    assert [row["empty"] for row in rows] == ["{}", "{}", None, None]
+
+
 def test_types_of_csv_are_guessed_from_several_results():
     found = schema_of("csv", b"n,s,none,odd\n1,,,1\n", b"n,s,none,odd\n1.5,x,,x\n")
     assert found == pa.schema({"n": pa.float64(), "s": pa.string(), "none": pa.string(), "odd": pa.string()})

@@ -47,7 +47,8 @@ def schema_of(result_format: str, *results: bytes) -> pa.Schema:
     """The schema of results, none of them empty: what the footer or header of the first says, for JSON and CSV what values look like.
 
     Those are guessed, in the order in which columns are first met: whole numbers among others widen, and what is null throughout or
-    of several kinds is text.
+    of several kinds is text. JSON is guessed from its values, since Arrow's own reader takes a moment with a zone for one without,
+    and refuses what differs from result to result.
 
     Raises:
         UsageError: one is not of that format.
@@ -103,7 +104,7 @@ def _kind(values: Sequence[Any]) -> pa.DataType:
         return pa.float64()
     if kinds == {list}:
         return pa.list_(_kind([value for values in met for value in values]))
-    if kinds == {dict}:
+    if kinds == {dict} and any(met):
         return pa.struct(list(_guessed(met)))
     if kinds == {str}:
         zoned = {_has_zone(value) for value in met}
@@ -251,6 +252,7 @@ def _read_number(text: str) -> decimal.Decimal:
 
 
 _JSON = msgspec.json.Decoder(dict[str, Any], float_hook=_read_number)
+_write_json = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def hearer(kind: pa.DataType) -> Callable[[Any], Any] | None:
@@ -276,7 +278,14 @@ def hearer(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return lambda row: {name: value if (value := row.get(name)) is None or hear is None else hear(value) for name, hear in fields}
     if pt.is_integer(kind):
         return _hear_integer
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return _hear_text
     return None
+
+
+def _hear_text(value: Any) -> str:
+    """A text as it is, anything else as JSON, as Spark's own reader has it."""
+    return value if type(value) is str else _write_json(value).decode()
 
 
 def _hear_integer(value: Any) -> int:

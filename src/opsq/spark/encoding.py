@@ -28,9 +28,10 @@ _LARGE_ROWS = 2000
 _LARGE_BYTES = 64 << 10
 """Fewer bytes are compressed by Snappy: to set zstd up for each column took half of the time of a chunk of 100 rows (240 µs, not 120)."""
 _SAMPLE_ROWS = 4000
+"""So many values of a column tell whether its values come again."""
 _JSON_FLOATS = {math.inf: "Infinity", -math.inf: "-Infinity"}
-_REFUSALS = (ValueError, TypeError, KeyError, OverflowError, pa.ArrowNotImplementedError)
-"""What Arrow, Python's conversions and msgspec raise for types and values that they cannot write."""
+_REFUSALS = (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError)
+"""What Arrow, Python's conversions and msgspec raise for types and values that they cannot write; the last is Arrow's for a type."""
 _REFUSED_HINT = "Cast the column, leave it out, or use another format."
 
 Say = Callable[[Any], Any]
@@ -145,7 +146,7 @@ def _repetitive(table: pa.Table) -> Iterator[str]:
         sample = column.slice(0, _SAMPLE_ROWS)
         try:
             is_worth_it = pc.count_distinct(sample, mode="all").as_py() * 2 <= len(sample)
-        except pa.ArrowNotImplementedError:  # Arrow cannot count what is nested
+        except pa.ArrowNotImplementedError:  # only Arrow knows which types it can count: none that is nested, not all others
             is_worth_it = True
         if is_worth_it:
             yield name

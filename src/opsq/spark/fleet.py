@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _MORE_THAN_CORES = 1 << 20
+"""Rows of a range that every core of a cluster gets a part of."""
 
 
 class FleetSummary(NamedTuple):

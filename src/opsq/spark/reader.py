@@ -85,7 +85,7 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
     if said is not None:
         return ResultForm(result_format, read_schema(said))
     if sample or result_format in ("text", "binary"):
-        samples = _first_results(queue, made) if sample and result_format in GUESSED_FORMATS else [sample]
+        samples = _first_results(queue, made, sample) if sample and result_format in GUESSED_FORMATS else [sample]
         return ResultForm(result_format, spark_schema(schema_of(result_format, *samples), what="the results"))
     if queue.submission(made.submission_id).state().state not in FINAL_STATES:
         raise UsageError(
@@ -99,14 +99,12 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
     return ResultForm(result_format, stored)
 
 
-def _first_results(queue: Queue, made: Made) -> list[bytes]:
+def _first_results(queue: Queue, made: Made, first: bytes) -> list[bytes]:
     """The first results that are not empty: so many, or so many bytes, as tell enough of columns that have to be guessed."""
-    found: list[bytes] = []
-    size_bytes = 0
-    store = None
-    for place in islice(places(queue, made), SAMPLE_RESULTS):
+    found, size_bytes, store = [first], len(first), None
+    for place in islice(places(queue, made), 1, SAMPLE_RESULTS):
         size_bytes += len(place) if isinstance(place, bytes) else place[2]
-        if found and size_bytes > SAMPLE_BYTES:
+        if size_bytes > SAMPLE_BYTES:
             break
         store = store or made.store.open()
         found.append(read_place(store, made, place))

@@ -52,6 +52,7 @@ _COMMIT_S = 30.0
 _IDLE_S = 1.0
 """How long a look for news may take while there are none; else a query without a trigger would ask a hundred times a second."""
 _FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.25
 
 
 class Stretch(InputPartition):
@@ -184,12 +185,14 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         queue, number = self._open(), self.made.submission_id
         completed_count = queue.submission(number).state().completed_count
         deadline = time.monotonic() + _COMMIT_S
+        pause_s = _FIRST_PAUSE_S
         while count < completed_count:
             if count + sum(done.mask.bit_count() for done in completions(queue, number, place, None)) >= completed_count:
                 return
             if time.monotonic() >= deadline:
                 raise self._pruned()
-            time.sleep(_FIRST_PAUSE_S)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def _check_end(self, place: int) -> None:
         """See to it that no chunk lacks a result for good, once all results are read.
@@ -217,7 +220,7 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last > place or time.monotonic() >= deadline:
                 return last
             time.sleep(pause_s)
-            pause_s = min(pause_s * 2, 0.25)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
 @dataclass
