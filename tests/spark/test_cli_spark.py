@@ -20,6 +20,7 @@ from opsq.cli.spark_data import Writing, _format_of
 from opsq.cli.spark_job import Session, spark_failure
 from opsq.errors import Conflict, InputUnreadable, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
+from spark.clusters import is_alive
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -203,7 +204,7 @@ def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate(timeout=DEADLINE_S)
     assert (child.returncode, out, err) == (128 + signal.SIGTERM, "", "")
-    wait_until(lambda: not _is_alive(int(noted.read_text())), 30, "the program is gone")
+    wait_until(lambda: not is_alive(int(noted.read_text())), 30, "the program is gone")
     [state] = list(queue.submissions())
     assert (state.state, state.chunks_count) == ("open", 2)
     wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 30, "the chunk is given back")
@@ -232,11 +233,3 @@ def test_doctor_names_a_java_without_the_module_that_spark_asks_for(
     assert ran.returncode == 5
     assert (found["java"]["ok"], "session" in found) == (False, False)
     assert "lacks a module" in found["java"]["advice"]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -32,6 +31,7 @@ from opsq.spark.options import parse_write
 from opsq.spark.schemas import arrow_schema
 from opsq.spark.tasks import Plan, TaskSummary, work
 from opsq.spark.writer import plan_write
+from spark.clusters import is_alive
 from waiting import wait_until
 
 SCHEMA = t.StructType([t.StructField("n", t.LongType()), t.StructField("text", t.StringType())])
@@ -328,12 +328,3 @@ def test_task_whose_executor_died_ends_itself_and_gives_its_chunk_back(daemon: S
     program = int(noted.read_text())
     wait_until(lambda: not is_alive(program), 10, "the program is gone")
     wait_until(lambda: waiting_count(submission) == 1, 10, "the chunk is free")
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import opsq
 import opsq.spark
 from opsq.errors import CommandNotFound, Unreachable
 from opsq.settings import Settings
+from spark.clusters import is_alive
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -88,12 +88,3 @@ def test_cancelled_fleet_leaves_no_program_and_gives_chunks_back(
     assert raised
     wait_until(lambda: not any(map(is_alive, pids)), 30, "programs and their children are gone")
     wait_until(lambda: not submission.state().reserved_count, 30, "the chunks are given back")
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
