@@ -5,27 +5,23 @@ It only starts, finds and ends processes; what runs on the cluster is said where
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+
+from spark.clusters import EXECUTORS as CONF
+from spark.clusters import running_cluster
+
+__all__ = ["CONF", "Cluster", "cluster", "processes"]
+
 _DEADLINE_S = 120.0
 _LOOK_S = 0.05
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_WORKERS_COUNT = 2
-CONF = {
-    "spark.executor.memory": "700m",
-    "spark.executor.cores": "1",
-    "spark.cores.max": str(_WORKERS_COUNT),
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
-"""Settings of an application that has one executor of one core on each worker."""
 
 
 class _Process(NamedTuple):
@@ -70,50 +66,13 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers, whose logs and scratch files lie in `folder`.
+    """A master and two workers, whose logs and scratch files lie in `folder`; the same as in the tests.
 
     Raises:
-        RuntimeError: the workers are not there within two minutes.
+        AssertionError: the workers are not there in time.
     """
-    import pyspark
-
-    from opsq.spark import ensure_java
-
-    ensure_java()
-    home = Path(pyspark.__file__).parent
-    environ = os.environ | {
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _JAVA,
-        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-    }
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url, log = f"spark://127.0.0.1:{port}", folder / "master.log"
-
-    def start(name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
-        line = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words, "--host", "127.0.0.1", "--webui-port", "0"]
-        with (folder / f"{name}.log").open("wb") as out:
-            return subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-
-    children = [start("master", "master.Master", "--port", str(port))]
-    try:
-        for number in range(_WORKERS_COUNT):
-            words = (url, "--port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
-            children.append(start(f"worker-{number}", "worker.Worker", *words))
-        end = time.monotonic() + _DEADLINE_S
-        while log.read_text().count("Registering worker") < _WORKERS_COUNT:
-            if time.monotonic() > end:
-                raise RuntimeError(f"the workers are not there after {_DEADLINE_S:.0f} s; the logs are in {folder}")
-            time.sleep(_LOOK_S)
-        yield Cluster(url, [child.pid for child in children[1:]])
-    finally:
-        for child in reversed(children):
-            child.terminate()
-        for child in children:
-            child.wait(_DEADLINE_S)
+    with running_cluster(folder) as started:
+        yield Cluster(started.url, [worker.pid for worker in started.workers])
 
 
 def processes() -> list[_Process]:

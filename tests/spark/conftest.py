@@ -7,6 +7,8 @@ session allows three attempts of a task (`local[2,3]`); a JVM is started only if
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,8 @@ import opsq
 from conftest import SHORT_ROOT
 from daemons import running
 from opsq.settings import Settings
-from spark.clusters import Cluster, running_cluster
+from spark.clusters import DEADLINE_S, Cluster, is_alive, running_cluster
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,3 +117,21 @@ def folders(daemon: Settings) -> list[str]:
 def parts(daemon: Settings) -> list[str]:
     """All parts that tasks have written and nobody has deleted."""
     return sorted(entry.name for entry in (Path(daemon.state_dir) / "content").glob("*/part-*"))
+
+
+def terminated_at_work(words: list[str], folder: Path, gone_s: float = 30) -> None:
+    """Start a pipeline whose program never ends, end it by SIGTERM in the midst of that, and see that nothing goes on.
+
+    Args:
+        words: the command line, up to the program.
+        folder: where the program may leave its number.
+        gone_s: how long after the end of the command the program may go on.
+    """
+    script = f"echo $$ > {folder}/new-$$; mv {folder}/new-$$ {folder}/pid-$$; exec sleep 600"
+    line = [*words, "--", "sh", "-c", script]
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        [noted] = wait_until(lambda: list(folder.glob("pid-*")), DEADLINE_S, "a program runs")
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=DEADLINE_S)
+    assert (child.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    wait_until(lambda: not is_alive(int(noted.read_text())), gone_s, "the program is gone")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from opsq.cli.spark_data import Writing, _format_of
 from opsq.cli.spark_job import Session, spark_failure
 from opsq.errors import Conflict, InputUnreadable, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
-from spark.clusters import is_alive
+from spark.conftest import terminated_at_work
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -196,15 +195,9 @@ def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, 
 def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
     daemon: Settings, queue: opsq.Queue, runtime_dir: Path, rows: Path
 ) -> None:
-    script = f"echo $$ > {runtime_dir}/new-$$; mv {runtime_dir}/new-$$ {runtime_dir}/pid-$$; exec sleep 600"
     words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", str(rows), "--rows-per-chunk", "500", "--tasks", "1"]
-    words += ["-o", str(runtime_dir / "out"), *LOCAL, "--", "sh", "-c", script]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        [noted] = wait_until(lambda: list(runtime_dir.glob("pid-*")), DEADLINE_S, "a program runs")
-        child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=DEADLINE_S)
-    assert (child.returncode, out, err) == (128 + signal.SIGTERM, "", "")
-    wait_until(lambda: not is_alive(int(noted.read_text())), 30, "the program is gone")
+    words += ["-o", str(runtime_dir / "out"), *LOCAL]
+    terminated_at_work(words, runtime_dir)
     [state] = list(queue.submissions())
     assert (state.state, state.chunks_count) == ("open", 2)
     wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 30, "the chunk is given back")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +22,8 @@ from opsq.cli.spark_job import spark_failure
 from opsq.errors import CommandNotFound, InputUnreadable, UsageError
 from opsq.settings import Settings
 from opsq.spark.session import is_connect, shown
-from spark.clusters import DEADLINE_S, JAVA, is_alive
+from spark.clusters import DEADLINE_S, JAVA
+from spark.conftest import terminated_at_work
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -258,15 +258,9 @@ def test_steps_one_by_one_and_the_report_of_them(server: Server, daemon: Setting
 def test_interrupted_run_ends_its_programs_on_the_server_and_gives_chunks_back(
     server: Server, daemon: Settings, queue: opsq.Queue, runtime_dir: Path, rows: Path
 ) -> None:
-    script = f"echo $$ > {runtime_dir}/new-$$; mv {runtime_dir}/new-$$ {runtime_dir}/pid-$$; exec sleep 600"
     words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", str(rows), "--master", server.url, "--rows-per-chunk", "500"]
-    words += ["--tasks", "1", "-o", str(runtime_dir / "out"), "--", "sh", "-c", script]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        [noted] = wait_until(lambda: list(runtime_dir.glob("pid-*")), DEADLINE_S, "a program runs")
-        child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=DEADLINE_S)
-    assert (child.returncode, out, err) == (128 + signal.SIGTERM, "", "")
-    wait_until(lambda: not is_alive(int(noted.read_text())), 60, "the program is gone")
+    words += ["--tasks", "1", "-o", str(runtime_dir / "out")]
+    terminated_at_work(words, runtime_dir, gone_s=60)
     [state] = list(queue.submissions())
     wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 60, "the chunk is given back")
     assert queue.submission(state.submission_id).state().state == "open"
