@@ -20,6 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import readme
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -29,12 +30,6 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROGRAM = Path(sys.executable).with_name("opsq")
 DEADLINE_S = 60
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    """The code blocks of the README."""
-    return re.findall(rf"(?s)^```{language}\n(.*?)^```", README, re.MULTILINE)
 
 
 def run(opsq: Opsq, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -65,7 +60,7 @@ def test_readme_in_five_lines_of_shell(opsq: Opsq):
     """The first block of the first screen."""
     log = access_log(40_000)
     opsq.file("access.log", log)
-    done = run(opsq, "sh", "-eu", "-c", blocks("sh")[0])
+    done = run(opsq, "sh", "-eu", "-c", readme.SHELL_ROUND)
     assert (done.returncode, done.stderr) == (0, "")
     errors = [line for line in log.splitlines(keepends=True) if b'" 500 ' in line]
     assert (opsq.folder / "errors.log").read_bytes() == b"".join(errors)
@@ -74,8 +69,7 @@ def test_readme_in_five_lines_of_shell(opsq: Opsq):
 
 def test_readme_in_ten_lines_of_python(queue: Opsq):
     """The second block of the first screen; what its comment says is printed."""
-    block = blocks("python")[0]
-    done = run(queue, sys.executable, "-c", block)
+    done = run(queue, sys.executable, "-c", readme.PYTHON_ROUND)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "b'A\\n'\nb'B\\n'\n"
 
@@ -83,7 +77,7 @@ def test_readme_in_ten_lines_of_python(queue: Opsq):
 def test_readme_loop_in_full(queue: Opsq):
     """reserve, read, complete in a shell, until nothing is left."""
     submission = queue.ok("submit", "--lines", "1", "-", stdin=b"a\nb c\n\xff\0\nlast").text
-    done = run(queue, "sh", "-eu", "-c", blocks("sh")[1])
+    done = run(queue, "sh", "-eu", "-c", readme.SHELL_LOOP)
     assert (done.returncode, done.stderr) == (0, "")
     assert queue.ok("results", submission).out == b"A\nB C\n\xff\0\nLAST"
 
@@ -92,7 +86,7 @@ def test_readme_strategies_and_rules(queue: Opsq):
     """Consume by a composed strategy, explain, limit, pause, resume; `$id` is a submission that waits."""
     previews = queue.ok("submit", "-m", "kind=preview", "-", stdin=b"a\n").text
     waiting = queue.ok("submit", "-m", "tenant=acme", "--delay", "1h", "-", stdin=b"b\n").text
-    done = run(queue, "sh", "-eu", "-c", blocks("sh")[2], id=waiting)
+    done = run(queue, "sh", "-eu", "-c", readme.SHELL_STRATEGIES, id=waiting)
     assert (done.returncode, done.stderr) == (0, "")
     assert queue.ok("results", previews).out == b"A\n"
     assert f"Submission {waiting}" in done.stdout
@@ -101,7 +95,7 @@ def test_readme_strategies_and_rules(queue: Opsq):
 
 def test_readme_has_no_block_that_no_test_runs():
     """Whoever adds one adds its test."""
-    assert (len(blocks("sh")), len(blocks("python")), len(re.findall("(?m)^```", README)) // 2) == (3, 3, 6)
+    assert len(re.findall("(?m)^```", readme.README)) // 2 == len(readme.SHELL) + len(readme.PYTHON)
 
 
 # --- shell ------------------------------------------------------------------------------------------------------------------------
@@ -225,14 +219,13 @@ def test_producer_and_consumer_square_numbers_in_input_order(queue: Opsq):
 
 def test_readme_in_a_consumer_and_a_producer_of_operations(queue: Opsq):
     """The blocks of the section on Python: the sum that the comment says is printed."""
-    work, ask = blocks("python")[1:]
-    queue.file("work.py", work.encode())
-    with subprocess.Popen([sys.executable, "-c", ask], env=queue.environ, stdout=subprocess.PIPE) as producer:
+    queue.file("work.py", readme.PYTHON_WORK.encode())
+    with subprocess.Popen([sys.executable, "-c", readme.PYTHON_RUN], env=queue.environ, stdout=subprocess.PIPE) as producer:
         wait_until(lambda: queue.ok("list", "--state", "open").out, DEADLINE_S, "the submission")
         done = run(queue, sys.executable, "work.py")
         assert (done.returncode, done.stderr) == (0, "")
         out, _ = producer.communicate(timeout=DEADLINE_S)
-    assert f"# {out.decode().strip()}" in ask
+    assert f"# {out.decode().strip()}" in readme.PYTHON_RUN
 
 
 def test_operations_and_orders_make_a_round(queue: Opsq):

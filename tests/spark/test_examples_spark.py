@@ -1,9 +1,11 @@
-"""Each script of examples/spark runs as its reader would run it, and does what it says; all of them in the one session of these tests."""
+"""Each script of examples/spark, in the one session of these tests, and the README's block on Spark run as their reader would run them."""
 
 from __future__ import annotations
 
 import http.server
+import os
 import runpy
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import readme
 from opsq.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,6 +62,18 @@ def test_results_stream_into_a_table_while_work_goes_on(run: Run, spark: SparkSe
     target = tmp_path / "out.parquet"
     run("streaming.py", 2000, tmp_path / "checkpoint", target)
     assert sorted((row.n, row.square) for row in spark.read.parquet(str(target)).collect()) == [(n, n * n) for n in range(2000)]
+
+
+def test_readme_with_spark(spark: SparkSession, daemon: Settings, tmp_path: Path) -> None:
+    """In a session of its own, as it reaches the daemon by its environment; what it shows at the end is what its function kept."""
+    spark.range(0, 2500, 1, 1).selectExpr("id", "'place ' || id AS place").write.parquet(str(tmp_path / "events.parquet"))
+    environ = os.environ | {"OPSQ_STATE_DIR": daemon.state_dir}
+    words = [sys.executable, "-c", readme.PYTHON_SPARK]
+    done = subprocess.run(words, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.splitlines()
+    assert shown[:4] == ["+---+", "| id|", "+---+", "|  0|"]
+    assert shown[-1] == "only showing top 20 rows"
 
 
 @pytest.fixture
