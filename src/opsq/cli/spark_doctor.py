@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-_PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy")
+_PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "arro3-io")
 _CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 _VECTOR = "jdk.incubator.vector"
 _RECONNECT_S = 5.0

@@ -59,7 +59,7 @@ def join(pieces: Sequence[Piece]) -> bytes:
         fields = _Reader(piece.footer).struct()
         if whole is None:
             whole = fields
-        elif fields[_SCHEMA] != whole[_SCHEMA]:
+        elif _columns(fields) != _columns(whole):
             raise UsageError("Their columns are not the same.")
         rows_count += fields[_ROWS][1]
         for group in fields[_GROUPS][1][1]:
@@ -74,6 +74,12 @@ def join(pieces: Sequence[Piece]) -> bytes:
     writer.struct(whole)
     footer = bytes(writer.written)
     return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _columns(fields: Fields) -> list[Fields]:
+    """Without the root, which each writer calls by another name."""
+    columns: list[Fields] = fields[_SCHEMA][1][1][1:]
+    return columns
 
 
 def _move(group: Fields, start: int) -> None:

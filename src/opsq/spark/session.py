@@ -124,7 +124,7 @@ def hide_tokens(spark: SparkSession) -> None:
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
-    _require("opsq[spark-connect]", ("pyspark", "pyarrow", "pandas", "grpc", "grpc_status", "google.rpc", "zstandard"))
+    _require("opsq[spark-connect]", ("pyspark", "pyarrow", "pandas", "arro3", "grpc", "grpc_status", "google.rpc", "zstandard"))
     from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkValueError
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -197,7 +197,7 @@ def require_pyspark() -> None:
     Raises:
         CommandNotFound: something is missing.
     """
-    _require("opsq[spark]", ("pyspark", "pyarrow", "pandas"))
+    _require("opsq[spark]", ("pyspark", "pyarrow", "pandas", "arro3"))
 
 
 def _require(extra: str, modules: Sequence[str]) -> None:
