@@ -5,7 +5,6 @@ This file must not start Spark nor install anything; where nothing serves it say
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opsq.errors import CommandNotFound
+from opsq.spark.cache import cache_folder
 
 LEAST_MAJOR = 17
 """Spark 4 runs on Java 17 and newer."""
@@ -118,8 +118,7 @@ def _shim(home: str, major: int) -> str:
         "done\n"
         f'exec {shlex.quote(java)} "$@"\n'
     )
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    place = Path(cache, "opsq", f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}")
+    place = cache_folder("java", script)
     _write_whole(place / "bin" / "java", script)
     _write_whole(place / "release", f'JAVA_VERSION="{major}"\n')
     return str(place)

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from opsq.errors import CommandNotFound, Conflict, Unreachable, UsageError
+from opsq.spark.home import light_home
 from opsq.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ def build_session(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    if not master.startswith("local"):
+        return builder.getOrCreate()
+    with light_home(settings.get("spark.pyspark.python") or os.environ["PYSPARK_PYTHON"]):
+        return builder.getOrCreate()
 
 
 def is_connect(master: str) -> bool:
