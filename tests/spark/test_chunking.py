@@ -116,17 +116,23 @@ def test_types_nulls_and_column_order_survive_each_format_that_holds_them(chunk_
     assert back.to_pylist() == table.to_pylist()
 
 
+MANY = 5000
 PLAIN = FLAT | {
     "binary": NESTED["binary"],
     "large": (pa.large_string(), ["x" * 3000, None, ""]),
     "half": (pa.float16(), [1.5, None, -2.0]),
     "unsigned": (pa.uint64(), [(1 << 64) - 1, None, 0]),
-    "money": (pa.decimal128(5, 2), [decimal.Decimal("1.25"), None, decimal.Decimal("-999.99")]),
+    **{
+        f"decimal {digits}": (pa.decimal128(digits, 1), [decimal.Decimal("0.5"), None, decimal.Decimal("-0.9")])
+        for digits in (2, 9, 10, 18, 19)
+    },
     "millis": (pa.timestamp("ms", "Europe/Berlin"), [dt.datetime(2026, 3, 29, 1, 30, tzinfo=UTC), None, dt.datetime(1, 1, 1, tzinfo=UTC)]),
     "nanos": (pa.timestamp("ns"), [1, None, -1]),
 }
 NOT_PLAIN = WIDE | {
     "list": NESTED["list"],
+    "digit": (pa.decimal128(1, 0), [decimal.Decimal(9), None, decimal.Decimal(-9)]),
+    "na\0me": (pa.int64(), [1, None, 2]),
     "seconds": (pa.timestamp("s"), [dt.datetime(2026, 1, 1), None, dt.datetime(1, 1, 1)]),  # noqa: DTZ001
     "clock": (pa.time32("s"), [dt.time(1), None, dt.time(0)]),
 }
@@ -135,8 +141,7 @@ NOT_PLAIN = WIDE | {
 @pytest.mark.parametrize("name", PLAIN | NOT_PLAIN)
 def test_small_chunks_are_the_same_parquet_whoever_writes_them(name: str):
     """arro3 where it makes the same columns as Arrow, in a third of the time, and Arrow for the rest."""
-    kind, values = (PLAIN | NOT_PLAIN)[name]
-    columns = pa.table([pa.array(values, kind)], schema=pa.schema([pa.field(name, kind, metadata={"comment": "kept"})]))
+    columns = table_of({name: (PLAIN | NOT_PLAIN)[name]})
     for table in (columns, pa.concat_tables([columns.slice(1), columns.slice(2), columns]), columns.slice(0, 0)):
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
@@ -148,8 +153,20 @@ def test_small_chunks_are_the_same_parquet_whoever_writes_them(name: str):
 
 
 def test_small_chunks_keep_what_their_schema_says_of_itself():
-    table = pa.table({"n": [1]}).replace_schema_metadata({"made": "by us"})
-    assert pq.ParquetFile(pa.BufferReader(encoder("parquet", table.schema)(table))).read().schema.metadata == {b"made": b"by us"}
+    field = pa.field("n", pa.int64(), metadata={"comment": b"\xff"})
+    for schema in (pa.schema([field]), pa.schema([field.remove_metadata()], metadata={"made": "by us"})):
+        table = pa.table([pa.array([1])], schema=schema)
+        found = pq.ParquetFile(pa.BufferReader(encoder("parquet", schema)(table))).read().schema
+        assert found.equals(schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("digits", [5, 20])
+@pytest.mark.parametrize("rows_count", [1, MANY])
+def test_decimal_of_more_digits_than_its_column_has_is_refused_whoever_writes_it(digits: int, rows_count: int):
+    far = pa.array([decimal.Decimal("1e20")] * rows_count, pa.decimal128(38, 2)).cast(pa.decimal128(digits, 2), safe=False)
+    table = pa.table({"n": pa.array(range(rows_count)), "x": far})
+    with pytest.raises(UsageError, match=rf"^Column 'x' is decimal128\({digits}, 2\) and cannot be written as parquet: .*precision"):
+        encoder("parquet", table.schema)(table)
 
 
 @pytest.mark.parametrize("name", PLAIN | NOT_PLAIN)
@@ -177,7 +194,6 @@ def test_small_chunks_keep_text_that_is_no_utf_8():
     assert found.column("x").cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
 
 
-MANY = 5000
 UNIQUE: dict[str, tuple[pa.DataType, list[Any]]] = {
     "long": (pa.int64(), [(n - MANY // 2) << 50 for n in range(MANY)]),
     "short": (pa.int16(), list(range(MANY))),
@@ -268,6 +284,7 @@ FAR = 400_000_000_000_000_000
         ("jsonl", INVALID_UTF8, "'x' is string and cannot be written as jsonl: .*can't decode byte 0xff"),
         ("jsonl", pa.StructArray.from_arrays([pa.array([1])] * 2, ["a", "a"]), "'x' is struct<a: int64, a: int64> and cannot be"),
         ("parquet", pa.array([{}], pa.struct([])), "'x' is struct<> and cannot be written as parquet"),
+        ("parquet", pa.array([decimal.Decimal(100)], pa.decimal128(5, -2)), r"'x' is decimal128\(5, -2\) and cannot be written as parquet"),
         ("csv", pa.array([[1]]), "'x' is list<item: int64> and cannot be written as csv"),
     ],
 )

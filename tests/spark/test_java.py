@@ -67,6 +67,14 @@ def test_runtime_without_the_vector_module_gets_a_shim_that_drops_only_that_argu
     assert java.ensure_java().home == found.home
 
 
+def test_shim_that_cannot_be_kept_says_where_it_was_to_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "cut", "21.0.8", modules="java.base")))
+    (tmp_path / "cache").write_text("no folder")
+    with pytest.raises(CommandNotFound, match=r"Java 21 in .*cut lacks jdk.incubator.vector.*cannot be kept.*cache") as refused:
+        java.ensure_java()
+    assert "XDG_CACHE_HOME" in refused.value.hint
+
+
 def test_runtime_that_names_the_vector_module_needs_no_shim(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     home = make_java(tmp_path / "whole", "21.0.8", modules="java.base jdk.incubator.vector")
     monkeypatch.setenv("JAVA_HOME", str(home))

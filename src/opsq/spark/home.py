@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import shutil
 import site
+import stat
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -21,27 +23,30 @@ from opsq.spark.cache import cache_folder
 _VARIABLE = "SPARK_HOME"
 _PARTS = ("bin", "conf", "data", "jars", "sbin")
 """Of a home, but for its Python. `conf` is not there before somebody makes it."""
+_starting = threading.Lock()
 
 
 @contextmanager
 def light_home(python: str) -> Iterator[None]:
-    """A JVM that is started meanwhile by this process spares its Python workers the archive, where that is sure to change nothing else.
+    """A JVM that is started meanwhile by this process spares its Python workers the archive, where they find the same code without it.
 
     Args:
         python: the program that workers will run.
 
-    Effects: makes the folder the first time, and sets SPARK_HOME meanwhile; neither where somebody set SPARK_HOME, where workers are of
-        another Python or PySpark is not one that they find by themselves, or where there is no cache to write in.
+    Effects: makes the folder if it is not there, and sets SPARK_HOME meanwhile; one thread at a time. Neither where somebody set
+        SPARK_HOME or PYTHONPATH, where workers are of another Python or PySpark is not one that they find by themselves, or where there
+        is no cache to write in or Java cannot read its name.
     """
-    home = None if _VARIABLE in os.environ else _home_for(python)
-    if home is None:
-        yield
-        return
-    os.environ[_VARIABLE] = str(home)
-    try:
-        yield
-    finally:
-        del os.environ[_VARIABLE]
+    with _starting:
+        home = None if _VARIABLE in os.environ or "PYTHONPATH" in os.environ else _home_for(python)
+        if home is None:
+            yield
+            return
+        os.environ[_VARIABLE] = str(home)
+        try:
+            yield
+        finally:
+            del os.environ[_VARIABLE]
 
 
 def _home_for(python: str) -> Path | None:
@@ -52,23 +57,43 @@ def _home_for(python: str) -> Path | None:
     if str(package.parent) not in (*site.getsitepackages(), site.getusersitepackages()) or not (package / "jars").is_dir():
         return None
     with suppress(OSError):
-        return _linked(package)
+        home = cache_folder("spark", str(package))
+        if str(home).isascii() and os.pathsep not in str(home):  # the class path of a JVM holds no other, whatever the locale
+            return _linked(home, package)
     return None
 
 
-def _linked(package: Path) -> Path:
+def _linked(home: Path, package: Path) -> Path:
     """The folder of links to this package; who comes at the same time sees all of them or none."""
-    home = cache_folder("spark", str(package))
-    if home.exists():
+    if _is_whole(home, package):
         return home
     beside = home.with_name(f"{home.name}.{os.getpid()}.new")
     beside.mkdir(mode=0o700, parents=True)
     try:
         for part in _PARTS:
             (beside / part).symlink_to(package / part)
+        if _is_ours(home) and not _is_whole(home, package):
+            shutil.rmtree(home)
         beside.rename(home)
     except OSError:
         shutil.rmtree(beside)
-        if not home.exists():  # else another process was faster
+        if not _is_whole(home, package):  # else another process was faster
             raise
     return home
+
+
+def _is_ours(home: Path) -> bool:
+    """Whether the folder is this user's alone: what lies in it is run."""
+    try:
+        found = home.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _is_whole(home: Path, package: Path) -> bool:
+    """Whether the folder is ours, and all that we would make it."""
+    try:
+        return _is_ours(home) and all((home / part).readlink() == package / part for part in _PARTS)
+    except OSError:
+        return False

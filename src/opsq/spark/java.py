@@ -118,9 +118,15 @@ def _shim(home: str, major: int) -> str:
         "done\n"
         f'exec {shlex.quote(java)} "$@"\n'
     )
-    place = cache_folder("java", script)
-    _write_whole(place / "bin" / "java", script)
-    _write_whole(place / "release", f'JAVA_VERSION="{major}"\n')
+    try:
+        place = cache_folder("java", script)
+        _write_whole(place / "bin" / "java", script)
+        _write_whole(place / "release", f'JAVA_VERSION="{major}"\n')
+    except OSError as error:
+        raise CommandNotFound(
+            f"Java {major} in {home} lacks {_VECTOR}, and what goes round that cannot be kept in the user's cache: {error}.",
+            hint=f"Set XDG_CACHE_HOME to a folder that you can write, or install a whole Java {LEAST_MAJOR} or newer.",
+        ) from error
     return str(place)
 
 

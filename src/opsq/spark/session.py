@@ -66,7 +66,8 @@ def build_session(
         Conflict: this process has a session that is not of Spark Connect.
 
     Effects: sets JAVA_HOME, PYSPARK_PYTHON and (for a local master) SPARK_LOCAL_IP if they are not set, and none of them for Spark
-        Connect. Options of the driver's JVM take effect in the first session of a process only.
+        Connect; SPARK_HOME while the JVM of a local master starts, to a folder of the user's cache (`opsq.spark.home`). Options of the
+        driver's JVM take effect in the first session of a process only.
     """
     if is_connect(master):
         return _connect(master, conf or {})
@@ -91,9 +92,9 @@ def build_session(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    if not master.startswith("local"):
+    if not master.startswith("local") or "spark.executorEnv.PYTHONPATH" in settings:
         return builder.getOrCreate()
-    with light_home(settings.get("spark.pyspark.python") or os.environ["PYSPARK_PYTHON"]):
+    with light_home(os.environ["PYSPARK_PYTHON"]):
         return builder.getOrCreate()
 
 
@@ -128,7 +129,7 @@ def hide_tokens(spark: SparkSession) -> None:
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
-    _require("opsq[spark-connect]", ("pyspark", "pyarrow", "pandas", "arro3", "grpc", "grpc_status", "google.rpc", "zstandard"))
+    _require("opsq[spark-connect]", ("pyspark", "pyarrow", "pandas", "arro3.io", "grpc", "grpc_status", "google.rpc", "zstandard"))
     from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkValueError
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -201,7 +202,7 @@ def require_pyspark() -> None:
     Raises:
         CommandNotFound: something is missing.
     """
-    _require("opsq[spark]", ("pyspark", "pyarrow", "pandas", "arro3"))
+    _require("opsq[spark]", ("pyspark", "pyarrow", "pandas", "arro3.io"))
 
 
 def _require(extra: str, modules: Sequence[str]) -> None:
