@@ -555,12 +555,12 @@ _opsq() {
               _arguments -s -S $flags \
                 '(-o --output)-o+[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
                 '(-o --output)--output=[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
-                '--output-format=[parquet, csv, json, …; else as the name of --output ends.]:NAME: ' \
+                '--output-format=[parquet, csv, json, …; else as the name of --output ends, else parquet.]:NAME: ' \
                 '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
                 '--overwrite[Replace what lies there already.]' \
                 '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; else the first results tell.]:DDL|same: ' \
+                '--result-schema=[The columns of results; same\: those of the chunks; else the first results and the chunks tell.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
@@ -602,12 +602,12 @@ _opsq() {
                 '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
                 '(-o --output)-o+[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
                 '(-o --output)--output=[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
-                '--output-format=[parquet, csv, json, …; else as the name of --output ends.]:NAME: ' \
+                '--output-format=[parquet, csv, json, …; else as the name of --output ends, else parquet.]:NAME: ' \
                 '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
                 '--overwrite[Replace what lies there already.]' \
                 '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; else the first results tell.]:DDL|same: ' \
+                '--result-schema=[The columns of results; same\: those of the chunks; else the first results and the chunks tell.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \

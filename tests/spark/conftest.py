@@ -119,13 +119,16 @@ def parts(daemon: Settings) -> list[str]:
     return sorted(entry.name for entry in (Path(daemon.state_dir) / "content").glob("*/part-*"))
 
 
-def terminated_at_work(words: list[str], folder: Path, gone_s: float = 30) -> None:
+def terminated_at_work(words: list[str], folder: Path, gone_s: float = 30) -> str:
     """Start a pipeline whose program never ends, end it by SIGTERM in the midst of that, and see that nothing goes on.
 
     Args:
         words: the command line, up to the program.
         folder: where the program may leave its number.
         gone_s: how long after the end of the command the program may go on.
+
+    Returns:
+        What the command said on stderr.
     """
     script = f"echo $$ > {folder}/new-$$; mv {folder}/new-$$ {folder}/pid-$$; exec sleep 600"
     line = [*words, "--", "sh", "-c", script]
@@ -133,5 +136,6 @@ def terminated_at_work(words: list[str], folder: Path, gone_s: float = 30) -> No
         [noted] = wait_until(lambda: list(folder.glob("pid-*")), DEADLINE_S, "a program runs")
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate(timeout=DEADLINE_S)
-    assert (child.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    assert (child.returncode, out) == (128 + signal.SIGTERM, "")
     wait_until(lambda: not is_alive(int(noted.read_text())), gone_s, "the program is gone")
+    return err

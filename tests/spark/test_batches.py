@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import types as t
 
 from opsq.errors import UsageError
+from opsq.spark.decoding import schema_of
 from opsq.spark.fetching import Fetched
-from opsq.spark.reader import BATCH_ROWS, LARGE_ROWS, METADATA_TYPES, Batches
+from opsq.spark.reader import BATCH_ROWS, LARGE_ROWS, METADATA_TYPES, Batches, _typed_as_chunks
 from opsq.spark.schemas import arrow_schema, check_writable, read_schema, selected, spark_schema
 
 SCHEMA = t.StructType([t.StructField("n", t.LongType())])
@@ -69,7 +70,7 @@ def test_result_that_cannot_be_used_is_named_by_its_chunk():
 
 @pytest.mark.parametrize("result_format", ["jsonl", "csv"])
 def test_result_that_does_not_fit_guessed_columns_is_told_so(result_format: str):
-    with pytest.raises(UsageError, match=r"chunk 9/0 cannot be used.*guessed from the first results. From a shell: --result-schema"):
+    with pytest.raises(UsageError, match=r"chunk 9/0 cannot be used.*guessed from the first results and the chunks. .*--result-schema"):
         list(Batches(9, result_format, SCHEMA, ()).of([Fetched(0, b'{"n": "x"}\n' if result_format == "jsonl" else b"n\nx\n")], {}))
 
 
@@ -83,6 +84,48 @@ def test_null_in_a_column_that_must_not_have_one_is_an_error_with_its_chunk(resu
         list(Batches(9, result_format, schema, ()).of([Fetched(0, found)], {}))
     [batch] = Batches(9, result_format, read_schema(schema.json()), ()).of([Fetched(0, found)], {})
     assert batch.column(0).to_pylist() == [1, None]
+
+
+MAP = t.MapType(t.StringType(), t.DoubleType())
+INNER = t.StructType([t.StructField("a", t.IntegerType())])
+WIDER = t.StructType([t.StructField("a", t.LongType()), t.StructField("b", t.LongType())])
+TYPED = [
+    ("jsonl", b'{"x": 1.10}\n{"x": null}\n{}\n', t.DecimalType(10, 2), t.DecimalType(10, 2)),
+    ("jsonl", b'{"x": 1.101}\n', t.DecimalType(10, 2), t.DoubleType()),
+    ("jsonl", b'{"x": "free"}\n', t.DecimalType(10, 2), t.StringType()),
+    ("jsonl", b'{"x": null}\n', t.DecimalType(10, 2), t.DecimalType(10, 2)),
+    ("jsonl", b'{"x": 123456789012345678901234567890.12}\n', t.DecimalType(38, 2), t.DecimalType(38, 2)),
+    ("jsonl", b'{"x": "2026-05-01"}\n', t.DateType(), t.DateType()),
+    ("jsonl", b'{"x": "2026-05-01T12:00:00"}\n', t.DateType(), t.TimestampNTZType()),
+    ("jsonl", b'{"x": "NaN"}\n{"x": 0.3333333432674408}\n', t.FloatType(), t.FloatType()),
+    ("jsonl", b'{"x": 0.3333333333333}\n', t.FloatType(), t.DoubleType()),
+    ("jsonl", b'{"x": {"a": 1.5}}\n', MAP, MAP),
+    ("jsonl", b'{"x": {"a": 1}}\n', INNER, INNER),
+    ("jsonl", b'{"x": {"a": 1, "b": 2}}\n', INNER, WIDER),
+    ("jsonl", b'{"x": 17}\n', t.StringType(), t.LongType()),
+    ("jsonl", b'{"x": "abcd"}\n', t.BinaryType(), t.StringType()),
+    ("csv", b"x\n1.10\n", t.DecimalType(10, 2), t.DecimalType(10, 2)),
+    ("csv", b"x\n1.101\n", t.DecimalType(10, 2), t.DoubleType()),
+    ("csv", b"x\n01234\n", t.StringType(), t.StringType()),
+    ("csv", b"x\n0.3333333333333\n", t.FloatType(), t.DoubleType()),
+]
+
+
+@pytest.mark.parametrize(("result_format", "result", "kind", "expected"), TYPED)
+def test_columns_called_like_those_of_the_chunks_have_their_types_where_nothing_is_lost(
+    result_format: str, result: bytes, kind: t.DataType, expected: t.DataType
+):
+    guessed = spark_schema(schema_of(result_format, result), what="the results")
+    stored = t.StructType([t.StructField("other", t.DateType()), t.StructField("x", kind)])
+    found = _typed_as_chunks(result_format, [result], guessed, stored)
+    assert found == t.StructType([t.StructField("x", expected)])
+
+
+def test_one_column_that_does_not_fit_costs_the_others_nothing():
+    samples = [b'{"day": "2026-05-01", "price": 1.1, "more": 1}\n', b'{"day": "2026-05-02", "price": "x", "more": 2}\n']
+    guessed = spark_schema(schema_of("jsonl", *samples), what="the results")
+    found = _typed_as_chunks("jsonl", samples, guessed, t.StructType([t.StructField("day", t.DateType()), t.StructField("price", MAP)]))
+    assert found.simpleString() == "struct<day:date,price:string,more:bigint>"
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -52,6 +54,8 @@ def rows(runtime_dir: Path) -> Path:
         (("run", "-o", "out", "--", "cat"), 2, "needs an INPUT"),
         (("run", "in", "--", "cat"), 2, "Give --output DIR"),
         (("run", "in", "-o", "/", "--", "cat"), 5, "/ is there already"),
+        (("run", "in", "-o", "out", "--", "no-such-program"), 127, "There is no command 'no-such-program'"),
+        (("run", "in", "-o", "out", "--strategy", "Fair(", "--", "cat"), 2, "Strategy 'Fair(', column 6"),
         (("results", "252265274856701952", "-o", "out"), 4, "No daemon answers"),
     ],
 )
@@ -130,6 +134,8 @@ def test_what_spark_says_is_told_in_a_line(error: Exception, kind: type[OpsqErro
 def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings, queue: opsq.Queue) -> None:
     submission = queue.submit([b"good", b"bad"], max_attempts=1, on_dead="keep")
     assert isinstance(lacking(submission, "5s"), TimedOut)
+    assert isinstance(lacking(submission, None), Conflict)
+    assert "` goes on, then `opsq spark results" in way_on(submission.state(), is_temporary=False)
     for chunk in queue.consume("OldestFirst"):
         if chunk.data == b"good":
             chunk.complete(b"")
@@ -138,7 +144,8 @@ def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings
     failure = lacking(submission, None)
     assert isinstance(failure, WorkFailed)
     assert failure.message == f"1 of 2 chunks died.\nChunk {submission.id}/1: no such word"
-    assert f"opsq spark results {submission.id}" in way_on(submission.state(), is_temporary=False)
+    writes = f"`opsq spark results {submission.id} -o DIR --skip-dead` writes what there is"
+    assert way_on(submission.state(), is_temporary=True) == f"After `opsq start`, {writes}, `opsq rm {submission.id}` removes it."
 
 
 def test_run_leaves_a_submission_that_was_there_before_it(queue: opsq.Queue) -> None:
@@ -185,6 +192,51 @@ def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(r
         assert list(queue.submissions()) == []
 
 
+def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(runtime_dir: Path) -> None:
+    source, output = runtime_dir / "in.parquet", runtime_dir / "out.parquet"
+    numbers = range(50)
+    table = pa.table(
+        {
+            "id": pa.array(numbers, pa.int32()),
+            "price": pa.array([Decimal(n).scaleb(-2) for n in numbers], pa.decimal128(10, 2)),
+            "day": pa.array([dt.date(2026, 1, 1) + dt.timedelta(n) for n in numbers]),
+            "nothing": pa.nulls(50, pa.timestamp("us", "UTC")),
+            "pairs": pa.array([[("k", n / 3)] for n in numbers], pa.map_(pa.string(), pa.float64())),
+        }
+    )
+    pq.write_table(table, source)
+    ran = run(runtime_dir / "state", "run", str(source), "-o", str(output), "--files", "1", *LOCAL, "--", "cat")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    found = pq.read_table(output)
+    assert [str(kind) for kind in found.schema.types[:3]] == ["int32", "decimal128(10, 2)", "date32[day]"]
+    assert str(found.schema.field("nothing").type).startswith("timestamp")
+    assert found.drop_columns("nothing").cast(table.drop_columns("nothing").schema).equals(table.drop_columns("nothing"))
+
+
+def test_results_that_are_refused_leave_no_folder_in_the_way(daemon: Settings, queue: opsq.Queue, runtime_dir: Path) -> None:
+    submission = queue.submit([b"{}\n", b"{}\n"], max_attempts=1, on_dead="keep")
+    output = runtime_dir / "out.json"
+    ran = run(daemon.state_dir, "results", str(submission.id), "-o", str(output))
+    assert (ran.returncode, "has not ended: 0 of 2 chunks are done" in ran.stderr) == (5, True), ran.stderr
+    for chunk in queue.consume("OldestFirst"):
+        if chunk.index:
+            chunk.fail("no such word", retry=False)
+        else:
+            chunk.complete(b'{"n": 1}\n')
+    words = ["results", str(submission.id), "-o", str(output), "--result-format", "jsonl", *LOCAL]
+    ran = run(daemon.state_dir, *words)
+    assert (ran.returncode, "--skip-dead reads the rest" in ran.stderr) == (1, True), ran.stderr
+    assert not output.exists()
+    assert run(daemon.state_dir, *words, "--skip-dead").returncode == 0
+
+
+def test_refusal_of_spark_is_told_in_one_line(runtime_dir: Path, rows: Path) -> None:
+    ran = run(runtime_dir / "state", "run", str(rows), "-o", str(runtime_dir / "out"), "--where", "nocol > 3", *LOCAL, "--", "cat")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("opsq: A column, variable, or function parameter with name `nocol` cannot be resolved.")
+    assert ran.stderr.count("\n") == 1, ran.stderr
+
+
 @pytest.mark.parametrize(("given", "taken"), [(None, None), (" same", "same")])
 def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, taken: str | None) -> None:
     assert Writing(result_schema=given)._schema(None) == taken
@@ -197,8 +249,10 @@ def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
 ) -> None:
     words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", str(rows), "--rows-per-chunk", "500", "--tasks", "1"]
     words += ["-o", str(runtime_dir / "out"), *LOCAL]
-    terminated_at_work(words, runtime_dir)
+    said = terminated_at_work(words, runtime_dir)
     [state] = list(queue.submissions())
+    goes_on = f"`opsq spark consume --submission {state.submission_id} -- CMD` goes on"
+    assert said.splitlines() == [f"0 of 2 chunks are done. {goes_on}, {said.partition(' goes on, ')[2].strip()}"]
     assert (state.state, state.chunks_count) == ("open", 2)
     wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 30, "the chunk is given back")
 

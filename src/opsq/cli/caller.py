@@ -149,7 +149,7 @@ class Caller:
         """Progress on stderr: bars on a terminal, else nothing.
 
         Args:
-            unit: chunks or bytes.
+            unit: chunks, rows or bytes; empty: nothing is counted.
 
         Yields:
             A rich `Progress`, or None off a terminal.
@@ -160,8 +160,8 @@ class Caller:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        counts = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
-        columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
+        counts = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn()] if unit else []
+        columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             yield progress
 

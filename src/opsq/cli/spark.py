@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,11 +29,13 @@ from opsq.cli.spark_shapes import (
 from opsq.client.producer import Producer
 from opsq.content.manifest import decode as decode_content
 from opsq.daemon.temporary import Tenancy
-from opsq.errors import OpsqError, TimedOut, UsageError, WorkFailed
+from opsq.errors import Conflict, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.runner.driven import Until
 from opsq.runner.options import ConsumeOptions
-from opsq.wire.messages import Describe, Described, SubmissionState
+from opsq.runner.spawn import find_program
+from opsq.spark.fetching import FINAL_STATES
+from opsq.wire.messages import Describe, Described, Explain, Explained, SubmissionState
 
 if TYPE_CHECKING:
     from opsq.client.submission import Submission
@@ -90,8 +93,9 @@ def spark_consume(
 ) -> None:
     """Run a program for each chunk, on the executors of Spark: each task of one job is a consumer until nothing is left."""
     submission_id = None if submission is None else parse_submission_id(submission)
+    _check_program(command[0], session)
     options = _options(caller, programs, records.as_separator())
-    with _producer(caller) as producer:
+    with _producer(caller, strategy) as producer:
         if submission_id is not None:
             producer.submission(submission_id).state()
         with opened(caller, session, is_reporting=programs.progress) as jobs:
@@ -122,7 +126,7 @@ def spark_results(
     submission_id, place = parse_submission_id(submission), writing.place(is_there=session.is_remote)
     check_places(session, [place])
     with _producer(caller) as producer:
-        producer.submission(submission_id).state()
+        _check_ended(producer.submission(submission_id).state())
         with opened(caller, session) as jobs:
             rows_count = jobs.run("writing", lambda: writing.write(jobs.spark, submission_id, reach_of(caller)))
     caller.document(SparkResultsDocument(str(submission_id), place, rows_count))
@@ -149,12 +153,13 @@ def spark_run(
     Results come in the order in which Spark reads the rows. Without a daemon, one is started, and stopped at the end.
     """
     inputs, command = _split(words)
+    _check_program(command[0], session)
     place = writing.place(is_there=session.is_remote)
     check_places(session, [*reading.paths(inputs), place])
     options = _options(caller, programs, b"\n")
     with (
         _daemon(caller) as is_temporary,
-        _producer(caller) as producer,
+        _producer(caller, strategy) as producer,
         opened(caller, session, is_reporting=programs.progress) as jobs,
     ):
         jobs.run("reading", lambda: writing.check(jobs.spark))
@@ -211,13 +216,33 @@ def check_places(session: Session, places: Iterable[str]) -> None:
             )
 
 
+def _check_program(program: str, session: Session) -> None:
+    """See to it that executors on this machine find a program, before Spark starts and rows are read.
+
+    Raises:
+        CommandNotFound: there is none.
+        CommandNotExecutable: it cannot be run.
+    """
+    if session.master.startswith("local") and "{" not in program:  # a word with a field in it is another for each chunk
+        find_program(program, os.environ.get("PATH", os.defpath))
+
+
+def _check_ended(state: SubmissionState) -> None:
+    if state.state not in FINAL_STATES:
+        done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done"
+        raise Conflict(f"Submission {state.submission_id} has not ended: {done}.", hint=f"`opsq wait {state.submission_id}` waits for it.")
+
+
 # --- the steps --------------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _producer(caller: Caller) -> Iterator[Producer]:
+def _producer(caller: Caller, strategy: str | None = None) -> Iterator[Producer]:
+    """A producer whose daemon answers, and understands the strategy if there is one: only it knows the named ones."""
     producer = Producer(caller.connect, reconnect_s=RECONNECT_S)
     try:
+        if strategy is not None:
+            producer.link.call(Explain(producer.link.next_id(), strategy), Explained)
         yield producer
     finally:
         producer.close()
@@ -305,9 +330,10 @@ def lacking(submission: Submission, deadline: str | None) -> OpsqError | None:
     if state.completed_count == state.chunks_count:
         return None
     if not state.dead_count:
-        left = values.counted(state.chunks_count - state.completed_count, "chunk")
-        why = "The deadline came first" if deadline else "Nothing more could be reserved"
-        return TimedOut(f"{why}: {left} of {state.chunks_count} are not completed.")
+        left = f"{values.counted(state.chunks_count - state.completed_count, 'chunk')} of {state.chunks_count} are not completed."
+        if deadline:
+            return TimedOut(f"The deadline came first: {left}")
+        return Conflict(f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` tells why.")
     lines = [f"{state.dead_count} of {values.counted(state.chunks_count, 'chunk')} died."]
     for number, letter in enumerate(submission.dead()):
         if number == _TOLD_DEAD_COUNT:
@@ -319,15 +345,16 @@ def lacking(submission: Submission, deadline: str | None) -> OpsqError | None:
 def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
     """How to go on with what is left in the queue."""
     first, number = ("After `opsq start`, " if is_temporary else ""), state.submission_id
-    return (
-        f"{first}`opsq spark consume --submission {number} -- CMD` goes on, `opsq spark results {number} -o DIR` writes what it gives, "
-        f"`opsq cancel {number}` gives it up."
-    )
+    writes = f"`opsq spark results {number} -o DIR{' --skip-dead' if state.dead_count else ''}` writes what there is"
+    if state.completed_count + state.dead_count == state.chunks_count:
+        return f"{first}{writes}, `opsq rm {number}` removes it."
+    return f"{first}`opsq spark consume --submission {number} -- CMD` goes on, then {writes}; `opsq cancel {number}` gives it up."
 
 
 def _tell_left(caller: Caller, state: SubmissionState, *, is_temporary: bool) -> None:
     done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done."
-    caller.remark(f"{done} {way_on(state, is_temporary=is_temporary)}")
+    if not caller.is_quiet:  # off a terminal too: the id is said nowhere else
+        print(f"{done} {way_on(state, is_temporary=is_temporary)}", file=sys.stderr, flush=True)
 
 
 def _run_document(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
@@ -135,7 +136,8 @@ class Writing(NamedTuple):
         str | None, typer.Option("--output", "-o", metavar="DIR", help="The folder to write to, in Spark's way: a file for each partition.")
     ] = None
     output_format: Annotated[
-        str | None, typer.Option("--output-format", metavar="NAME", help="parquet, csv, json, …; else as the name of --output ends.")
+        str | None,
+        typer.Option("--output-format", metavar="NAME", help="parquet, csv, json, …; else as the name of --output ends, else parquet."),
     ] = None
     output_option: Annotated[
         list[str] | None, typer.Option("--output-option", metavar="KEY=VALUE", help="An option of that writer, such as header=true.")
@@ -151,7 +153,9 @@ class Writing(NamedTuple):
     result_schema: Annotated[
         str | None,
         typer.Option(
-            "--result-schema", metavar="DDL|same", help="The columns of results; same: those of the chunks; else the first results tell."
+            "--result-schema",
+            metavar="DDL|same",
+            help="The columns of results; same: those of the chunks; else the first results and the chunks tell.",
         ),
     ] = None
     skip_dead: Annotated[bool, typer.Option("--skip-dead", help="Leave out the chunks that have no result.")] = False
@@ -221,7 +225,14 @@ class Writing(NamedTuple):
             if not (key and equals):
                 raise UsageError(f"--output-option {text}: write KEY=VALUE.", hint="For example --output-option header=true.")
             writer = writer.option(key, value)
-        writer.save(place)
+        is_new = not os.path.lexists(place)
+        try:
+            writer.save(place)
+        except BaseException:
+            if is_new:
+                with suppress(OSError):  # what Spark began is in the way of the next try; what is in it is for people to judge
+                    os.rmdir(place)
+            raise
         return int(observation.get["rows"])
 
 

@@ -6,6 +6,7 @@ It must not know what a job does. PySpark is imported where a session is opened,
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -45,6 +46,8 @@ _GONE_S = 10.0
 _OURS = re.compile(r"opsq\.errors\.(\w+): (.+)")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\] ")
 _LINE_LIMIT = 600
+_FLAGS = {"deadChunks=skip": "--skip-dead", "the option resultFormat": "--result-format"}
+"""What messages of the data source call otherwise than the command line does."""
 _REFUSALS = ("AnalysisException", "IllegalArgumentException", "ParseException", "PySparkTypeError", "PySparkValueError")
 
 
@@ -163,7 +166,7 @@ class SparkJobs:
 
     def _watch(self, what: str, thread: Any, look: Callable[[], Counts | None] | None) -> None:
         course, line_at, look_at = Course(), time.monotonic() + LINE_S, 0.0
-        with self._caller.progress() as progress:
+        with self._caller.progress("chunks" if look else "") as progress:
             bar = progress.add_task(what, total=None) if progress else None
             while thread.is_alive():
                 self._signals.wait(_TICK_S)
@@ -223,6 +226,8 @@ def opened(caller: Caller, session: Session, *, is_short: bool = False, is_repor
             failure = spark_failure(error)
             failure.message = f"{failure.message} {_last_line(said)}".strip()
             raise failure from error
+    if not session.spark_logs:
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # PySpark's own, to stderr: a page for each refusal
     try:
         # Spark has a handler of its own for SIGINT, which would cancel all and leave the rest to chance.
         with StopSignals() as signals, warnings.catch_warnings():
@@ -313,6 +318,8 @@ def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
     ours = _OURS.findall(text)
     if ours:
         name, message = ours[-1]
+        for option, flag in _FLAGS.items():
+            message = message.replace(option, flag)
         kind = getattr(errors, name, OpsqError)
         return kind(message) if isinstance(kind, type) and issubclass(kind, OpsqError) else OpsqError(message)
     condition = getattr(error, "getCondition", lambda: None)() or ""
@@ -332,4 +339,4 @@ def _first_line(text: str) -> str:
         first = f"{first} {lines[1]}"
     if first.startswith("An error occurred while calling") and len(lines) > 1:
         first = lines[1].removeprefix(": ")
-    return first[:_LINE_LIMIT]
+    return first.rstrip("; ")[:_LINE_LIMIT]

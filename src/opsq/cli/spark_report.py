@@ -102,6 +102,8 @@ def report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None
         _draw(caller.drawn(), found)
     else:
         caller.lines(_plain(found))
+    if what.by != "submission" and all(row.value is None for row in found.values):
+        caller.remark(f"No submission of that time has the key {what.by!r}.")
     if what.html is not None:
         caller.remark(f"The page is in {what.html}.")
 

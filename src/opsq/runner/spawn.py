@@ -39,7 +39,7 @@ class Commands:
             OSError: no process or memory is left; `refusal` makes it one of ours.
         """
         key = (os.fsdecode(argv[0]), env.get("PATH", os.defpath))
-        path = self._paths.get(key) or self._paths.setdefault(key, _find(*key))
+        path = self._paths.get(key) or self._paths.setdefault(key, find_program(*key))
         try:
             return _posix_spawn(path, argv, env, stdio)
         except OSError as error:
@@ -51,7 +51,7 @@ class Commands:
             del self._paths[key]
             if error.errno != errno.ENOENT:
                 raise CommandNotExecutable(f"{path} cannot be executed: {error.strerror}.") from error
-            if _find(*key) != path:
+            if find_program(*key) != path:
                 return self.spawn(argv, env, stdio)
             raise CommandNotExecutable(f"{path} cannot be executed: its interpreter does not exist.", hint="See its first line.") from error
 
@@ -85,8 +85,13 @@ def keep_descriptors_from_children() -> None:
                 os.set_inheritable(number, False)
 
 
-def _find(command: str, path: str) -> str:
-    """Where `command` lies, looked for in the folders of `path` unless it names a place itself."""
+def find_program(command: str, path: str) -> str:
+    """Where `command` lies, looked for in the folders of `path` unless it names a place itself.
+
+    Raises:
+        CommandNotFound: there is no such command.
+        CommandNotExecutable: it cannot be run.
+    """
     names_place = "/" in command
     found = ""
     for candidate in [command] if names_place else [os.path.join(folder or ".", command) for folder in path.split(":")]:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from opsq.errors import UsageError
+from opsq.spark.encoding import encoder
 
 Decode = Callable[[bytes], pa.Table]
 """Turns one result, which is not empty, into a table of the schema wanted."""
@@ -139,6 +140,20 @@ def decoder(result_format: str, wanted: pa.Schema) -> Decode:
             raise _unreadable(result_format, error) from error
 
     return checked
+
+
+def holds(result_format: str, wanted: pa.Schema, result: bytes) -> bool:
+    """Whether columns of these types hold just what a result says of them, nothing rounded and nothing left out."""
+    try:
+        table = decoder(result_format, wanted)(result)
+        if result_format == "csv":  # decimals and instants that do not fit are errors
+            return not any(map(pt.is_float32, wanted.types))
+        again = _json_rows(bytes(encoder("jsonl", wanted)(table)))
+    except UsageError:
+        return False
+    return all(
+        before.get(name) == after.get(name) for before, after in zip(_json_rows(result), again, strict=True) for name in wanted.names
+    )
 
 
 def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from opsq.errors import OpsqError, UsageError
 from opsq.spark.access import PATIENCE_S, Daemon, resolve
-from opsq.spark.decoding import combined, decoder, schema_of, sniff
+from opsq.spark.decoding import combined, decoder, holds, schema_of, sniff
 from opsq.spark.fetching import (
     FINAL_STATES,
     Fetched,
@@ -67,6 +67,8 @@ class Run(InputPartition):
 def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
     """Find out how results look: what options say, else what the first results show, else as the chunks were.
 
+    Where the format tells no types, columns that are called like those of the chunks have theirs, if the first results fit them.
+
     Raises:
         UsageError: nothing tells.
     """
@@ -85,8 +87,10 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
     if said is not None:
         return ResultForm(result_format, read_schema(said))
     if sample or result_format in ("text", "binary"):
-        samples = _first_results(queue, made, sample) if sample and result_format in GUESSED_FORMATS else [sample]
-        return ResultForm(result_format, spark_schema(schema_of(result_format, *samples), what="the results"))
+        is_guessed = bool(sample) and result_format in GUESSED_FORMATS
+        samples = _first_results(queue, made, sample) if is_guessed else [sample]
+        schema = spark_schema(schema_of(result_format, *samples), what="the results")
+        return ResultForm(result_format, _typed_as_chunks(result_format, samples, schema, stored) if is_guessed and stored else schema)
     if queue.submission(made.submission_id).state().state not in FINAL_STATES:
         raise UsageError(
             f"No chunk of submission {made.submission_id} has a result yet that would tell its columns.",
@@ -109,6 +113,26 @@ def _first_results(queue: Queue, made: Made, first: bytes) -> list[bytes]:
         store = store or made.store.open()
         found.append(read_place(store, made, place))
     return found
+
+
+def _typed_as_chunks(result_format: str, samples: list[bytes], guessed: t.StructType, stored: t.StructType) -> t.StructType:
+    """Columns that are called like one of the chunks, with its type where it holds just what the samples say.
+
+    Bytes are not among them: JSON has them as base64, and any word of four letters would pass for that.
+    """
+
+    def is_held(fields: list[t.StructField]) -> bool:
+        wanted = arrow_schema(t.StructType(fields))
+        return all(holds(result_format, wanted, sample) for sample in samples)
+
+    types = {field.name: field for field in stored if '"binary"' not in field.dataType.json()}
+    alike = [types[field.name] for field in guessed if field.name in types and types[field.name].dataType != field.dataType]
+    if not alike:
+        return guessed
+    if not is_held(alike):
+        alike = [field for field in alike if is_held([field])]
+    chosen = {field.name: field for field in alike}
+    return t.StructType([chosen.get(field.name, field) for field in guessed])
 
 
 def whole_schema(form: ResultForm, options: ColumnOptions) -> t.StructType:
@@ -204,7 +228,7 @@ class Batches:
             )
         hint = "The options resultFormat, resultSchema and columns, or .schema(...), say what results look like"
         if self.result_format in GUESSED_FORMATS:
-            hint += f"; without a schema, the columns of {self.result_format} are guessed from the first results"
+            hint += f"; without a schema, columns of {self.result_format} are guessed from the first results and the chunks"
         return UsageError(f"The result of chunk {name} cannot be used. {error.message}", hint=f"{hint}. From a shell: --result-schema.")
 
     def _with_metadata(self, table: pa.Table, whole: pa.Schema, chunk: int, attempts: Mapping[int, int]) -> pa.Table:
