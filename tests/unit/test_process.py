@@ -246,33 +246,33 @@ def test_command_is_the_first_in_path_that_can_be_executed(folders: list[Path]) 
     first, second = folders
     (first / "tool").mkdir()
     expected = _program(second / "tool")
-    assert spawn._find("tool", f"{first}:/nowhere:{second}") == str(expected)
+    assert spawn.find_program("tool", f"{first}:/nowhere:{second}") == str(expected)
     (first / "tool").rmdir()
     _program(first / "tool", 0o644)
-    assert spawn._find("tool", f"{first}:{second}") == str(expected)
+    assert spawn.find_program("tool", f"{first}:{second}") == str(expected)
 
 
 def test_empty_part_of_path_is_the_current_folder(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     _program(folders[0] / "tool")
     monkeypatch.chdir(folders[0])
-    assert spawn._find("tool", "/nowhere:") == "./tool"
+    assert spawn.find_program("tool", "/nowhere:") == "./tool"
 
 
 def test_command_that_is_nowhere_is_not_found(folders: list[Path]) -> None:
     (folders[0] / "folder").mkdir()
     for command in ("no-such-tool", "folder", "", str(folders[0] / "gone")):
         with pytest.raises(CommandNotFound, match="There is no command"):
-            spawn._find(command, str(folders[0]))
+            spawn.find_program(command, str(folders[0]))
 
 
 def test_command_that_may_not_be_executed_is_told_apart_from_a_missing_one(folders: list[Path]) -> None:
     plain = _program(folders[0] / "plain", 0o644)
     with pytest.raises(CommandNotExecutable, match="its mode does not allow it"):
-        spawn._find("plain", str(folders[0]))
+        spawn.find_program("plain", str(folders[0]))
     with pytest.raises(CommandNotExecutable, match="its mode does not allow it"):
-        spawn._find(str(plain), "")
+        spawn.find_program(str(plain), "")
     with pytest.raises(CommandNotExecutable, match="it is a folder"):
-        spawn._find(str(folders[0]), "")
+        spawn.find_program(str(folders[0]), "")
 
 
 def test_process_that_would_die_of_sigpipe_may_not_have_children(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
     """How to go on with what is left in the queue."""
     first, number = ("After `opsq start`, " if is_temporary else ""), state.submission_id
     writes = f"`opsq spark results {number} -o DIR{' --skip-dead' if state.dead_count else ''}` writes what there is"
-    if state.completed_count + state.dead_count == state.chunks_count:
+    if state.state in FINAL_STATES:
         return f"{first}{writes}, `opsq rm {number}` removes it."
     return f"{first}`opsq spark consume --submission {number} -- CMD` goes on, then {writes}; `opsq cancel {number}` gives it up."
 

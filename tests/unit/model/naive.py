@@ -165,10 +165,11 @@ class Model(Working):
     # --- time ---------------------------------------------------------------------------------------------------------------------
 
     def step(self, step_ms: int) -> None:
-        """The engine sees a step of the wall clock: with the next batch, stored instants that came from durations move with it."""
+        """The engine sees a step of the wall clock: the next batch moves stored instants with it that came from durations before it."""
+        before = {*self.submissions, *self.coming}
 
         def settle(now: Now) -> None:
-            for submission in self.submissions.values():
+            for submission in [one for submission_id, one in self.submissions.items() if submission_id in before]:
                 if submission.new.delay_s is not None and submission.not_before_at is not None and submission.state == "scheduled":
                     submission.not_before_at += step_ms
                 if submission.new.expires_s is not None and submission.expires_at is not None and submission.state not in FINAL:
