@@ -19,7 +19,7 @@ import opsq
 from opsq.cli.spark import FleetConsuming, lacking, removes, way_on
 from opsq.cli.spark_data import Writing, _format_of
 from opsq.cli.spark_job import Session, spark_failure
-from opsq.errors import Conflict, InputUnreadable, OpsqError, TimedOut, UsageError, WorkFailed
+from opsq.errors import Conflict, InputUnreadable, NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
 from spark.conftest import terminated_at_work
 from waiting import wait_until
@@ -134,7 +134,7 @@ def test_what_spark_says_is_told_in_a_line(error: Exception, kind: type[OpsqErro
 def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings, queue: opsq.Queue) -> None:
     submission = queue.submit([b"good", b"bad"], max_attempts=1, on_dead="keep")
     assert isinstance(lacking(submission, "5s"), TimedOut)
-    assert isinstance(lacking(submission, None), Conflict)
+    assert isinstance(lacking(submission, None), NotFinished)
     assert "` goes on, then `opsq spark results" in way_on(submission.state(), is_temporary=False)
     for chunk in queue.consume("OldestFirst"):
         if chunk.data == b"good":

@@ -29,7 +29,7 @@ from opsq.cli.spark_shapes import (
 from opsq.client.producer import Producer
 from opsq.content.manifest import decode as decode_content
 from opsq.daemon.temporary import Tenancy
-from opsq.errors import Conflict, OpsqError, TimedOut, UsageError, WorkFailed
+from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.runner.driven import Until
 from opsq.runner.options import ConsumeOptions
@@ -228,9 +228,16 @@ def _check_program(program: str, session: Session) -> None:
 
 
 def _check_ended(state: SubmissionState) -> None:
+    """See to it that results are asked of what has ended, before Spark starts.
+
+    Raises:
+        NotFinished: it has not.
+    """
     if state.state not in FINAL_STATES:
         done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done"
-        raise Conflict(f"Submission {state.submission_id} has not ended: {done}.", hint=f"`opsq wait {state.submission_id}` waits for it.")
+        raise NotFinished(
+            f"Submission {state.submission_id} has not ended: {done}.", hint=f"`opsq wait {state.submission_id}` waits for it."
+        )
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------------------
@@ -333,7 +340,7 @@ def lacking(submission: Submission, deadline: str | None) -> OpsqError | None:
         left = f"{values.counted(state.chunks_count - state.completed_count, 'chunk')} of {state.chunks_count} are not completed."
         if deadline:
             return TimedOut(f"The deadline came first: {left}")
-        return Conflict(f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` tells why.")
+        return NotFinished(f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` tells why.")
     lines = [f"{state.dead_count} of {values.counted(state.chunks_count, 'chunk')} died."]
     for number, letter in enumerate(submission.dead()):
         if number == _TOLD_DEAD_COUNT:

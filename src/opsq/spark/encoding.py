@@ -45,7 +45,10 @@ _SAMPLE_ROWS = 4000
 """So many values of a column tell whether its values come again."""
 _JSON_FLOATS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 _REFUSALS = (ValueError, TypeError, OverflowError, OSError, pa.ArrowNotImplementedError)
-"""What Arrow, Python's conversions and msgspec raise for types and values that they cannot write; the last two are Arrow's for a type."""
+"""What Arrow, Python's conversions and msgspec raise for types and values that they cannot write; raised again with the column's name.
+
+The last two are Arrow's for types, OSError for decimals of negative scale: no file is read or written here that could raise another.
+"""
 _REFUSED_HINT = "Cast the column, leave it out, or use another format."
 
 Say = Callable[[Any], Any]
