@@ -25,7 +25,7 @@ def write_history(folder: Path, rows_count: int) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from opsq.cli.exporting import _schema
+    from opsq.cli.output.event_export import _schema
 
     schema, die = _schema(pa), np.random.default_rng(20260301)
     for first in range(0, rows_count, _FILE_ROWS):

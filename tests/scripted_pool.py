@@ -12,9 +12,9 @@ from typing import Any
 from opsq.content.manifest import Content, encode
 from opsq.errors import NameTaken
 from opsq.runner import pool
-from opsq.runner.options import ConsumeOptions
 from opsq.runner.pool import Outcome
-from opsq.runner.viewer import ChunkEnd, View, Viewer
+from opsq.runner.pool_options import ConsumeOptions
+from opsq.runner.progress import ChunkEnd, View, Viewer
 from opsq.wire.messages import (
     Claim,
     Complete,

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import typer
 
 from opsq.cli.app import GROUPS, VERBS, build
-from opsq.cli.options import GLOBAL
-from opsq.cli.submissions import STATES
+from opsq.cli.options.table import GLOBAL
+from opsq.cli.verbs.submissions import STATES
 from opsq.settings import SETTINGS, Setting
 from opsq.units import format_duration, format_size
 

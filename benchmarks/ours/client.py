@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Self, TypeVar
 
-from opsq.client.connection import Connection, dial, expect
+from opsq.client.sync.connection import Connection, dial, expect
 from opsq.errors import Unreachable
 from opsq.wire.messages import ErrorReply, NewSubmission, Reply, Submit, Submitted
 from ours.daemon import Daemon

@@ -17,13 +17,13 @@ from opsq.version import __version__
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
     from opsq import errors, serialisation, strategy
-    from opsq.client.aio import connect_async
-    from opsq.client.chunk import Chunk
-    from opsq.client.consumer import Consumer
-    from opsq.client.producer import Producer
-    from opsq.client.queue import Queue, connect
-    from opsq.client.submission import Submission
-    from opsq.client.verdicts import Bury, Retry
+    from opsq.client.aio.queue import connect_async
+    from opsq.client.core.outcome import Bury, Retry
+    from opsq.client.sync.chunk import Chunk
+    from opsq.client.sync.consumer import Consumer
+    from opsq.client.sync.producer import Producer
+    from opsq.client.sync.queue import Queue, connect
+    from opsq.client.sync.submission import Submission
 
 __all__ = [
     "Bury",
@@ -42,15 +42,15 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Bury": "opsq.client.verdicts",
-    "Chunk": "opsq.client.chunk",
-    "Consumer": "opsq.client.consumer",
-    "Producer": "opsq.client.producer",
-    "Queue": "opsq.client.queue",
-    "Retry": "opsq.client.verdicts",
-    "Submission": "opsq.client.submission",
-    "connect": "opsq.client.queue",
-    "connect_async": "opsq.client.aio",
+    "Bury": "opsq.client.core.outcome",
+    "Chunk": "opsq.client.sync.chunk",
+    "Consumer": "opsq.client.sync.consumer",
+    "Producer": "opsq.client.sync.producer",
+    "Queue": "opsq.client.sync.queue",
+    "Retry": "opsq.client.core.outcome",
+    "Submission": "opsq.client.sync.submission",
+    "connect": "opsq.client.sync.queue",
+    "connect_async": "opsq.client.aio.queue",
 }
 _MODULES = ("errors", "serialisation", "strategy")
 

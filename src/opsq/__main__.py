@@ -44,22 +44,22 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # whoever read our output has gone, as with `| head -1`
         return _silenced(141)
     except Exception as error:  # noqa: BLE001  # every failure ends here, and is told there
-        from opsq.cli.failure import tell
+        from opsq.cli.output.failure import tell
 
         return tell(error, words)
     return status
 
 
 def _run(words: list[str]) -> int:
-    from opsq.cli.options import split_verb
+    from opsq.cli.options.table import split_verb
 
     verb, rest = split_verb(words)
     if verb and verb[0] in HOT_VERBS and not _wants_help(rest):
-        from opsq.cli.hot import run_hot
+        from opsq.cli.verbs.hot import run_hot
 
         return run_hot(verb[0], rest)
     if verb == ["completion"] and rest and rest[0] not in {"bash", "zsh", "fish"}:
-        from opsq.cli.candidates import KINDS, offer
+        from opsq.cli.options.completion_candidates import KINDS, offer
 
         if rest[0] in KINDS:
             return offer(rest[0], rest[1:])

@@ -3,6 +3,6 @@
 This file must import cheaply and never fail, since an error here would break every Python data source of the session.
 """
 
-from opsq.spark.source import OpsqDataSource as DefaultSource
+from opsq.spark.source.data_source import OpsqDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

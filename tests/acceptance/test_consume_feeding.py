@@ -1,6 +1,6 @@
 """The ways in which opsq consume gives a program its chunk: placeholders, variables, a run per record, servers.
 
-Single programs and servers of every temper are in tests/integration/test_programs.py.
+Single programs and servers of every temper are in tests/integration/runner/test_programs.py.
 """
 
 import os

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from compat.made import file_of, state_of
-from opsq.store.opening import migrations
+from opsq.store.database_file import migrations
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket
 

@@ -17,7 +17,7 @@ import pytest
 
 import opsq
 from daemons import DEADLINE_S, running
-from opsq.client.queue import Queue
+from opsq.client.sync.queue import Queue
 from opsq.settings import Settings
 from waiting import wait_until
 

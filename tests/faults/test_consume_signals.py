@@ -18,8 +18,8 @@ import pytest
 
 import opsq
 from daemons import DEADLINE_S, kill, running
-from opsq.client.queue import Queue
-from opsq.client.submission import Submission
+from opsq.client.sync.queue import Queue
+from opsq.client.sync.submission import Submission
 from opsq.daemon import lifecycle
 from opsq.settings import Settings
 from opsq.wire.messages import SubmissionState

@@ -11,7 +11,7 @@ from pathlib import Path
 from daemons import Client, connected, end, error_of, log_with, running, settings_of, state_of
 from opsq.daemon import lifecycle
 from opsq.settings import Settings
-from opsq.store import checking
+from opsq.store import integrity
 from opsq.store.database import Database
 from opsq.wire.messages import (
     Complete,
@@ -60,7 +60,7 @@ def is_sound(settings: Settings) -> bool:
     """Nothing is half there."""
     database = Database.open(Path(settings.database_path))
     try:
-        assert checking.problems(database) == []
+        assert integrity.problems(database) == []
     finally:
         database.close()
     return True

@@ -12,7 +12,7 @@ from pathlib import Path
 from daemons import Client, end, kill, settings_of
 from opsq.daemon import lifecycle
 from opsq.settings import Settings
-from opsq.store import checking
+from opsq.store import integrity
 from opsq.store.database import Database
 from opsq.wire.messages import (
     VERSION,
@@ -200,7 +200,7 @@ def test_daemon_killed_fifty_times_under_load_loses_nothing_acknowledged(runtime
         end(settings)
     database = Database.open(Path(settings.database_path))
     try:
-        assert checking.problems(database) == []
+        assert integrity.problems(database) == []
     finally:
         database.close()
 

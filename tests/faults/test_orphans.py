@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from opsq.runner import guard
-from opsq.runner.guard import Guard
-from opsq.runner.process import Children
+from opsq.runner.process import orphan_guard
+from opsq.runner.process.orphan_guard import Guard
+from opsq.runner.process.supervisor import Children
 from waiting import wait_until
 
 RUNNER = """
 import os, sys
-from opsq.runner.programs import Feeding, make_programs
+from opsq.runner.feeding.programs import Feeding, make_programs
 class Chunk:
     submission_id, index, attempt, metadata, file_path, header = 7, 3, 0, {}, None, b""
 programs = make_programs(
@@ -81,7 +81,7 @@ def test_guard_that_cannot_be_started_keeps_nobody_from_working(runtime_dir: Pat
     def refuse(*_: object) -> int:
         raise BlockingIOError
 
-    monkeypatch.setattr(guard.Guard, "_spawn", refuse)
+    monkeypatch.setattr(orphan_guard.Guard, "_spawn", refuse)
     before = os.listdir("/dev/fd")
     with Children(runtime_dir) as children:
         child = children.start(["true"])
@@ -91,7 +91,7 @@ def test_guard_that_cannot_be_started_keeps_nobody_from_working(runtime_dir: Pat
 
 
 def test_table_that_is_full_leaves_further_groups_unguarded(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "_ENTRIES_COUNT", 1)
+    monkeypatch.setattr(orphan_guard, "_ENTRIES_COUNT", 1)
     made = Guard(str(runtime_dir))
     made.begin()
     place = made.enter(101)

@@ -34,7 +34,7 @@ SESSION_TIMEOUT_S = 600
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests that use the session the time that it may need."""
     for item in items:
-        if item.path.parent == Path(__file__).parent and "spark" in getattr(item, "fixturenames", ()):
+        if item.path.is_relative_to(Path(__file__).parent) and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SESSION_TIMEOUT_S))
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import opsq
 import opsq.spark
-from opsq.spark.fleet import cores_of
+from opsq.spark.fleet.driver import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,10 @@ import pytest
 import opsq
 import opsq.spark
 from daemons import running
-from opsq.cli.spark_job import spark_failure
+from opsq.cli.spark.job import spark_failure
 from opsq.errors import CommandNotFound, InputUnreadable, UsageError
 from opsq.settings import Settings
-from opsq.spark.session import is_connect, shown
+from opsq.spark.session.spark_session import is_connect, shown
 from spark.clusters import DEADLINE_S, JAVA
 from spark.conftest import terminated_at_work
 from waiting import wait_until

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from opsq.queue.core import Core
+from opsq.queue.state import Core
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 

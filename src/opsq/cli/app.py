@@ -21,8 +21,8 @@ from typer._click.exceptions import ClickException
 from typer.exceptions import Abort, Exit
 from typer.models import OptionInfo
 
-from opsq.cli.misread import worded
-from opsq.cli.options import GLOBAL, HOT, Option, Verb, split_verb
+from opsq.cli.options.option_errors import worded
+from opsq.cli.options.table import GLOBAL, HOT, Option, Verb, split_verb
 from opsq.errors import UsageError
 from opsq.settings import SETTINGS
 from opsq.version import __version__
@@ -35,7 +35,7 @@ lost is handed out again; a completion that was acknowledged never is.
 
 
 class Place(NamedTuple):
-    """Where a verb is: its function has the name of the verb, with `_` for `-`, in a module of opsq.cli; and how its help begins."""
+    """Where a verb is: its function has the name of the verb, with `_` for `-`, in a module of opsq.cli.verbs; and how its help begins."""
 
     module: str
     panel: str
@@ -199,7 +199,7 @@ def build(names: Iterable[str] = tuple(VERBS)) -> typer.Typer:
             verb = HOT[name]
             app.command(name, help=verb.help, short_help=place.summary, rich_help_panel=place.panel)(_hot(verb))
             continue
-        module = import_module(f"opsq.cli.{place.module}")
+        module = import_module(f"opsq.cli.verbs.{place.module}")
         if name in GROUPS:
             group = typer.Typer(help=inspect.getdoc(module), rich_markup_mode=app.rich_markup_mode)
             group.callback()(lambda: None)

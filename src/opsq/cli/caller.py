@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from opsq.cli.failure import Silent, complaint
-from opsq.cli.reach import connect, is_remote, settings_of
+from opsq.cli.daemon_address import connect, is_remote, settings_of
+from opsq.cli.output.failure import Silent, complaint
 from opsq.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from opsq.client.connection import Connection
+    from opsq.client.sync.connection import Connection
     from opsq.errors import OpsqError
     from opsq.wire.messages import Claim
 
@@ -86,7 +86,7 @@ class Caller:
     def document(self, document: object) -> None:
         """Print a JSON document, if JSON was asked for."""
         if self.is_json:
-            from opsq.cli.json_documents import print_json
+            from opsq.cli.output.json_documents import print_json
 
             print_json(document)
 
@@ -178,6 +178,6 @@ _BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
 def _text(value: object) -> Any:
     from rich.text import Text
 
-    from opsq.cli.readable import brief
+    from opsq.cli.output.readable import brief
 
     return value if isinstance(value, Text) else Text(brief(str(value), _CELL_CHARACTERS, _CELL_LINES))

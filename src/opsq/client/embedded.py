@@ -16,17 +16,17 @@ from pathlib import Path
 
 import msgspec
 
-from opsq.client.connection import DIAL_S
-from opsq.client.queue import Queue
+from opsq.client.sync.connection import DIAL_S
+from opsq.client.sync.queue import Queue
 from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
-from opsq.content.splitting import DEFAULT_CHUNK_LIMIT_BYTES
-from opsq.content.store import open_store
+from opsq.content.content_store import open_store
+from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
 from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.policy import Policy
-from opsq.store.checking import problems
 from opsq.store.database import PASSIVE_BYTES, Database
+from opsq.store.integrity import problems
 from opsq.version import __version__
 from opsq.wire.frames import FRAME_LIMIT_BYTES
 from opsq.wire.messages import (

@@ -16,7 +16,7 @@ from typing import overload
 
 import msgspec
 
-from opsq.content.store import Store
+from opsq.content.content_store import Store
 from opsq.errors import VersionMismatch
 
 INLINE_LIMIT_BYTES = 4096

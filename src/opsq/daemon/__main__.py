@@ -11,8 +11,8 @@ import sys
 
 import msgspec
 
+from opsq.daemon.daemon_process import EXIT_BUG, run
 from opsq.daemon.lifecycle import Ready
-from opsq.daemon.process import EXIT_BUG, run
 from opsq.errors import OpsqError
 from opsq.settings import Settings
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import apsw
 
-from opsq.daemon.asking import Asking
+from opsq.daemon.control_request import Asking
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError, Unreachable
 from opsq.settings import Settings, config_paths

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opsq.daemon.asking import Asking
+from opsq.daemon.control_request import Asking
 from opsq.errors import AlreadyRunning, Bug, Conflict, InputUnreadable, NotPermitted, StorageFull, TimedOut, Unreachable, from_code
 from opsq.settings import Settings
 from opsq.wire.messages import DaemonState, Status, Stop
@@ -124,7 +124,7 @@ def run_foreground(settings: Settings) -> int:
     Raises:
         OpsqError: it could not start.
     """
-    from opsq.daemon.process import run
+    from opsq.daemon.daemon_process import run
 
     return run(settings)
 

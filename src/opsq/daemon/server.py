@@ -21,15 +21,15 @@ import msgspec
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
-from opsq.content.store import Store
+from opsq.content.content_store import Store
+from opsq.daemon.access_tokens import Tokens
 from opsq.daemon.claims import Claims
-from opsq.daemon.commits import Committer
-from opsq.daemon.operating import answer
+from opsq.daemon.committer import Committer
+from opsq.daemon.housekeeping import Upkeep
+from opsq.daemon.maintenance import answer
 from opsq.daemon.session import Session
 from opsq.daemon.sockets import BACKLOG, Bound
-from opsq.daemon.temporary import UNUSED_S
-from opsq.daemon.tokens import Tokens
-from opsq.daemon.upkeep import Upkeep
+from opsq.daemon.temporary_daemon import UNUSED_S
 from opsq.errors import Bug, NotPermitted, OpsqError, TooManyConnections
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings

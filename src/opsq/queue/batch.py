@@ -18,11 +18,11 @@ from opsq.store.history import HistoryRow
 from opsq.wire.messages import CompleteAndReserve, ErrorReply, Message, Reply
 
 if TYPE_CHECKING:
-    from opsq.queue.core import Peer
+    from opsq.queue.chunks.complete import Completed
+    from opsq.queue.chunks.live_submission import BlockWork, Supply
+    from opsq.queue.chunks.reservations import Part
     from opsq.queue.folding import Fold
-    from opsq.queue.outcomes import Completed
-    from opsq.queue.reservations import Part
-    from opsq.queue.supply import BlockWork, Supply
+    from opsq.queue.state import Peer
 
 
 class Entry(Protocol):

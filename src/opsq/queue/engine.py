@@ -17,26 +17,26 @@ import apsw
 from opsq.clock import MonoNs, Now
 from opsq.errors import ProtocolError, StorageFull
 from opsq.queue.batch import Batch
-from opsq.queue.chronicle import Chronicle
-from opsq.queue.core import Core, Peer
-from opsq.queue.endings import Endings
-from opsq.queue.explaining import Explaining
+from opsq.queue.chunks.complete import Outcomes
+from opsq.queue.chunks.dead import Letters
+from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.clock_steps import Steps
+from opsq.queue.dispatch.pipelined import Following
+from opsq.queue.dispatch.reserve import Parked
 from opsq.queue.folding import Folding
-from opsq.queue.following import Following
-from opsq.queue.intake import Intake
-from opsq.queue.keys import Keys
-from opsq.queue.letters import Letters
-from opsq.queue.outcomes import Outcomes
-from opsq.queue.parked import Parked
 from opsq.queue.policy import Policy
-from opsq.queue.reasons import Reasons
-from opsq.queue.reports import Reports
-from opsq.queue.reservations import Reservations
-from opsq.queue.retention import Retention
-from opsq.queue.room import Room
-from opsq.queue.starts import Starts
-from opsq.queue.steps import Steps
-from opsq.queue.watched import Watched
+from opsq.queue.state import Core, Peer
+from opsq.queue.submissions.admission import Room
+from opsq.queue.submissions.finish import Endings
+from opsq.queue.submissions.keys import Keys
+from opsq.queue.submissions.retention import Retention
+from opsq.queue.submissions.submit import Intake
+from opsq.queue.submissions.unique_until_start import Starts
+from opsq.queue.views.explain_strategy import Explaining
+from opsq.queue.views.explain_work import Reasons
+from opsq.queue.views.history import Chronicle
+from opsq.queue.views.reports import Reports
+from opsq.queue.views.subscriptions import Watched
 from opsq.store.database import Database, Deposed
 from opsq.wire import messages as m
 

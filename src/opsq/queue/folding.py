@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now
 from opsq.ids import block_mask
-from opsq.queue.core import Core
-from opsq.queue.supply import BlockWork, Supply
+from opsq.queue.chunks.live_submission import BlockWork, Supply
+from opsq.queue.state import Core
 from opsq.store import backlog, history, meta, submissions
 from opsq.store.database import Database
 

@@ -16,28 +16,28 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from opsq.client.chunk import Chunk
-from opsq.client.lot import Lost
+from opsq.client.core.held_block import Lost
+from opsq.client.sync.chunk import Chunk
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NameTaken, NotFound, OpsqError, Refused
-from opsq.runner.absence import Absence
-from opsq.runner.ahead import Ahead
 from opsq.runner.capacity import affordable_count, cores_count
-from opsq.runner.driven import DrivenConsumer
-from opsq.runner.endings import Endings, Why
-from opsq.runner.inputs import Inputs, operations_count
-from opsq.runner.judging import Judge, name_of
-from opsq.runner.logs import ChunkLog, ChunkLogs
-from opsq.runner.looking import Looking
-from opsq.runner.options import DEFAULTS, ConsumeOptions
-from opsq.runner.pipes import MEMORY_BYTES
-from opsq.runner.programs import Child, Finished, Range, make_programs
-from opsq.runner.stopping import ECHO_S, STOP_SIGNALS, StopSignals
+from opsq.runner.deadlines import Endings, Why
+from opsq.runner.feeding.chunk_input import Inputs, operations_count
+from opsq.runner.feeding.programs import Child, Finished, Range, make_programs
+from opsq.runner.outage import Absence
+from opsq.runner.polled_consumer import DrivenConsumer
+from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
+from opsq.runner.prefetch import Ahead
+from opsq.runner.process.pipes import MEMORY_BYTES
+from opsq.runner.progress import View, Viewer
+from opsq.runner.status_poll import Looking
+from opsq.runner.stderr_logs import ChunkLog, ChunkLogs
+from opsq.runner.stop_signals import ECHO_S, STOP_SIGNALS, StopSignals
 from opsq.runner.tally import Outcome, Tally
-from opsq.runner.viewer import View, Viewer
+from opsq.runner.verdict import Judge, name_of
 from opsq.wire.messages import Claim
 
 if TYPE_CHECKING:
-    from opsq.client.connection import Connection, Dial, Wire
+    from opsq.client.sync.connection import Connection, Dial, Wire
 
 KILL_AFTER_S = 5.0
 """Between SIGTERM and SIGKILL lies the grace, but no more than this when we are to stop."""

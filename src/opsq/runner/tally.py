@@ -11,8 +11,8 @@ from opsq.ids import BLOCK_CHUNKS, mask_indexes
 from opsq.wire.messages import Dead, DeadChunks
 
 if TYPE_CHECKING:
-    from opsq.client.chunk import Chunk
-    from opsq.client.connection import Connection
+    from opsq.client.sync.chunk import Chunk
+    from opsq.client.sync.connection import Connection
 
 
 class Outcome(NamedTuple):

@@ -20,17 +20,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from opsq.spark.fleet import consume
-    from opsq.spark.java import ensure_java
+    from opsq.spark.fleet.driver import consume
     from opsq.spark.notebook import register, results, submission_of, sweep
-    from opsq.spark.session import build_session
+    from opsq.spark.session.java import ensure_java
+    from opsq.spark.session.spark_session import build_session
 
 __all__ = ["build_session", "consume", "ensure_java", "register", "results", "submission_of", "sweep"]
 
 _PLACES = {
-    "build_session": "opsq.spark.session",
-    "consume": "opsq.spark.fleet",
-    "ensure_java": "opsq.spark.java",
+    "build_session": "opsq.spark.session.spark_session",
+    "consume": "opsq.spark.fleet.driver",
+    "ensure_java": "opsq.spark.session.java",
     "register": "opsq.spark.notebook",
     "results": "opsq.spark.notebook",
     "submission_of": "opsq.spark.notebook",

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from opsq.content.manifest import PartTable
 from opsq.content.manifest import decode as decode_content
 from opsq.errors import InputUnreadable, Unreachable, UsageError
-from opsq.spark.access import resolve, store_of
-from opsq.spark.fetching import Made, check_final, look_up
-from opsq.spark.handing import STEM
-from opsq.spark.options import Reach, ReadOptions, parse_read
+from opsq.spark.source.commit import STEM
+from opsq.spark.source.daemon_address import resolve, store_of
+from opsq.spark.source.result_fetch import Made, check_final, look_up
+from opsq.spark.source.source_options import Reach, ReadOptions, parse_read
 from opsq.wire.messages import Describe, Described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from opsq.client.queue import Queue
-    from opsq.content.store import Store
+    from opsq.client.sync.queue import Queue
+    from opsq.content.content_store import Store
 
 SWEEP_AGE_S = 24 * 3600.0
 """An object that no submission names is left alone for this long: a task may still be writing it."""
@@ -35,8 +35,8 @@ def register(spark: SparkSession) -> None:
 
     Effects: a server of Spark Connect, on which opsq must be installed, no longer shows the option `token` of this session's operations.
     """
-    from opsq.spark.session import hide_tokens
-    from opsq.spark.source import OpsqDataSource
+    from opsq.spark.session.spark_session import hide_tokens
+    from opsq.spark.source.data_source import OpsqDataSource
 
     hide_tokens(spark)
     spark.dataSource.register(OpsqDataSource)
@@ -62,9 +62,9 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
         its executors. Their daemon is asked from here as well if options say where it is and it can be reached; else all errors
         are Spark's, when the frame is used.
     """
-    from opsq.spark.native import native_frame
-    from opsq.spark.reader import find_form
-    from opsq.spark.session import is_remote
+    from opsq.spark.session.spark_session import is_remote
+    from opsq.spark.source.batch_reader import find_form
+    from opsq.spark.source.joined_results import native_frame
 
     named = {_camel(name): _text(value) for name, value in options.items()}
     parsed = parse_read({**named, "path": str(submission)})

@@ -21,9 +21,9 @@ from typing import Final
 import apsw
 
 from opsq.errors import InputUnreadable
+from opsq.store.database_file import BUSY_MS, check_header, create, damaged, lock, migrations, no_room, scalar, wrong_version
 from opsq.store.filesystem import network_filesystem
-from opsq.store.opening import BUSY_MS, check_header, create, damaged, lock, migrations, no_room, scalar, wrong_version
-from opsq.store.tracing import OnStatement, trace
+from opsq.store.sql_trace import OnStatement, trace
 
 PASSIVE_BYTES: Final = 4 << 20
 """Small steps: while 16 MB were copied and synced, single commits beside them took up to 85 ms; with 4 MB up to 35 ms."""

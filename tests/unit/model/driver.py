@@ -17,10 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from opsq.clock import Now
 from opsq.ids import mask_indexes
-from opsq.queue import fronts, letters, slices
+from opsq.queue.chunks import dead, dead_slices
+from opsq.queue.clock_steps import STEP_MS
+from opsq.queue.dispatch import front
 from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
-from opsq.queue.steps import STEP_MS
 from opsq.wire import messages as m
 from unit.model.naive import Model
 from unit.model.rig import Rig, Ticket, tickets_of
@@ -173,12 +174,12 @@ class Driver(RuleBasedStateMachine):
         known = self.seen_entries[1] if self.seen_entries[0] is batch else 0
         self.seen_entries = (batch, len(batch.entries))
         for entry in batch.entries[known:]:
-            if isinstance(entry, slices.Requeued | slices.Dropped):
+            if isinstance(entry, dead_slices.Requeued | dead_slices.Dropped):
                 asked = self.requeues[entry.request_id]
                 indexes = [index for block, mask in entry.masks.items() for index in mask_indexes(block, mask)]
-                assert len(indexes) <= letters.SLICE_CHUNKS
+                assert len(indexes) <= dead.SLICE_CHUNKS
                 assert asked.request.submission_id in {None, entry.submission_id}
-                take = self.model.requeue if isinstance(entry, slices.Requeued) else self.model.drop
+                take = self.model.requeue if isinstance(entry, dead_slices.Requeued) else self.model.drop
                 asked.count += take(entry.submission_id, indexes)
 
     def _check_letters(self, asked: Asked, reply: m.Reply) -> None:
@@ -268,7 +269,7 @@ class Driver(RuleBasedStateMachine):
 
     def _check_laps(self, flat: list[Chunk], count: int) -> None:
         """Between two turns of a submission each other that had work all the time has a turn; each gives its lowest chunks."""
-        size = max(1, count // fronts.DECK_TURNS)
+        size = max(1, count // front.DECK_TURNS)
         size = -(-size // 64) * 64 if size >= 32 else size
         at = 0
         left = {submission_id: [c for c in self.model.free() if c.submission.id == submission_id] for submission_id in self.free_since}

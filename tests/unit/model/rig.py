@@ -20,8 +20,8 @@ from opsq.errors import from_code
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes
 from opsq.queue.engine import Engine, Peer
 from opsq.queue.policy import Policy
-from opsq.store.checking import broken_rules
 from opsq.store.database import Database
+from opsq.store.integrity import broken_rules
 from opsq.wire import messages as m
 
 Wanted = TypeVar("Wanted", bound=msgspec.Struct)

@@ -1,0 +1,140 @@
+"""How a verb reaches the daemon: which address the settings name, which token, one greeted connection.
+
+It must stay cheap to import: the hot verbs use it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from opsq.client.sync.connection import Address, Connection, expect
+from opsq.errors import InputUnreadable, InvalidStrategy, OpsqError, UsageError
+from opsq.ids import Handle, parse_handle
+from opsq.settings import Settings, load
+from opsq.units import split_address
+from opsq.wire.messages import Claim, Completed, ErrorReply, Heartbeat, Held, Refusal, Request
+
+R = TypeVar("R")
+
+SETTING_OPTIONS = ("state_dir", "socket", "address", "token_file")
+"""The global options that are settings."""
+
+
+def settings_of(options: Mapping[str, object], by_flag: Iterable[str], more: Mapping[str, object] | None = None) -> Settings:
+    """The settings, with those flags that stood on the command line itself (variables are read by the settings, which name them).
+
+    Args:
+        more: flags of the verb that are settings too.
+
+    Raises:
+        UsageError: --socket and --address were both given, or a value or a file cannot be used.
+    """
+    flags = {name: options.get(name) for name in SETTING_OPTIONS if name in by_flag}
+    if flags.get("socket") and flags.get("address"):
+        raise UsageError("--socket and --address exclude each other.")
+    try:
+        return load({**flags, **(more or {})})
+    except UsageError as error:
+        if "`opsq config`" in error.hint:  # which needs the settings too
+            error.hint = ""
+        error.hint = f"{error.hint} All settings stand in opsq.toml(5).".lstrip()
+        raise
+
+
+def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
+    """A greeted connection to the daemon that the settings name; `name` is what `status` calls this side."""
+    address: Address = settings.socket
+    if is_remote(settings):
+        address = split_address(settings.address)
+    return Connection.open(address, name=name or f"cli-{os.getpid()}", token=token_of(settings), reconnect_s=reconnect_s, claim=claim)
+
+
+def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> InvalidStrategy:
+    """Say that the daemon must be restarted, if the settings of this side name a strategy that it does not know."""
+    if strategy.strip() in settings.strategies:
+        where = settings.source(f"strategies.{strategy.strip()}")
+        error.hint = f"{where} names it, but the daemon was started before: `opsq restart` takes it."
+    return error
+
+
+def is_remote(settings: Settings) -> bool:
+    """Whether the daemon is reached over TCP: an address was given, and no stronger --socket."""
+    return bool(settings.address) and settings.source("socket") != "--socket"
+
+
+def token_of(settings: Settings) -> str:
+    """The token for the daemon that the settings name; empty if it is reached over a socket.
+
+    Raises:
+        InputUnreadable: it is needed, and its file cannot be read.
+    """
+    if not is_remote(settings):
+        return ""
+    if token := os.environ.get("OPSQ_TOKEN"):
+        return token
+    failure: OSError | None = None
+    for path in (settings.token_file, settings.client_token_file):
+        try:
+            with open(path, encoding="ascii", errors="replace") as file:
+                return file.read().strip()
+        except OSError as error:
+            failure = failure or error
+    reason = failure.strerror if failure else "not found"
+    raise InputUnreadable(f"No token for {settings.address}: {settings.token_file}: {reason}.", hint="Give --token-file or OPSQ_TOKEN.")
+
+
+def held_of(handle: Handle) -> Held:
+    """One reserved chunk as the protocol names it."""
+    token = handle.token
+    return Held(handle.submission_id, handle.block, handle.mask, token.reservation_id, token.attempt, token.granted, token.mac)
+
+
+def held_chunks(handles: Iterable[str]) -> list[Held]:
+    """Reserved chunks as the protocol names them; handles of one block under one token become one.
+
+    Raises:
+        InvalidHandle: one of them is none.
+    """
+    merged: dict[tuple[int, ...], int] = {}
+    for text in handles:
+        held = held_of(parse_handle(text.strip()))
+        key = (held.submission_id, held.block, held.reservation_id, held.attempt, held.granted, held.mac)
+        merged[key] = merged.get(key, 0) | held.mask
+    return [Held(key[0], key[1], mask, *key[2:]) for key, mask in merged.items()]
+
+
+def check_refusals(reply: Completed) -> None:
+    """See to it that nothing was refused.
+
+    Raises:
+        OpsqError: something was; the class is that of the first refusal, and the message names all chunks.
+    """
+    if reply.refusals:
+        raise _refused(reply.refusals)
+
+
+def _refused(refusals: list[Refusal]) -> OpsqError:
+    from opsq.errors import from_code
+    from opsq.ids import mask_indexes
+
+    texts = []
+    for refusal in refusals:
+        chunks = ", ".join(f"{refusal.submission_id}/{index}" for index in mask_indexes(refusal.block, refusal.mask))
+        texts.append(f"{chunks}: {refusal.message}")
+    return from_code(refusals[0].code, "\n".join(texts))
+
+
+def call_alive(daemon: Connection, request: Request, kind: type[R]) -> R:
+    """`daemon.call` for a request that the daemon may park: shows every heartbeat that this side lives."""
+    daemon.send([request])
+    request_id = getattr(request, "id", None)
+    while True:
+        replies = daemon.receive(daemon.welcome.heartbeat_s)
+        for reply in replies:
+            reply_id = getattr(reply, "id", None)
+            if reply_id == request_id or (reply_id == 0 and isinstance(reply, ErrorReply)):
+                return expect(reply, kind)
+        if not replies:
+            daemon.send([Heartbeat(daemon.next_id())])

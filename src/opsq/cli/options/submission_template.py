@@ -1,0 +1,100 @@
+"""A submission as a model for a new one: what `opsq submit --from-json` takes, so that `opsq show --json ID` can be changed and run again.
+
+It must not write anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from opsq.cli.output.json_shapes import BackoffShape
+from opsq.client.sync.connection import Connection
+from opsq.content.chunk_reader import ChunkReader
+from opsq.content.content_store import Store
+from opsq.content.manifest import decode
+from opsq.errors import ContentMissing, InputUnreadable, NotFound, UsageError
+from opsq.ids import parse_submission_id
+from opsq.wire.messages import Attachment, Backoff, Describe, Described, GetAttachment, NewSubmission
+
+
+class Template(msgspec.Struct, frozen=True):
+    """The fields of a `SubmissionShape` that a new submission takes over. All others are ignored: --unique is not taken over."""
+
+    submission_id: str | None = None
+    metadata: dict[str, int | str] = {}
+    priority: int = 0
+    max_attempts: int | None = None
+    max_lost: int | None = None
+    backoff: BackoffShape | None = None
+    on_dead: Literal["fail", "keep"] = "fail"
+    reservation_s: float | None = None
+    has_attachment: bool = False
+
+    def rules(
+        self,
+        request_key: bytes,
+        *,
+        metadata: dict[str, int | str] | None = None,
+        attachment: bytes | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        max_lost: int | None = None,
+        on_dead: str | None = None,
+        backoff: Backoff | None = None,
+        reservation_s: float | None = None,
+    ) -> NewSubmission:
+        """A new submission without content; what is given here is stronger than the template."""
+        own_backoff = Backoff(self.backoff.base_s, self.backoff.factor, self.backoff.max_s) if self.backoff else None
+        return NewSubmission(
+            request_key,
+            0,
+            metadata=self.metadata | (metadata or {}),
+            attachment=attachment,
+            priority=self.priority if priority is None else priority,
+            max_attempts=max_attempts or self.max_attempts,
+            max_lost=max_lost or self.max_lost,
+            backoff=backoff or own_backoff,
+            keep_on_dead=(on_dead or self.on_dead) == "keep",
+            reservation_s=reservation_s or self.reservation_s,
+        )
+
+    def open_source(self, daemon: Connection, store: Store) -> ChunkReader:
+        """A reader of the chunks of the submission that the template shows."""
+        submission_id = parse_submission_id(self.submission_id or "")
+        described = daemon.call(Describe(daemon.next_id(), [submission_id]), Described).submissions
+        if not described:
+            raise NotFound(f"Submission {submission_id}, whose chunks are wanted, is not there any more.", hint="Name the FILE to submit.")
+        if not described[0].content:
+            raise ContentMissing(f"Submission {submission_id} has no content.")
+        return ChunkReader(store, decode(described[0].content))
+
+    def with_attachment(self, daemon: Connection, rules: NewSubmission) -> NewSubmission:
+        """`rules` with the attachment of the submission that the template shows, unless they have one."""
+        if rules.attachment is not None or not self.has_attachment or self.submission_id is None:
+            return rules
+        request = GetAttachment(daemon.next_id(), parse_submission_id(self.submission_id))
+        return replace(rules, attachment=daemon.call(request, Attachment).attachment)
+
+
+def read_template(path: str) -> Template:
+    """Read a template from a file, or from stdin for `-`.
+
+    Raises:
+        InputUnreadable: it cannot be read.
+        UsageError: it is not such a document.
+    """
+    try:
+        with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
+            text = file.read()
+    except OSError as error:
+        raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
+    try:
+        document: Any = msgspec.json.decode(text)
+        if isinstance(document, dict) and "error" in document and "submission_id" not in document:
+            raise UsageError("--from-json: the document tells of an error, not of a submission.")
+        return msgspec.convert(document, Template)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"--from-json {path}: {error}.", hint="It takes what `opsq show ID --json` prints.") from error

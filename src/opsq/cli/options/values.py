@@ -1,0 +1,174 @@
+"""Values as people type them in options: durations, sizes, metadata, instants, back-offs.
+
+Each function names the option in its complaint. It must not look at the system except for the clock and the time zone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from opsq.cli.options.table import as_option
+from opsq.errors import UsageError
+from opsq.strategy.tree import parse_value
+from opsq.units import parse_duration, parse_size
+from opsq.wire.messages import Backoff
+
+VALUE_CHARACTERS = 1024
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+
+def duration(option: str, text: str | None) -> float | None:
+    """Seconds; None stays None."""
+    return None if text is None else float(as_option(option, text, parse_duration))
+
+
+def size(option: str, text: str) -> int:
+    """Bytes, at least 1."""
+    size_bytes = int(as_option(option, text, parse_size))
+    if size_bytes < 1:
+        raise UsageError(f"{option} {text}: give at least one byte.")
+    return size_bytes
+
+
+def value(text: str) -> int | str:
+    """A metadata value; see `parse_value`.
+
+    Raises:
+        UsageError: it starts with a quote and is not a JSON string.
+    """
+    try:
+        return parse_value(text)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
+
+
+def metadata(pairs: Sequence[str]) -> dict[str, int | str]:
+    """Strategic metadata from `KEY=VALUE` words.
+
+    Raises:
+        UsageError: a word without `=`, a key that is none or the built-in one, or the same key twice.
+    """
+    found: dict[str, int | str] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise UsageError(f"-m {pair}: write KEY=VALUE.")
+        check_key(key)
+        if key == "submission":
+            raise UsageError(f"-m {pair}: the key `submission` is built in; it stands for the submission itself.")
+        if key in found:
+            raise UsageError(f"-m gives the key {key} twice; a submission has one value per key.")
+        if len(text) > VALUE_CHARACTERS:
+            raise UsageError(
+                f"The value of {key} has {len(text)} characters; {VALUE_CHARACTERS} are the limit.",
+                hint="Larger things go into --attach.",
+            )
+        found[key] = value(text)
+    return found
+
+
+def check_key(key: str) -> str:
+    """Give `key` back if it can be a key.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not _KEY.fullmatch(key):
+        raise UsageError(
+            f"{key!r} is not a key.",
+            hint="A key starts with a letter or _ and goes on with letters, digits, _, . or -, at most 64 in all.",
+        )
+    return key
+
+
+def instant(option: str, text: str) -> int:
+    """Milliseconds since 1970 UTC, from `2025-01-31T08:00`, `2025-01-31 08:00:00+02:00`, `…Z` or `@SECONDS`; local time without a zone.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    try:
+        seconds = float(text[1:]) if text.startswith("@") else datetime.fromisoformat(text).astimezone().timestamp()
+        if 0 <= seconds < 1e11:
+            return int(seconds * 1000)
+    except (ValueError, OverflowError):
+        pass
+    raise UsageError(
+        f"{option} {text}: not an instant.", hint="Write 2025-01-31T08:00, with Z or +02:00 behind it for a zone, or @SECONDS."
+    )
+
+
+def duration_or_instant(option: str, text: str | None) -> tuple[float | None, int | None]:
+    """Seconds from now, or milliseconds since 1970; whichever `text` is."""
+    if text is None:
+        return None, None
+    try:
+        return parse_duration(text), None
+    except ValueError:
+        return None, instant(option, text)
+
+
+def backoff(text: str | None) -> Backoff | None:
+    """A back-off from `BASE`, `BASE,FACTOR` or `BASE,FACTOR,MAX`, such as `1s,2,5m`.
+
+    Raises:
+        UsageError: it is none of these, or out of range.
+    """
+    if text is None:
+        return None
+    words = text.split(",")
+    if len(words) > 3:
+        raise UsageError(f"--backoff {text}: write BASE,FACTOR,MAX, such as 1s,2,5m.")
+    default = Backoff()
+    base_s = float(as_option("--backoff", words[0], parse_duration))
+    factor = default.factor
+    if len(words) > 1:
+        try:
+            factor = float(words[1])
+        except ValueError:
+            factor = 0.0
+        if not 1 <= factor <= 100:
+            raise UsageError(f"--backoff {text}: the factor must be between 1 and 100.")
+    max_s = float(as_option("--backoff", words[2], parse_duration)) if len(words) > 2 else max(default.max_s, base_s)
+    return Backoff(base_s, factor, max_s)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 chunk`, `2 chunks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def exclude(**given: object) -> None:
+    """See to it that at most one of these options was given; names are those of the options, with `_` for `-`.
+
+    Raises:
+        UsageError: several were; the message names two of them.
+    """
+    found = ["--" + name.strip("_").replace("_", "-") for name, option in given.items() if option not in {None, False}]
+    if len(found) > 1:
+        raise UsageError(f"{found[0]} and {found[1]} exclude each other.")
+
+
+def delimiter(text: str) -> bytes:
+    """The bytes of a delimiter, with the escapes of a C string.
+
+    Raises:
+        UsageError: a broken escape, or nothing.
+    """
+    try:
+        decoded = os.fsencode(text).decode("unicode_escape").encode("latin-1")
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise UsageError(f"--delimiter {text}: {error.reason}.", hint="Escapes are \\n, \\t, \\0, \\x1e and the like.") from error
+    if not decoded:
+        raise UsageError("--delimiter: give at least one byte.")
+    return decoded

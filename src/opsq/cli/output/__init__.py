@@ -1,0 +1,1 @@
+"""What people and programs are shown: tables, progress, JSON documents, failures."""

@@ -1,0 +1,67 @@
+"""Shows one chunk: where it stands, why, and all that has happened to it.
+
+It must not change anything.
+"""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.output import attempts
+from opsq.cli.output.json_documents import dead_shape, instant
+from opsq.cli.output.json_shapes import ChunkDocument
+from opsq.cli.stopped_queue import asked
+from opsq.cli.verbs.submissions import pairs_text
+from opsq.errors import NotFound
+from opsq.ids import SubmissionId
+from opsq.wire.messages import Dead, DeadChunks, ExplainWork, HistoryFilter, Show, Shown, WorkExplained
+
+EVENTS_SHOWN = 100
+_ALL_PAGES = 1 << 30
+
+
+def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_be_dead: bool = False) -> None:
+    """Print all that is known of a chunk.
+
+    Raises:
+        NotFound: there is no such chunk, or, if it must be, it is not dead.
+    """
+    with asked(caller) as daemon:
+        state = daemon.call(Show(daemon.next_id(), submission_id), Shown).submission
+        explained = daemon.call(ExplainWork(daemon.next_id(), submission_id, index), WorkExplained)
+        page = daemon.call(Dead(daemon.next_id(), submission_id, (submission_id, index - 1), 1), DeadChunks)
+        letter = next((chunk for chunk in page.chunks if chunk.index == index), None)
+        if must_be_dead and letter is None:
+            hint = f"`opsq show {submission_id}/{index}` shows what has happened to it."
+            raise NotFound(f"Chunk {submission_id}/{index} is not dead: {explained.reasons[0]}", hint=hint)
+        events, has_more = attempts.newest(daemon, HistoryFilter(submission_id, index), EVENTS_SHOWN, _ALL_PAGES)
+    caller.document(
+        ChunkDocument(
+            submission_id=str(submission_id),
+            index=index,
+            state=explained.verdict,
+            submission_state=state.state,
+            metadata=state.metadata,
+            dead=None if letter is None else dead_shape(letter),
+            events=[attempts.event_shape(event, {}) for event in events],
+            has_more_events=has_more,
+        )
+    )
+    rows: list[tuple[str, object]] = [
+        ("chunk", f"{submission_id}/{index}"),
+        ("state", explained.verdict),
+        ("", explained.reasons[0]) if caller.is_rich else ("explained", explained.reasons[0]),
+        ("submission", state.state),
+        ("metadata", pairs_text(state.metadata)),
+    ]
+    if letter is not None:
+        rows += [
+            ("attempts", letter.attempts),
+            ("lost", letter.lost),
+            ("died", instant(letter.dead_at)),
+            ("ended", attempts.ended(letter.exit_status, letter.signal)),
+            ("reason", letter.reason),
+        ]
+    caller.table(("", ""), [(name, value) for name, value in rows if value not in (None, "")])
+    attempts.show(caller, events, title="What has happened to it")
+    if has_more:
+        caller.remark(f"There are more: `opsq history list {submission_id}/{index}`.")

@@ -1,0 +1,385 @@
+"""Writes events to files for other programs: JSON lines, CSV or Parquet, to stdout, one file, or a folder in which files are rotated.
+
+It must not ask for events; whoever does hands them in, in the order of their seqs. Memory is that of a page, or of a Parquet row group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import fcntl
+import io
+import os
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
+
+import msgspec
+
+from opsq.cli.output.attempts import event_shape, ranges, started_at
+from opsq.content.file_io import sync_descriptor, sync_path, write_failure
+from opsq.content.result_joiner import atomic_output
+from opsq.errors import Conflict, UsageError
+from opsq.wire.messages import HistoryEvent
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+FORMATS = ("jsonl", "csv", "parquet")
+ROW_GROUP = 50_000
+"""Rows of a Parquet row group: about 20 MB of memory while it is put together."""
+_NAME = re.compile(r"history-([0-9]{19})-([0-9]{19})\.(jsonl|csv|parquet)", re.ASCII)
+
+Metadata = Mapping[int, dict[str, int | str]]
+
+
+class Writer(Protocol):
+    """Writes one file."""
+
+    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+        """Add rows."""
+
+    def close(self) -> None:
+        """Write what is left; the file itself stays open."""
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------------------
+
+
+class JsonLines:
+    """An object a line, as `EventShape`."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+        """Add rows."""
+        self._out.write(self._encoder.encode_lines([event_shape(event, metadata.get(event.submission_id, {})) for event in events]))
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+class Csv:
+    """A line of names, then a line a row; what is not known is empty, metadata is a JSON object."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._write_row(COLUMNS)
+
+    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+        """Add rows."""
+        text = io.StringIO(newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        objects = {submission_id: msgspec.json.encode(pairs).decode() for submission_id, pairs in metadata.items()}
+        for event in events:
+            fields = msgspec.structs.astuple(event_shape(event, {}))
+            rows.writerow([*fields[:-1], objects.get(event.submission_id, "{}")])
+        self._out.write(text.getvalue().encode())
+
+    def _write_row(self, names: Sequence[str]) -> None:
+        self._out.write(",".join(names).encode() + b"\n")
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+class Parquet:
+    """Typed columns, in row groups; see opsq-history(1)."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._arrow, parquet = _pyarrow()
+        self._schema = _schema(self._arrow)
+        self._writer = parquet.ParquetWriter(_Counted(out), self._schema, compression="zstd")
+        self._rows: list[tuple[HistoryEvent, dict[str, int | str]]] = []
+
+    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+        """Add rows."""
+        self._rows += [(event, metadata.get(event.submission_id, {})) for event in events]
+        if len(self._rows) >= ROW_GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the last row group and the end of the file."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        arrow, rows = self._arrow, self._rows
+        columns = [arrow.array([_PARQUET[field.name](event, pairs) for event, pairs in rows], field.type) for field in self._schema]
+        self._writer.write_table(arrow.table(columns, schema=self._schema))
+        self._rows = []
+
+
+def _first_index(event: HistoryEvent) -> int | None:
+    return event.block * 64 + (event.mask & -event.mask).bit_length() - 1 if event.mask else None
+
+
+def _micros(wall_ms: int | None) -> int | None:
+    return None if wall_ms is None else wall_ms * 1000
+
+
+_PARQUET: dict[str, Callable[[HistoryEvent, dict[str, int | str]], object]] = {
+    "seq": lambda event, _: event.seq,
+    "at": lambda event, _: _micros(event.at),
+    "event": lambda event, _: event.event,
+    "submission_id": lambda event, _: event.submission_id,
+    "first_index": lambda event, _: _first_index(event),
+    "chunks": lambda event, _: event.mask.bit_count(),
+    "indexes": lambda event, _: ranges(event.block * 64, event.mask),
+    "attempt": lambda event, _: event.attempt,
+    "consumer": lambda event, _: event.consumer,
+    "started_at": lambda event, _: _micros(started_at(event)),
+    "wait_s": lambda event, _: event.wait_s,
+    "run_s": lambda event, _: event.run_s,
+    "run_max_s": lambda event, _: event.run_max_s,
+    "exit_status": lambda event, _: event.exit_status,
+    "signal": lambda event, _: event.signal,
+    "reason": lambda event, _: event.reason,
+    "metadata": lambda _, pairs: [(key, str(value)) for key, value in pairs.items()],
+}
+COLUMNS = tuple(_PARQUET)
+"""The columns of every format, in their order."""
+
+
+def _schema(arrow: Any) -> Any:
+    instant = arrow.timestamp("us", tz="UTC")
+    types = {
+        "seq": arrow.int64(),
+        "at": instant,
+        "event": arrow.string(),
+        "submission_id": arrow.int64(),
+        "first_index": arrow.int64(),
+        "chunks": arrow.int32(),
+        "indexes": arrow.string(),
+        "attempt": arrow.int32(),
+        "consumer": arrow.string(),
+        "started_at": instant,
+        "wait_s": arrow.float64(),
+        "run_s": arrow.float64(),
+        "run_max_s": arrow.float64(),
+        "exit_status": arrow.int32(),
+        "signal": arrow.int32(),
+        "reason": arrow.string(),
+        "metadata": arrow.map_(arrow.string(), arrow.string()),
+    }
+    unknown = {"first_index", "started_at", "exit_status", "signal"}
+    return arrow.schema([arrow.field(name, kind, nullable=name in unknown) for name, kind in types.items()])
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageError("Parquet needs pyarrow, which is not installed.", hint="`pip install 'opsq[spark]'` brings it.") from error
+    return pa, parquet
+
+
+class _Counted:
+    """A file that cannot seek, as a pipe, with the one question that the Parquet writer asks it: how much was written."""
+
+    closed = False
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._bytes = 0
+
+    def write(self, content: bytes) -> int:
+        """Write."""
+        self._out.write(content)
+        self._bytes += len(content)
+        return len(content)
+
+    def tell(self) -> int:
+        """How much was written."""
+        return self._bytes
+
+    def flush(self) -> None:
+        """Write what the file keeps back."""
+        self._out.flush()
+
+    def close(self) -> None:
+        """The file is closed by whoever opened it."""
+
+
+_WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
+
+
+# --- targets ----------------------------------------------------------------------------------------------------------------------
+
+
+class Target(ABC):
+    """Where an export goes, as a context: what was begun appears when it ends well.
+
+    Attributes:
+        rows_count: written so far.
+        files: written so far, by path.
+        last_seq: of the last row; None before the first.
+    """
+
+    is_stdout = False
+
+    def __init__(self, kind: str) -> None:
+        self.rows_count = 0
+        self.files: list[str] = []
+        self.last_seq: int | None = None
+        self._make = _WRITERS[kind]
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    @abstractmethod
+    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+        """Add rows, in the order of their seqs."""
+
+    def _count(self, events: Sequence[HistoryEvent]) -> None:
+        if events:
+            self.rows_count += len(events)
+            self.last_seq = events[-1].seq
+
+
+class Stream(Target):
+    """Stdout, or one file."""
+
+    def __init__(self, kind: str, path: str) -> None:
+        super().__init__(kind)
+        self.is_stdout = path == "-"
+        self._path = path
+        if kind == "parquet":
+            _pyarrow()  # what is missing is missed before anything is asked for
+
+    def __enter__(self) -> Self:
+        out = sys.stdout.buffer if self.is_stdout else self._stack.enter_context(atomic_output(self._path))
+        writer = self._writer = self._make(out)
+
+        def finish(kind: type[BaseException] | None, *_: object) -> None:
+            if kind is None:
+                writer.close()
+                out.flush()
+
+        self._stack.push(finish)
+        if not self.is_stdout:
+            self.files.append(self._path)
+        return self
+
+    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+        """Add rows, in the order of their seqs."""
+        self._writer.write(events, metadata)
+        self._count(events)
+
+
+class Folder(Target):
+    """Files in a folder, each with the range of its rows in its name; one export at a time."""
+
+    def __init__(self, kind: str, path: str, rotate: int | None, *, is_going_on: bool) -> None:
+        super().__init__(kind)
+        if kind == "parquet":
+            _pyarrow()
+        self._path = Path(path)
+        self._kind = kind
+        self._rotate = rotate
+        self._is_going_on = is_going_on
+        self._out: BinaryIO | None = None
+        self._writer: Writer | None = None
+        self._first_seq = 0
+        self._left = 0
+
+    def __enter__(self) -> Self:
+        self._lock()
+        if self._is_going_on:
+            ends = [int(match[2]) for name in os.listdir(self._path) if (match := _NAME.fullmatch(name))]
+            self.last_seq = max(ends, default=None)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            if self._out is not None:
+                self._out.close()
+            self._part.unlink(missing_ok=True)
+            os.close(self._lock_fd)
+
+    @property
+    def _part(self) -> Path:
+        """The file that is being written; whoever reads `history-*` does not see it."""
+        return self._path / ".history.part"
+
+    def _lock(self) -> None:
+        """Keep other exports out, also after this one was killed: its file is simply written anew."""
+        try:
+            self._lock_fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise UsageError(f"{self._path}: {error.strerror}.") from error
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock_fd)
+            raise Conflict(f"Another export writes to {self._path}.", hint="Wait for it, or choose another folder.") from error
+
+    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+        """Add rows, in the order of their seqs."""
+        try:
+            while events:
+                if self._writer is None:
+                    self._begin(events[0].seq)
+                taken = events if self._rotate is None else events[: self._left]
+                if self._writer is not None:
+                    self._writer.write(taken, metadata)
+                self._count(taken)
+                self._left -= len(taken)
+                events = events[len(taken) :]
+                if self._rotate is not None and not self._left:
+                    self._finish()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise write_failure(str(self._path), error) from error
+            raise UsageError(f"{self._path}: {error.strerror}.") from error
+
+    def _begin(self, first_seq: int) -> None:
+        self._out = self._part.open("wb")
+        self._writer = self._make(self._out)
+        self._first_seq = first_seq
+        self._left = self._rotate or 0
+
+    def _finish(self) -> None:
+        """Give the file its name."""
+        if self._writer is None or self._out is None:
+            return
+        self._writer.close()
+        self._out.flush()
+        sync_descriptor(self._out.fileno())
+        self._out.close()
+        place = self._path / f"history-{self._first_seq:019}-{self.last_seq:019}.{self._kind}"
+        self._part.replace(place)
+        sync_path(str(self._path))
+        self.files.append(str(place))
+        self._writer = self._out = None
+
+
+def target(path: str, kind: str | None, rotate: int | None, *, is_going_on: bool) -> Target:
+    """Where an export goes, as options say.
+
+    Raises:
+        UsageError: they contradict each other, or pyarrow is missing.
+    """
+    is_folder = os.path.isdir(path)
+    needs_folder = "--rotate" if rotate is not None else "--after-last" if is_going_on else ""
+    if needs_folder and not is_folder:
+        raise UsageError(f"{needs_folder} needs a folder that is there: {path} is none.", hint="`mkdir` it, and name it with --output.")
+    if is_folder:
+        return Folder(kind or "jsonl", path, rotate, is_going_on=is_going_on)
+    suffix = Path(path).suffix.lstrip(".")
+    return Stream(kind or (suffix if suffix in FORMATS else "jsonl"), path)

@@ -1,0 +1,128 @@
+"""How a failure is told: a line on stderr or a JSON document on stdout, and the exit status; bugs leave their traceback in a log.
+
+It must not import anything slow at load time, and must not fail itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from opsq.cli.options.table import wants_json
+from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, StorageFull, UsageError
+
+_PLAIN_CHARACTERS = 200
+_COMPLAINT_CHARACTERS, _COMPLAINT_LINES = 4000, 20
+
+
+class Silent(OpsqError):
+    """A verb that has said all that is to be said, and ends with a status of its own."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+
+
+def tell(error: Exception, words: Sequence[str]) -> int:
+    """Tell the user of `error`.
+
+    Args:
+        words: the command line, which says whether JSON is wanted.
+
+    Returns:
+        The exit status.
+    """
+    if isinstance(error, Silent):
+        return error.status
+    failure = as_failure(error)
+    if wants_json(words):
+        print_error(failure)
+    if not is_telling_nothing(failure):
+        try:
+            print(complaint(failure), file=sys.stderr, flush=True)
+        except OSError:
+            return failure.exit_status
+    return failure.exit_status
+
+
+def complaint(failure: OpsqError) -> str:
+    """A failure in words; the message may hold what a program has said, as much as a reason may have."""
+    message = failure.message
+    if len(message) > _PLAIN_CHARACTERS or not message.isprintable():
+        from opsq.cli.output.readable import brief
+
+        message = brief(message, _COMPLAINT_CHARACTERS, _COMPLAINT_LINES)
+    return f"opsq: {message}" + (f"\n{failure.hint}" if failure.hint else "")
+
+
+def is_telling_nothing(failure: OpsqError) -> bool:
+    """Whether the exit status says it all to a script: an empty reserve is the end of a loop, no mishap."""
+    return failure.code == "nothing_free" and not sys.stderr.isatty()
+
+
+def as_failure(error: Exception) -> OpsqError:
+    """What `error` means for the user."""
+    if isinstance(error, OpsqError):
+        return error
+    if isinstance(error, OSError):
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        message = f"{place}{error.strerror or error}."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StorageFull(f"{message}", hint="Make room and try again.")
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return NotPermitted(message)
+        if place:
+            return InputUnreadable(message)
+    if isinstance(error, UnicodeEncodeError):
+        return UsageError(
+            f"{error.object!r} is not valid UTF-8.", hint="Names and values are text; chunks and attachments may be any bytes."
+        )
+    return _bug(error)
+
+
+def print_error(failure: OpsqError) -> None:
+    """Print the JSON document of a failure on stdout."""
+    from opsq.cli.output.json_documents import print_json
+    from opsq.cli.output.json_shapes import ErrorDocument, ErrorShape
+
+    try:
+        print_json(ErrorDocument(ErrorShape.of(failure)))
+    except OSError:
+        return
+
+
+def _bug(error: Exception) -> Bug:
+    import time
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    path = _write_log(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} a bug in opsq {' '.join(sys.argv[1:2])}\n{text}")
+    return Bug(
+        f"This is a bug in opsq ({type(error).__name__}: {error}).",
+        hint=f"The traceback is in {path}; please report it." if path else text,
+    )
+
+
+def _write_log(text: str) -> str:
+    """Append to the log of the state folder, else to a new file.
+
+    Returns:
+        The path; "" when nothing can be written anywhere.
+    """
+    import tempfile
+
+    try:
+        from opsq.settings import load
+
+        path = load().log_path
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (OSError, OpsqError):
+        try:
+            descriptor, path = tempfile.mkstemp(prefix="opsq-bug-", suffix=".log")
+        except OSError:
+            return ""
+    with os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace") as log:
+        log.write(text)
+    return path

@@ -1,0 +1,236 @@
+"""What a person or a script sees of programs at work: progress, failures, what programs say, a JSON line per chunk.
+
+It must not wait for whoever reads it (the voice does), nor know how chunks are run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.values import counted
+from opsq.cli.output.json_shapes import ChunkEndShape
+from opsq.cli.output.output_thread import Voice
+from opsq.cli.output.readable import clean
+from opsq.cli.verbs.submissions import pairs_text
+from opsq.runner.process.process_group import signal_name
+from opsq.runner.progress import ChunkEnd, View, Viewer
+from opsq.units import format_rate, format_span
+from opsq.wire.messages import Counts
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DRAW_S = 1.0
+LINE_S = 30.0
+HURRY_S = 0.5
+_TOLD_CHARACTERS = 300
+_LINE_BYTES = 8192
+"""A line of a program that is longer is cut into several."""
+_PARTIAL_LIMIT_COUNT = 10_000
+"""So many chunks may have a line whose end has not come."""
+_RATE_S = 15.0
+"""Over so long the rate is measured."""
+_BAR_CHARACTERS = 20
+_NAMED_COUNT = 2
+"""So many submissions are named."""
+
+
+class WorkViewer(Viewer):
+    """Shows the work of one consumer to whoever gave the command line. Enter it around the work.
+
+    Args:
+        caller: who that is.
+        is_reporting: off a terminal, write a line about the state now and then.
+    """
+
+    tells_stderr = True
+
+    def __init__(self, caller: Caller, *, is_reporting: bool = False) -> None:
+        self._caller = caller
+        self._voice = Voice()
+        self._is_drawing = sys.stderr.isatty() and not caller.is_quiet and not caller.is_json
+        self._is_reporting = is_reporting and not (self._is_drawing or caller.is_quiet)
+        self.look_s = DRAW_S if self._is_drawing else LINE_S if self._is_reporting else None
+        self._course = Course()
+        self._close_s: float | None = None
+        self._partial: dict[str, bytes] = {}
+        self._progress: Progress | None = None
+        self._bar: Any = None
+
+    def __enter__(self) -> WorkViewer:
+        if self._is_drawing:
+            self._progress = _new_progress()
+            self._bar = self._progress.add_task("", total=None, rate="", left="")
+            self._voice.call(self._progress.start)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._voice.call(self._progress.stop)
+        self._voice.close(self._close_s)
+
+    def hurry(self) -> None:
+        """We are to end at once, so nobody who does not read is waited for any more."""
+        self._close_s = HURRY_S
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether nobody reads what is written."""
+        return self._voice.is_congested
+
+    @property
+    def stdout_error(self) -> OSError | None:
+        """Why JSON lines could not be written, such as that whoever read them has gone."""
+        return self._voice.stdout_error
+
+    def say(self, text: str) -> None:
+        """A sentence on stderr."""
+        text = text if len(text) <= _TOLD_CHARACTERS else text[:_TOLD_CHARACTERS] + "…"
+        # What a program says may move the cursor or worse, and an end of a line would make it two sentences.
+        text = "".join(letter if letter.isprintable() else " " for letter in text)
+        line = f"opsq: {text}\n".encode(errors="backslashreplace")
+        if self._progress is None:
+            self._voice.err(line)
+        else:
+            self._voice.call(lambda: self._print(line))
+
+    def said(self, chunk_name: str, piece: bytes) -> None:
+        """Whole lines on stderr, each with the chunk in front, so that those of several programs do not mix."""
+        kept = self._partial.pop(chunk_name, b"")
+        if not (kept or piece):
+            return
+        if not piece:
+            lines, rest = ([kept] if kept else []), b""
+        else:
+            *lines, rest = (kept + piece).split(b"\n")
+        while len(rest) > _LINE_BYTES:
+            lines.append(rest[:_LINE_BYTES])
+            rest = rest[_LINE_BYTES:]
+        if rest:
+            self._partial[chunk_name] = rest
+            if len(self._partial) > _PARTIAL_LIMIT_COUNT:  # servers may say something after their chunk has ended
+                self.said(next(iter(self._partial)), b"")
+        if lines:
+            texts = (clean(line.decode("utf-8", "backslashreplace")) for line in lines)
+            content = "".join(f"{chunk_name}: {text}\n" for text in texts).encode()
+            self._voice.err_lines(content, None if self._progress is None else self._print)
+
+    def ended(self, end: ChunkEnd) -> None:
+        """A JSON line, if JSON was asked for."""
+        if self._caller.is_json:
+            signal = None if end.signal is None else signal_name(end.signal)
+            shape = ChunkEndShape(
+                str(end.submission_id), end.index, end.attempt, end.outcome, end.exit_status, signal, round(end.run_s, 6), end.reason
+            )
+            self._voice.out(msgspec.json.encode(shape) + b"\n")
+
+    def look(self, view: View) -> None:
+        """Draw how things stand, or write a line about it."""
+        course = self._course
+        course.note(view.counts, time.monotonic())
+        if self._progress is not None:
+            text, rate, left = described(view), course.rate_text(), course.left_text()
+            done_count, total_count = (course.done_count, course.total_count) if view.counts else (view.completed_count, None)
+            progress, bar = self._progress, self._bar
+            self._voice.call(lambda: progress.update(bar, description=text, completed=done_count, total=total_count, rate=rate, left=left))
+        elif self._is_reporting:
+            done = (
+                f"{course.done_count} of {counted(course.total_count, 'chunk')} done"
+                if view.counts
+                else f"{view.completed_count} done here"
+            )
+            parts = [done, course.rate_text(), course.left_text(), described(view)]
+            self._voice.err(f"opsq: {', '.join(part for part in parts if part)}\n".encode(errors="backslashreplace"))
+
+    def _print(self, content: bytes) -> None:
+        if self._progress is not None:
+            self._progress.console.print(content.decode()[:-1], markup=False, highlight=False, soft_wrap=True)
+
+
+class Course:
+    """How far the work is, by all consumers together, and how fast it goes."""
+
+    def __init__(self) -> None:
+        self.done_count = 0
+        self.total_count = 0
+        self._before_count: int | None = None
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def note(self, counts: Counts | None, now: float) -> None:
+        """Enter what the daemon said."""
+        if counts is None:
+            return
+        finished_count = counts.completed_count + counts.dead_count + counts.skipped_count
+        left_count = counts.waiting_count + counts.delayed_count + counts.reserved_count
+        if self._before_count is None or finished_count < self._before_count:  # what is finished may be removed
+            self._before_count = 0 if counts.submissions_count == 1 else finished_count
+            self._seen.clear()
+        self.done_count = finished_count - self._before_count
+        self.total_count = self.done_count + left_count
+        self._seen.append((now, finished_count))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - _RATE_S:
+            self._seen.popleft()
+
+    @property
+    def rate_per_s(self) -> float:
+        """Chunks per second, lately."""
+        if len(self._seen) < 2:
+            return 0.0
+        (then, before_count), (now, now_count) = self._seen[0], self._seen[-1]
+        return max(now_count - before_count, 0) / (now - then) if now > then else 0.0
+
+    def rate_text(self) -> str:
+        """The rate in words; empty while it is not known."""
+        return format_rate(float(f"{self.rate_per_s:.3g}")) if self.rate_per_s else ""
+
+    def left_text(self) -> str:
+        """How long it will take at this rate; empty while that is not known."""
+        left_count = self.total_count - self.done_count
+        return f"{format_span(left_count / self.rate_per_s)} left" if left_count and self.rate_per_s else ""
+
+
+def described(view: View) -> str:
+    """What runs, what was done, and what failed, in few words."""
+    words = [f"{view.running_count} running"]
+    if view.operations_count:
+        words.append(counted(view.operations_count, "operation"))
+    if view.failed_count:
+        words.append(f"{view.failed_count} failed")
+    named = [_named(*one) for one in view.submissions[:_NAMED_COUNT]]
+    if len(view.submissions) > _NAMED_COUNT:
+        named.append(f"{len(view.submissions) - _NAMED_COUNT} more")
+    return ", ".join(words) + (f"; on {' and '.join(named)}" if named else "")
+
+
+def _named(submission_id: int, metadata: Mapping[str, int | str]) -> str:
+    return f"{submission_id} ({pairs_text(dict(metadata))})" if metadata else str(submission_id)
+
+
+def _new_progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    class Cut(TextColumn):
+        """Text that gives way to the other columns where the terminal is narrow."""
+
+        def render(self, task: Task) -> Text:
+            return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+    columns = (
+        Cut("", table_column=Column()),
+        BarColumn(_BAR_CHARACTERS, table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[left]}"),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)

@@ -1,0 +1,116 @@
+"""The shapes of the JSON documents about strategies and rules, described in opsq-json(7) like all others; those stand in `json_shapes`.
+
+Must not decide what a document says.
+"""
+
+from __future__ import annotations
+
+from opsq.cli.output.json_shapes import Shape
+
+
+class StepShape(Shape):
+    """One step of a query plan, nested `depth` deep; `verdict` says what it means."""
+
+    depth: int
+    detail: str
+    verdict: str
+
+
+class StatementShape(Shape):
+    """A statement that an arm runs, and its plan."""
+
+    purpose: str
+    sql: str
+    plan: list[StepShape]
+
+
+class ArmShape(Shape):
+    """One arm of a strategy; `inner` are the arms within one value of the key of `Fair`; `analysis` comes with --analyze."""
+
+    order: str
+    why: str
+    filters: list[str]
+    gates: list[str]
+    statements: list[StatementShape]
+    front: dict[str, int | float | str | bool | None]
+    inner: list[ArmShape]
+    analysis: dict[str, int | float | str | bool | dict[str, int]]
+
+
+class NodeShape(Shape):
+    """One node of the tree of a strategy, `depth` deep, and its rule in words."""
+
+    depth: int
+    node: str
+    rule: str
+
+
+class OfferShape(Shape):
+    """A chunk that would be handed out, and the number of the arm (from 1) that gives it."""
+
+    submission_id: str
+    index: int
+    attempt: int
+    metadata: dict[str, int | str]
+    arm: int
+
+
+class ExplainDocument(Shape):
+    """`opsq explain STRATEGY`. `strategy` is the canonical text; `offers` come with --analyze; `is_running`: whether a daemon was asked."""
+
+    strategy: str
+    tree: list[NodeShape]
+    arms: list[ArmShape]
+    offers: list[OfferShape]
+    notes: list[str]
+    is_running: bool
+
+
+class WorkDocument(Shape):
+    """`opsq explain ID`. `verdict` is one word, `reasons` are sentences, the first of which is the headline."""
+
+    submission_id: str
+    index: int | None
+    verdict: str
+    reasons: list[str]
+    is_running: bool
+
+
+class PauseShape(Shape):
+    """A pause of all submissions that have every pair; no pairs: of everything."""
+
+    metadata: dict[str, int | str]
+    by_operator: bool
+    by: str
+    paused_at: str
+
+
+class LimitShape(Shape):
+    """A limit on one pair, or (`value` null) on each value of the key; `reserved`: chunks of the busiest value, null: not counted."""
+
+    key: str
+    value: int | str | None
+    concurrency: int | None
+    rate_per_s: float | None
+    burst: int | None
+    reserved: int | None
+    busiest: int | str | None
+    by: str
+    limited_at: str
+    rate_span_s: float
+
+
+class WeightShape(Shape):
+    """The weight of a value in `Fair`."""
+
+    key: str
+    value: int | str
+    weight: float
+
+
+class RulesDocument(Shape):
+    """`opsq limits`."""
+
+    pauses: list[PauseShape]
+    limits: list[LimitShape]
+    weights: list[WeightShape]

@@ -1,0 +1,1 @@
+"""The round of `opsq run`: inputs in, programs run, results out."""

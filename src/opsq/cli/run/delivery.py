@@ -1,0 +1,165 @@
+"""Writes the results of a round in input order, leg after leg as they come, in a thread of its own.
+
+It must not decide when a round is over; who made it is told of each leg that is delivered, and reads `failure` at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+import msgspec
+
+from opsq.cli.output.json_documents import text_or_base64
+from opsq.cli.output.json_shapes import ResultShape
+from opsq.cli.run.feed import Stopped
+from opsq.cli.verbs.results import Given
+from opsq.client.core.result_pages import ResultCursor
+from opsq.content.manifest import decode
+from opsq.content.result_joiner import Result, atomic_output, join_results
+from opsq.wire.messages import ResultRows
+
+if TYPE_CHECKING:
+    from opsq.client.sync.producer import Producer
+    from opsq.content.content_store import Store
+    from opsq.errors import OpsqError
+
+
+class Sink(Protocol):
+    """Where results go."""
+
+    def write(self, results: Given, store: Store, folder: str) -> None:
+        """Write results; those that are tuples lie in `folder` of `store`."""
+
+
+class Delivery:
+    """The results of a round on their way out.
+
+    Args:
+        producer: asked for results; when it is closed, `deliver` ends.
+        on_delivered: told of each leg whose results are all written.
+        is_skipping: leave out chunks that will never be completed.
+    """
+
+    def __init__(self, producer: Producer, on_delivered: Callable[[int], None], *, is_skipping: bool) -> None:
+        self._producer = producer
+        self._on_delivered = on_delivered
+        self._is_skipping = is_skipping
+        self._legs: deque[int] = deque()
+        self._is_whole = False
+        self._is_stopping = False
+        self._change = threading.Condition()
+
+    def add(self, submission_id: int) -> None:
+        """A leg, whose results come behind those of the ones before."""
+        with self._change:
+            self._legs.append(submission_id)
+            self._change.notify()
+
+    def end(self) -> None:
+        """No more legs come."""
+        with self._change:
+            self._is_whole = True
+            self._change.notify()
+
+    def stop(self) -> None:
+        """Have `deliver` end, if it waits for a leg."""
+        with self._change:
+            self._is_stopping = True
+            self._change.notify()
+
+    def deliver(self, sink: Sink) -> None:
+        """Write everything.
+
+        Raises:
+            WorkFailed: a chunk will never be completed; what came before it has been written.
+            Stopped: `stop` was called.
+            OSError: nobody takes the results, or there is no room for them.
+            OpsqError: the daemon refused, or the producer was closed.
+        """
+        while (submission_id := self._next()) is not None:
+            self._deliver(submission_id, sink)
+            self._on_delivered(submission_id)
+
+    def pass_over(self) -> None:
+        """Wait until the legs that are left have ended, and write nothing."""
+        while (submission_id := self._next()) is not None:
+            self._producer.submission(submission_id).wait()
+            self._on_delivered(submission_id)
+
+    def _next(self) -> int | None:
+        with self._change:
+            self._change.wait_for(lambda: self._legs or self._is_whole or self._is_stopping)
+            if self._is_stopping:
+                raise Stopped
+            return self._legs.popleft() if self._legs else None
+
+    def _deliver(self, submission_id: int, sink: Sink) -> None:
+        link, cursor = self._producer.link, ResultCursor(submission_id, is_following=True, skip_dead=self._is_skipping)
+        folder = ""
+        while not cursor.is_done:
+            page = link.call(cursor.request(link.next_id()), ResultRows)
+            if page.content:  # only the first page has it
+                folder = decode(page.content).folder
+            given = Given(cursor.take(page))
+            sink.write(given, self._producer.contents.store, folder)
+            failure: OpsqError | None = given.failure
+            if failure is not None:
+                raise failure
+
+
+class ByteSink:
+    """Writes results as they are."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self.written_bytes = 0
+
+    def write(self, results: Given, store: Store, folder: str) -> None:
+        """See `Sink`."""
+        self.written_bytes += join_results(results, store, folder, self._out)
+
+
+class JsonSink:
+    """Writes the beginning of a JSON document, whose first field is the list of results."""
+
+    def __init__(self) -> None:
+        self._comma = b""
+        self.written_bytes = 0
+        sys.stdout.buffer.write(b'{"results":[')
+
+    def write(self, results: Given, store: Store, folder: str) -> None:
+        """See `Sink`."""
+        for result in results:
+            content = _content(result, store, folder)
+            self.written_bytes += len(content)
+            sys.stdout.buffer.write(self._comma + msgspec.json.encode(ResultShape(**text_or_base64(content))))
+            self._comma = b","
+
+    def end(self, rest: object) -> None:
+        """Write the other fields."""
+        sys.stdout.buffer.write(b"]," + msgspec.json.encode(rest)[1:] + b"\n")
+        sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def byte_output(path: str | None) -> Iterator[BinaryIO]:
+    """The file of that name, which is either whole or unchanged; None: stdout, as it comes."""
+    if path is not None:
+        with atomic_output(path) as out:
+            yield out
+    else:
+        sys.stdout.flush()
+        with open(1, "wb", buffering=0, closefd=False) as out:
+            yield out
+
+
+def _content(result: Result, store: Store, folder: str) -> bytes:
+    if isinstance(result, tuple):
+        name, offset, length = result
+        return store.read_range(f"{folder}/{name}", offset, length)
+    return bytes(result)

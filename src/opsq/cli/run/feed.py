@@ -1,0 +1,168 @@
+"""Hands the inputs of a round over, leg by leg, in a thread of its own: files in place, streams as they come.
+
+It must not wait for results, but that it gets no further ahead of them than it may.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import stat
+import threading
+from collections.abc import Callable, Iterator
+
+from opsq.cli.run.rounds import Round
+from opsq.content.content_writer import ContentWriter
+from opsq.content.input_chunks import open_input
+from opsq.content.manifest import Content
+from opsq.content.segments import cut_legs
+from opsq.content.splitter import Splitting
+
+STDIN = "-"
+_AHEAD_LEGS = 4
+"""A round that cannot be resumed has at most so many legs without delivered results, if they have chunks enough for all programs."""
+_AHEAD_CHUNKS_PER_JOB = 4
+
+
+class Stopped(Exception):
+    """Nothing more is wanted."""
+
+
+class Feeder:
+    """Submits the legs of a round.
+
+    Args:
+        on_leg: told of each, once it is submitted.
+        jobs: how many programs are to be kept busy.
+        is_bounded: wait when enough is under way; `delivered` tells what is not any more.
+    """
+
+    def __init__(
+        self, round_: Round, paths: list[str], splitting: Splitting, on_leg: Callable[[int], None], *, jobs: int, is_bounded: bool
+    ) -> None:
+        self._round = round_
+        self._paths = paths
+        self._splitting = splitting
+        self._on_leg = on_leg
+        self._ahead_chunks = _AHEAD_CHUNKS_PER_JOB * jobs
+        self._is_bounded = is_bounded
+        self._under_way: dict[int, int] = {}
+        """Chunks by submission, of those whose results are not delivered."""
+        self._change = threading.Condition()
+        self._is_stopping = False
+        self._wake_read, self._wake_write = os.pipe()
+        self.chunks_count = 0
+        """Chunks that were submitted."""
+
+    def feed(self) -> None:
+        """Submit everything.
+
+        Raises:
+            Stopped: `stop` was called.
+            OpsqError: an input cannot be read, or what it holds was refused.
+        """
+        part = 0
+        held: Content | None = None
+        # Which leg is the last must be known only where the round may be looked for later.
+        for content in self._contents():
+            if self._is_bounded:
+                self._submit(content, part, is_last=False)
+                part += 1
+                continue
+            if held is not None:
+                self._submit(held, part, is_last=False)
+                part += 1
+            held = content
+        if held is not None:
+            self._submit(held, part, is_last=True)
+
+    def delivered(self, submission_id: int) -> None:
+        """The results of a leg are delivered."""
+        with self._change:
+            self._under_way.pop(submission_id, None)
+            self._change.notify_all()
+
+    def stop(self) -> None:
+        """Have `feed` end soon."""
+        with self._change:
+            self._is_stopping = True
+            self._change.notify_all()
+        os.write(self._wake_write, b"\0")
+
+    def _contents(self) -> Iterator[Content]:
+        paths = list(self._paths)
+        while paths:
+            files: list[str] = []
+            while paths and paths[0] != STDIN and is_plain(paths[0]):
+                files.append(paths.pop(0))
+            if files:
+                yield self._in_place(files)
+            elif paths:
+                yield from self._streamed(paths.pop(0))
+
+    def _in_place(self, paths: list[str]) -> Content:
+        with self._round.open_writer() as writer:
+            for path in paths:
+                writer.add_in_place(path, self._splitting)
+                self._check()
+            return writer.finish()
+
+    def _streamed(self, path: str) -> Iterator[Content]:
+        with io.FileIO(0, "rb", closefd=False) if path == STDIN else open_input(path) as file:
+            yield from cut_legs(
+                _Interruptible(file, self._wake_read),
+                path,
+                self._splitting,
+                self._next_writer,
+                chunk_limit_bytes=self._round.chunk_limit_bytes,
+            )
+
+    def _next_writer(self) -> ContentWriter:
+        self._check()
+        return self._round.open_writer()
+
+    def _submit(self, content: Content, part: int, *, is_last: bool) -> None:
+        with self._change:
+            self._change.wait_for(self._has_room)
+        self._check()
+        submission_id = self._round.submit(content, part, is_last=is_last)
+        self.chunks_count += content.chunks_count
+        with self._change:
+            self._under_way[submission_id] = content.chunks_count
+        self._on_leg(submission_id)
+
+    def _has_room(self) -> bool:
+        if self._is_stopping or not self._is_bounded:
+            return True
+        return len(self._under_way) < _AHEAD_LEGS or sum(self._under_way.values()) < self._ahead_chunks
+
+    def _check(self) -> None:
+        if self._is_stopping:
+            raise Stopped
+
+
+class _Interruptible:
+    """A stream whose reads end when there is something to read from another descriptor."""
+
+    def __init__(self, file: io.FileIO, wake_fd: int) -> None:
+        self._file = file
+        self._poll = select.poll()
+        self._poll.register(file, select.POLLIN)
+        self._poll.register(wake_fd, select.POLLIN)
+        self._wake_fd = wake_fd
+        self.seekable, self.seek = file.seekable, file.seek
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Read what is there, at the latest when something is."""
+        if any(descriptor == self._wake_fd for descriptor, _ in self._poll.poll()):
+            raise Stopped
+        return self._file.readinto(buffer)
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path names a file that can be read in place; what cannot be looked at is told of when it is opened."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,209 @@
+"""The work of a round: feeds inputs, runs programs and delivers results at the same time, until all is done or something ends it.
+
+The programs run in this thread, which alone may take signals; feeding and delivering have one each. It must not tell anybody how it ended.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import NamedTuple
+
+from opsq.cli.caller import Caller
+from opsq.cli.output.failure import as_failure
+from opsq.cli.output.progress import WorkViewer
+from opsq.cli.run.delivery import ByteSink, Delivery, JsonSink, byte_output
+from opsq.cli.run.feed import Feeder, Stopped
+from opsq.cli.run.rounds import KEY, PART, PARTS, Round
+from opsq.client.sync.producer import Producer
+from opsq.content.splitter import Splitting
+from opsq.errors import OpsqError, WorkFailed
+from opsq.runner.pool import Connect, consume
+from opsq.runner.pool_options import ConsumeOptions
+from opsq.runner.progress import ChunkEnd, View
+from opsq.runner.stop_signals import StopSignals
+from opsq.runner.tally import Outcome
+
+RECONNECT_S = 30.0
+"""How long a daemon that goes away may take to come back, before the round is given up."""
+_END_S = 1.0
+"""A thread that was told to end, and waits for somebody who does not read, is left behind after so long."""
+
+
+ROUND_KEYS = frozenset({KEY, PART, PARTS})
+
+
+class Course(NamedTuple):
+    """What is to be done."""
+
+    command: list[str]
+    options: ConsumeOptions
+    paths: list[str]
+    splitting: Splitting
+    output: str | None
+    is_resumable: bool
+    is_fresh: bool
+    """Forget what was done before."""
+    is_skipping: bool
+    """Leave out dead chunks."""
+    is_keeping: bool
+    """Go on behind dead chunks."""
+    is_reporting: bool
+
+
+class Ended(NamedTuple):
+    """How it ended."""
+
+    outcome: Outcome
+    failure: OpsqError | None
+    signal: int
+    """Which stopped it; 0: none."""
+    is_delivered: bool
+    """All results are written."""
+    is_reader_gone: bool
+    """Nobody reads stdout any more."""
+    written_bytes: int
+    json_sink: JsonSink | None
+
+
+def work(caller: Caller, connect: Connect, round_: Round, course: Course) -> Ended:
+    """Do it. Effects: no thread or program of it goes on, but one that cannot write."""
+    return _Work(caller, connect, round_, course).run()
+
+
+class _Work:
+    def __init__(self, caller: Caller, connect: Connect, round_: Round, course: Course) -> None:
+        self._caller = caller
+        self._connect = connect
+        self._round = round_
+        self._course = course
+        self._signals = StopSignals()
+        self._reader = Producer(lambda: connect(name=""), reconnect_s=RECONNECT_S)
+        self._delivery = Delivery(self._reader, self._delivered, is_skipping=course.is_skipping)
+        self._feeder = Feeder(
+            round_,
+            course.paths,
+            course.splitting,
+            self._delivery.add,
+            jobs=course.options.jobs or os.cpu_count() or 1,
+            is_bounded=not course.is_resumable,
+        )
+        self._json_sink: JsonSink | None = None
+        self._written_bytes = 0
+        self._has_found = False
+        """All of the input was handed over by an earlier line."""
+        self._is_stopping = False
+        self._is_delivered = False
+        self._is_reader_gone = False
+        self._failure: OpsqError | None = None
+
+    def run(self) -> Ended:
+        course = self._course
+        outcome = Outcome(0, 0, 0, 0)
+        threads = [
+            threading.Thread(target=self._feed, name="opsq-feed", daemon=True),
+            threading.Thread(target=self._deliver, name="opsq-deliver", daemon=True),
+        ]
+        self._look_for_work()  # before programs begin, lest they work on what is forgotten
+        if self._caller.is_json and course.output is None:
+            self._json_sink = JsonSink()
+        options = course.options._replace(
+            strategy=self._round.strategy,
+            counted_pair=self._round.pair,
+            name=f"{self._round.consumer_stem}{socket.gethostname()}-{os.getpid()}",
+        )
+        try:
+            with self._signals, _Viewer(self._caller, course) as viewer:
+                for thread in threads:
+                    thread.start()
+                outcome = consume(self._connect, course.command, options, viewer=viewer, signals=self._signals)
+                if self._signals.numbers and outcome.signal:
+                    viewer.hurry()
+        except OpsqError as error:
+            self._failure = self._failure or error
+        finally:
+            self._is_stopping = True
+            self._feeder.stop()
+            self._delivery.stop()
+            self._reader.close()
+            for thread in threads:
+                thread.join(_END_S)
+        number = 0 if not self._signals.numbers else self._signals.last or min(self._signals.numbers)
+        return Ended(outcome, self._failure, number, self._is_delivered, self._is_reader_gone, self._written_bytes, self._json_sink)
+
+    def _look_for_work(self) -> None:
+        """Take up what is there of the round, unless it is to begin anew."""
+        if self._course.is_fresh:
+            self._round.forget_all()
+        elif self._course.is_resumable:
+            for leg in self._round.find():
+                self._round.check_own(leg.submission_id)
+                self._has_found = True
+                self._delivery.add(leg.submission_id)
+
+    def _feed(self) -> None:
+        try:
+            if not self._has_found:
+                self._feeder.feed()
+        except Stopped:
+            return
+        except Exception as error:  # noqa: BLE001  # told by whoever waits for this thread
+            self._end_by(error)
+        else:
+            self._delivery.end()
+
+    def _deliver(self) -> None:
+        try:
+            if self._json_sink is not None:
+                self._delivery.deliver(self._json_sink)
+                self._written_bytes = self._json_sink.written_bytes
+            else:
+                with byte_output(self._course.output) as out:
+                    sink = ByteSink(out)
+                    self._delivery.deliver(sink)
+                self._written_bytes = sink.written_bytes
+        except BrokenPipeError:
+            self._is_reader_gone = True
+            self._signals.stop(signal.SIGPIPE, is_urgent=True)
+        except WorkFailed as error:
+            if self._course.is_keeping:
+                self._delivery.pass_over()
+            self._end_by(error)
+        except Exception as error:  # noqa: BLE001  # told by whoever waits for this thread
+            self._end_by(error)
+        else:
+            self._is_delivered = True
+            self._signals.stop(0)
+
+    def _end_by(self, error: Exception) -> None:
+        if not self._is_stopping:
+            self._failure = self._failure or as_failure(error)
+            self._signals.stop(0, is_urgent=True)
+
+    def _delivered(self, submission_id: int) -> None:
+        self._round.check_own(submission_id)
+        if not self._course.is_resumable and not self._round.has_dead(submission_id):
+            self._round.forget(submission_id)
+        self._feeder.delivered(submission_id)
+
+
+class _Viewer(WorkViewer):
+    """Shows the work, but for what would get mixed up with the results."""
+
+    def __init__(self, caller: Caller, course: Course) -> None:
+        if course.output is None and sys.stdout.isatty():
+            caller = copy.copy(caller)
+            caller.is_quiet = True
+        super().__init__(caller, is_reporting=course.is_reporting)
+
+    def look(self, view: View) -> None:
+        """Show it without the metadata by which rounds are found."""
+        named = [(number, {key: value for key, value in pairs.items() if key not in ROUND_KEYS}) for number, pairs in view.submissions]
+        super().look(view._replace(submissions=named))
+
+    def ended(self, end: ChunkEnd) -> None:
+        """Nothing: with --json there is one document."""

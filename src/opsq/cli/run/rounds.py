@@ -1,0 +1,189 @@
+"""A round: what one command line of `opsq run` does, as submissions that carry its key, so that the same line finds them again.
+
+A round is one submission, or several in a row where a stream was cut into legs. This file asks the daemon and nobody else; it must not
+run programs or write results.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from opsq.client.sync.producer import Producer
+from opsq.content.content_writer import ContentWriter
+from opsq.content.manifest import Content
+from opsq.errors import Conflict, NotFound
+from opsq.wire.messages import Cancel, Changed, DeadChunk, History, HistoryFilter, HistoryRows, SubmissionState
+
+KEY, PART, PARTS = "run", "run_part", "run_parts"
+"""Metadata: the key of the round, which of its legs this is, and (only with the last) how many there are."""
+
+_VERSION = 1
+_KEY_BYTES = 15
+
+
+def key_of(what: Sequence[object]) -> bytes:
+    """The key of a round that is the same whenever `what` is."""
+    return blake2b(msgspec.msgpack.encode([_VERSION, *what]), digest_size=_KEY_BYTES).digest()
+
+
+def new_key() -> bytes:
+    """The key of a round that nothing will ever find again."""
+    return os.urandom(_KEY_BYTES)
+
+
+class Round:
+    """One round on the daemon.
+
+    Args:
+        producer: reconnects by itself, for ever.
+        key: of this round.
+        options: those of `Producer.submit` that hold for every leg.
+        is_resumable: it can be found again, so its content must survive what happens to this machine.
+    """
+
+    def __init__(self, producer: Producer, key: bytes, options: Mapping[str, Any], *, is_resumable: bool) -> None:
+        self._producer = producer
+        self._options = dict(options)
+        self._name = "r" + key.hex()  # a letter first, so that it is never an integer
+        self._is_resumable = is_resumable
+        self._lock = threading.Lock()
+        self._submissions: list[int] = []
+
+    @property
+    def strategy(self) -> str:
+        """What serves this round alone, from its beginning on."""
+        return f"SelectOnly({KEY}={self._name}, OldestFirst)"
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The metadata of its submissions, and of no others."""
+        return KEY, self._name
+
+    @property
+    def consumer_stem(self) -> str:
+        """How the names of its own consumers begin, whichever line they belong to."""
+        return f"opsq-{self._name[:13]}-"
+
+    @property
+    def chunk_limit_bytes(self) -> int:
+        """The size of the largest chunk that the daemon allows."""
+        return self._producer.link.welcome.chunk_limit_bytes
+
+    @property
+    def submissions(self) -> list[int]:
+        """What there is of it, in order."""
+        with self._lock:
+            return list(self._submissions)
+
+    def find(self) -> list[SubmissionState]:
+        """What is there of it from before, in order.
+
+        Returns:
+            All its legs; nothing if it is not whole, or has ended in a way from which it cannot go on.
+
+        Effects: what is of no use is forgotten; dead chunks have new attempts.
+        """
+        found = sorted(self._producer.submissions(metadata={KEY: self._name}), key=lambda leg: leg.submission_id)
+        if not found:
+            return []
+        is_whole = [leg.metadata.get(PART) for leg in found] == list(range(len(found))) and found[-1].metadata.get(PARTS) == len(found)
+        if not is_whole or any(leg.state in {"cancelled", "expired"} for leg in found):
+            for leg in found:
+                self.forget(leg.submission_id)
+            return []
+        for leg in found:
+            if leg.dead_count:
+                self._producer.submission(leg.submission_id).requeue()
+        with self._lock:
+            self._submissions = [leg.submission_id for leg in found]
+        return found
+
+    def forget_all(self) -> None:
+        """Remove what there is of it."""
+        for state in list(self._producer.submissions(metadata={KEY: self._name})):
+            self.forget(state.submission_id)
+
+    def forget(self, submission_id: int) -> None:
+        """Remove a leg with its results, whatever its state is."""
+        link = self._producer.link
+        submission = self._producer.submission(submission_id)
+        try:
+            submission.remove()
+        except NotFound:  # somebody else did
+            return
+        except Conflict:
+            link.call(Cancel(link.next_id(), submission_id, "The round of opsq run is over."), Changed)
+            submission.remove()
+        with self._lock:
+            if submission_id in self._submissions:
+                self._submissions.remove(submission_id)
+
+    def open_writer(self) -> ContentWriter:
+        """A writer for the content of the next leg."""
+        welcome = self._producer.link.welcome
+        return ContentWriter(
+            self._producer.contents.store,
+            os.urandom(16).hex(),
+            chunk_limit_bytes=welcome.chunk_limit_bytes,
+            is_durable=welcome.is_durable and self._is_resumable,
+        )
+
+    def submit(self, content: Content, part: int, *, is_last: bool) -> int:
+        """Hand over a leg; returns its id."""
+        metadata = {**self._options.get("metadata", {}), KEY: self._name, PART: part, **({PARTS: part + 1} if is_last else {})}
+        new = self._producer.describe(bytes.fromhex(content.folder), content, **{**self._options, "metadata": metadata})
+        submission_id = self._producer.submit_many([new])[0].id
+        with self._lock:
+            self._submissions.append(submission_id)
+        return submission_id
+
+    def states(self) -> list[SubmissionState]:
+        """How its legs stand, those that are removed left out."""
+        found = []
+        for submission_id in self.submissions:
+            try:
+                found.append(self._producer.submission(submission_id).state())
+            except NotFound:
+                continue
+        return found
+
+    def check_own(self, submission_id: int) -> None:
+        """See that all results of a leg so far are those of the round's own program. Cost: its history, found by index.
+
+        Raises:
+            Conflict: another consumer, which took whatever there was, has completed chunks of it.
+        """
+        link = self._producer.link
+        where = HistoryFilter(submission_id=submission_id, events=["completed"])
+        after: int | None = None
+        while True:
+            page = link.call(History(link.next_id(), where, after, 10_000), HistoryRows)
+            for event in page.rows:
+                if not event.consumer.startswith(self.consumer_stem):
+                    raise Conflict(
+                        f"Chunks of this round, in submission {submission_id}, were completed by the consumer {event.consumer}, "
+                        "which is none of its own: their results may be those of another program.",
+                        hint="--fresh begins anew; a --state-dir of its own keeps a round from consumers that take whatever there is.",
+                    )
+            if page.next_after is None:
+                return
+            after = page.next_after
+
+    def has_dead(self, submission_id: int) -> bool:
+        """Whether a leg has dead chunks."""
+        return bool(self._producer.submission(submission_id).state().dead_count)
+
+    def dead(self, submission_id: int, count: int) -> list[DeadChunk]:
+        """The first dead chunks of a leg."""
+        found: list[DeadChunk] = []
+        for chunk in self._producer.submission(submission_id).dead():
+            found.append(chunk)
+            if len(found) == count:
+                break
+        return found

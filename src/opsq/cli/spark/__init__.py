@@ -1,0 +1,1 @@
+"""What the verbs of `opsq spark` share."""

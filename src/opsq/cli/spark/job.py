@@ -1,0 +1,342 @@
+"""A Spark session for one command line: opened, its jobs run in a thread while this one listens to signals and looks at the queue, closed.
+
+It must not know what a job does. PySpark is imported where a session is opened, so that importing this file stays cheap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import typer
+
+from opsq import errors
+from opsq.cli.caller import Caller
+from opsq.cli.options.values import counted
+from opsq.cli.output.failure import Silent
+from opsq.cli.output.progress import DRAW_S, LINE_S, Course
+from opsq.client.sync.producer import Producer
+from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed
+from opsq.runner.stop_signals import StopSignals
+from opsq.wire.messages import Counts, DaemonState, Status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+_TICK_S = 0.2
+_LOOK_S = 5.0
+"""How often the daemon is asked where nothing is drawn: it is to be noticed when it has gone."""
+_END_S = 20.0
+"""How long a job that was told to end may take: Spark kills its Python workers some seconds later."""
+_GONE_S = 10.0
+"""How long a server of Spark Connect may take for a last call."""
+_OURS = re.compile(r"opsq\.errors\.(\w+): (.+)")
+_CONDITION = re.compile(r"^\[[A-Z_.]+\] ")
+_LINE_LIMIT = 600
+_FLAGS = {"deadChunks=skip": "--skip-dead", "the option resultFormat": "--result-format"}
+"""What messages of the data source call otherwise than the command line does."""
+_REFUSALS = ("AnalysisException", "IllegalArgumentException", "ParseException", "PySparkTypeError", "PySparkValueError")
+
+
+class Session(NamedTuple):
+    """How Spark is started; each field is an option."""
+
+    master: Annotated[
+        str,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.",
+        ),
+    ] = "local[*]"
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; any number of times.")] = None
+    spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Let Spark say all it has to say, on stderr.")] = False
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether paths and files are those of a server of Spark Connect."""
+        from opsq.spark.session.spark_session import is_connect
+
+        return is_connect(self.master)
+
+    def settings(self) -> dict[str, str]:
+        """What --conf gave.
+
+        Raises:
+            UsageError: one has no `=`.
+        """
+        found: dict[str, str] = {}
+        for text in self.conf or []:
+            key, equals, value = text.partition("=")
+            if not (key.strip() and equals):
+                raise UsageError(f"--conf {text}: write KEY=VALUE.", hint="For example --conf spark.executor.memory=2g.")
+            found[key.strip()] = value
+        return found
+
+
+class SparkJobs:
+    """A session and what its jobs are watched with. Made by `opened`.
+
+    Args:
+        caller: who gave the command line.
+        spark: the session.
+        signals: entered; they end the job at hand.
+        is_reporting: off a terminal, write a line about the state now and then.
+    """
+
+    def __init__(self, caller: Caller, spark: SparkSession, signals: StopSignals, *, is_reporting: bool) -> None:
+        self.spark = spark
+        self._caller = caller
+        self._signals = signals
+        self._is_reporting = is_reporting and not caller.is_quiet
+
+    def run(self, what: str, job: Callable[[], T], look: Callable[[], Counts | None] | None = None) -> T:
+        """Run a job in a thread, and show meanwhile how many chunks are done.
+
+        Args:
+            what: the job in a word, for people: reading, working, writing.
+            job: called in the thread.
+            look: how the chunks stand; None: there is nothing to count.
+
+        Raises:
+            Interrupted: a signal came; the job has been cancelled.
+            OpsqError: what ended the job, or that the daemon is gone.
+        """
+        group = f"opsq-{uuid.uuid4().hex}"
+        is_there = self._is_there()
+        ended: list[T] = []
+        failed: list[BaseException] = []
+
+        def body() -> None:
+            try:
+                if is_there:
+                    self.spark.addTag(group)
+                else:
+                    self.spark.createDataFrame([], "n int")  # makes the session that of this thread, which finds no data source otherwise
+                    self.spark.sparkContext.setJobGroup(group, f"opsq: {what}", interruptOnCancel=True)
+                ended.append(job())
+            except BaseException as error:  # noqa: BLE001  # raised by whoever waits for this thread
+                failed.append(error)
+            finally:
+                self._signals.stop(0)  # wakes who waits, and asks for nothing
+
+        before = self._signals.count
+        thread = self._thread(body, is_there=is_there)
+        thread.start()
+        try:
+            self._watch(what, thread, look)
+        except BaseException:
+            self._cancel(group)
+            raise
+        finally:
+            thread.join(_END_S)
+            self._signals.count = before
+        if failed:
+            error = failed[0]
+            raise spark_failure(error, is_there=is_there) if isinstance(error, Exception) else error
+        return ended[0]
+
+    def _is_there(self) -> bool:
+        from opsq.spark.session.spark_session import is_remote
+
+        return is_remote(self.spark)
+
+    @staticmethod
+    def _thread(body: Callable[[], None], *, is_there: bool) -> Any:
+        if is_there:
+            return threading.Thread(target=body, name="opsq-job", daemon=True)
+        from pyspark import InheritableThread
+
+        thread: Any = InheritableThread(target=body, name="opsq-job")
+        thread.daemon = True
+        return thread
+
+    def _watch(self, what: str, thread: Any, look: Callable[[], Counts | None] | None) -> None:
+        course, line_at, look_at = Course(), time.monotonic() + LINE_S, 0.0
+        with self._caller.progress("chunks" if look else "") as progress:
+            bar = progress.add_task(what, total=None) if progress else None
+            while thread.is_alive():
+                self._signals.wait(_TICK_S)
+                self._signals.drain()
+                if self._signals.numbers:
+                    raise Interrupted(self._signals.last or min(self._signals.numbers))
+                now = time.monotonic()
+                if look is None or now < look_at:
+                    continue
+                look_at = now + (DRAW_S if progress else _LOOK_S)
+                course.note(look(), now)
+                if progress:
+                    text = " ".join(part for part in (what, course.rate_text(), course.left_text()) if part)
+                    progress.update(bar, description=text, total=course.total_count, completed=course.done_count)
+                elif self._is_reporting and now >= line_at:
+                    line_at = now + LINE_S
+                    done = f"{course.done_count} of {counted(course.total_count, 'chunk')} done"
+                    parts = [done, course.rate_text(), course.left_text()]
+                    print(f"opsq: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
+
+    def _cancel(self, group: str) -> None:
+        if self._is_there():
+            _bounded(lambda: self.spark.interruptTag(group))
+        else:
+            with suppress(Exception):  # the JVM may be gone, which ends the job too
+                self.spark.sparkContext.cancelJobGroup(group)
+
+
+class Interrupted(Silent):
+    """A signal ended the job."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+@contextmanager
+def opened(caller: Caller, session: Session, *, is_short: bool = False, is_reporting: bool = False) -> Iterator[SparkJobs]:
+    """A session for one command line; ended afterwards, with all that it started.
+
+    Raises:
+        CommandNotFound: PySpark or Java is missing; the hint says what to install.
+        Unreachable: no server of Spark Connect answers there.
+        UsageError: Spark refuses the master or a setting.
+    """
+    conf = session.settings()
+    from opsq.spark import build_session
+
+    caller.remark("Calling Spark …" if session.is_remote else "Starting Spark …")
+    with tempfile.TemporaryFile() as said:
+        try:
+            with contextlib.nullcontext() if session.spark_logs else _stderr_to(said):
+                spark = build_session(session.master, conf=conf, is_quiet=not session.spark_logs, is_short=is_short)
+        except OpsqError:
+            raise
+        except Exception as error:
+            failure = spark_failure(error)
+            failure.message = f"{failure.message} {_last_line(said)}".strip()
+            raise failure from error
+    if not session.spark_logs:
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # PySpark's own, to stderr: a page for each refusal
+    try:
+        # Spark has a handler of its own for SIGINT, which would cancel all and leave the rest to chance.
+        with StopSignals() as signals, warnings.catch_warnings():
+            # What a JVM writes into its log, the client of Spark Connect makes warnings of.
+            warnings.filterwarnings("ignore", "WARN ", UserWarning)
+            yield SparkJobs(caller, spark, signals, is_reporting=is_reporting)
+    finally:
+        if session.is_remote:
+            _bounded(spark.stop)
+        else:
+            with suppress(Exception):  # what ended before is told, not what follows from it
+                spark.stop()
+
+
+def _bounded(call: Callable[[], object]) -> None:
+    """Call a server of Spark Connect for the last time; its client would try for minutes if the server has gone. No error is told."""
+
+    def body() -> None:
+        with suppress(Exception):  # what ended before is told, not what follows from it
+            call()
+
+    thread = threading.Thread(target=body, name="opsq-end", daemon=True)
+    thread.start()
+    thread.join(_GONE_S)
+
+
+@contextmanager
+def _stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """Have what is started meanwhile speak to a file: a JVM says some lines before any setting of its logs can apply."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _last_line(file: IO[bytes]) -> str:
+    file.seek(0)
+    lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip()[:_LINE_LIMIT] if lines else ""
+
+
+def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Counts | None]:
+    """Asks how the chunks of a submission stand, or all chunks; None once it is removed."""
+
+    def look() -> Counts | None:
+        if submission_id is None:
+            return producer.link.call(Status(producer.link.next_id()), DaemonState).total
+        try:
+            state = producer.submission(submission_id).state()
+        except NotFound:
+            return None
+        finished_count = state.completed_count + state.dead_count + state.skipped_count
+        return Counts(
+            value=None,
+            submissions_count=1,
+            waiting_count=state.chunks_count - finished_count - state.reserved_count - state.delayed_count,
+            delayed_count=state.delayed_count,
+            reserved_count=state.reserved_count,
+            completed_count=state.completed_count,
+            dead_count=state.dead_count,
+            skipped_count=state.skipped_count,
+        )
+
+    return look
+
+
+# --- what Spark says, in our words ------------------------------------------------------------------------------------------------
+
+
+def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
+    """What an exception of Spark means for the user: our own error that it wraps, else its first line.
+
+    Args:
+        error: the exception.
+        is_there: it comes from a server of Spark Connect.
+    """
+    if isinstance(error, OpsqError):
+        return error
+    text = str(error)
+    if "No module named 'opsq'" in text or "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: opsq" in text:
+        where = "the server of Spark Connect and of its executors" if is_there else "the executors"
+        how = "" if is_there else ", and name that Python by --conf spark.pyspark.python=PATH"
+        return UsageError(f"opsq is not installed in the Python of {where}.", hint=f"Install it there{how}.")
+    ours = _OURS.findall(text)
+    if ours:
+        name, message = ours[-1]
+        for option, flag in _FLAGS.items():
+            message = message.replace(option, flag)
+        kind = getattr(errors, name, OpsqError)
+        return kind(message) if isinstance(kind, type) and issubclass(kind, OpsqError) else OpsqError(message)
+    condition = getattr(error, "getCondition", lambda: None)() or ""
+    message = _first_line(text)
+    if condition == "PATH_NOT_FOUND":
+        return InputUnreadable(message, hint="The server of Spark Connect reads: give a place that it sees." if is_there else "")
+    if type(error).__name__ in _REFUSALS:
+        return UsageError(message)
+    hint = "The log of the server of Spark Connect tells more." if is_there else "--spark-logs shows all that it says."
+    return WorkFailed(f"Spark failed: {message}", hint=hint)
+
+
+def _first_line(text: str) -> str:
+    lines: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip()]
+    first = _CONDITION.sub("", lines[0]) if lines else "it said nothing."
+    if first.endswith(":") and len(lines) > 1:  # py4j: "An error occurred while calling x.", then ": the exception"
+        first = f"{first} {lines[1]}"
+    if first.startswith("An error occurred while calling") and len(lines) > 1:
+        first = lines[1].removeprefix(": ")
+    return first.rstrip("; ")[:_LINE_LIMIT]

@@ -1,0 +1,243 @@
+"""The verb `spark report`: the history, exported if need be, worked up by Spark, and shown as tables, as JSON, or as a page of HTML.
+
+It must not compute figures; they come from `opsq.spark.report.figures`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+from msgspec import convert
+
+from opsq.cli.caller import Caller
+from opsq.cli.options import values
+from opsq.cli.options.conditions import EventConditions
+from opsq.cli.output import attempts, event_export
+from opsq.cli.output.json_documents import instant
+from opsq.cli.spark.job import Session, SparkJobs, opened
+from opsq.cli.spark.spark_shapes import (
+    ReportConsumerShape,
+    ReportFailureShape,
+    ReportShareShape,
+    ReportSummaryShape,
+    ReportWindowShape,
+    SparkReportDocument,
+)
+from opsq.cli.stopped_queue import asked
+from opsq.content.result_joiner import atomic_output
+from opsq.errors import NotFound, UsageError
+from opsq.spark.history_export import exported_place
+from opsq.wire.messages import HistoryFilter
+
+if TYPE_CHECKING:
+    from opsq.spark.report.figures import Figures
+
+_FILE_ROWS = 1_000_000
+_LOCAL_PARTITIONS = "8"
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_REASON_CHARACTERS = 50
+
+
+class Asked(NamedTuple):
+    """Of what the report is; each field is an option."""
+
+    by: Annotated[
+        str, typer.Option("--by", metavar="KEY", help="Put together what has the same value of this key of the metadata, or `submission`.")
+    ] = "submission"
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="T", help="Only from this instant on; a duration, such as 2h, is so long ago.")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", metavar="T", help="Only before this instant; a duration as with --since.")] = None
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DIR", help="Read this folder of `opsq history export --format parquet`, not the queue."),
+    ] = None
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="D", help="The length of a window of time; by default at most 60 cover all.")
+    ] = None
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well, in one file.")] = None
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="So many values and consumers, the largest.")] = 20
+    tables: Annotated[bool, typer.Option("--tables", help="Off a terminal too, print tables to be read, not lines with tabs.")] = False
+
+    def step_s(self) -> int | None:
+        """The length of a window in seconds.
+
+        Raises:
+            UsageError: it is not whole.
+        """
+        step_s = values.duration("--step", self.step)
+        if step_s is not None and (step_s < 1 or step_s != int(step_s)):
+            raise UsageError(f"--step {self.step}: give whole seconds, at least one.")
+        return None if step_s is None else int(step_s)
+
+
+def report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None = None) -> None:
+    """Make the report; see `opsq.cli.verbs.spark.spark_report`.
+
+    Args:
+        jobs: of a session that runs already; None: one is started as `session` says, and stopped.
+
+    Raises:
+        NotFound: nothing has happened in that time, or the folder holds no history.
+    """
+    where = EventConditions(since=what.since, until=what.until).as_filter(None)
+    values.check_key(what.by)
+    step_s = what.step_s()
+    with _folder(caller, what, where) as folder, contextlib.nullcontext(jobs) if jobs else opened(caller, session) as at_work:
+        if session.master.startswith("local") and "spark.sql.shuffle.partitions" not in session.settings():
+            at_work.spark.conf.set("spark.sql.shuffle.partitions", _LOCAL_PARTITIONS)  # results are small, tasks cost
+        found = at_work.run("computing", lambda: _figures(at_work, folder, where, what, step_s))
+    if found is None:
+        raise NotFound("The history has no events of that time.", hint="`opsq history list` shows what there is.")
+    if what.html is not None:
+        from opsq.spark.report.page import page
+
+        with atomic_output(what.html) as out:
+            out.write(page(found).encode())
+    caller.document(_document(found, what.html))
+    if caller.is_rich or (what.tables and not caller.is_json):
+        _draw(caller.drawn(), found)
+    else:
+        caller.lines(_plain(found))
+    if what.by != "submission" and all(row.value is None for row in found.values):
+        caller.remark(f"No submission of that time has the key {what.by!r}.")
+    if what.html is not None:
+        caller.remark(f"The page is in {what.html}.")
+
+
+@contextlib.contextmanager
+def _folder(caller: Caller, what: Asked, where: HistoryFilter) -> Iterator[str]:
+    """A folder with the history in Parquet; one that is made for this goes again."""
+    if what.from_ is not None:
+        yield exported_place(what.from_)
+        return
+    with tempfile.TemporaryDirectory(prefix="opsq-report-") as folder:
+        target = event_export.target(folder, "parquet", _FILE_ROWS, is_going_on=False)
+        with asked(caller) as daemon, target, caller.progress("rows") as progress:
+            task = progress.add_task("exporting", total=None) if progress else None
+            for page in attempts.pages(daemon, where):
+                target.write(page.rows, page.metadata)
+                if progress:
+                    progress.update(task, completed=target.rows_count)
+        if not target.rows_count:
+            raise NotFound("The history has no events of that time.", hint="`opsq history list` shows what there is.")
+        yield folder
+
+
+def _figures(jobs: SparkJobs, folder: str, where: HistoryFilter, what: Asked, step_s: int | None) -> Figures | None:
+    from opsq.spark.report import load_history
+    from opsq.spark.report.figures import gather
+
+    history = load_history(jobs.spark, folder, from_ms=where.from_at, to_ms=where.to_at)
+    return gather(history, what.by, limit=what.limit, step_s=step_s)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------------------
+
+
+def _document(found: Figures, html: str | None) -> SparkReportDocument:
+    return SparkReportDocument(
+        by=found.by,
+        rows=found.rows_count,
+        first_at=instant(found.first_at) or "",
+        last_at=instant(found.last_at) or "",
+        step_s=found.step_s,
+        total=convert(_fields(found.total), ReportSummaryShape),
+        values=[convert(_fields(row), ReportSummaryShape) for row in found.values],
+        values_count=found.values_count,
+        throughput=[convert(_fields(row), ReportWindowShape) for row in found.windows],
+        consumers=[convert(_fields(row), ReportConsumerShape) for row in found.consumers],
+        consumers_count=found.consumers_count,
+        fairness=[convert(_fields(row), ReportShareShape) for row in found.shares],
+        jain=found.jain,
+        failures=[convert(_fields(row), ReportFailureShape) for row in found.failures],
+        html=html,
+    )
+
+
+def _fields(row: NamedTuple) -> dict[str, object]:
+    return {name: instant(field) if name.endswith("_at") else field for name, field in row._asdict().items()}
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------------------
+
+
+def _plain(found: Figures) -> list[str]:
+    """A line a row, with tabs: what it is of, and the fields of the JSON document in their order; `-` for what is not known."""
+    rows: list[tuple[str, NamedTuple]] = [("all", found.total._replace(value=None))]
+    rows += [("value", row) for row in found.values]
+    rows += [("fairness", row) for row in found.shares]
+    rows += [("consumer", row) for row in found.consumers]
+    rows += [("failure", row) for row in found.failures]
+    rows += [("window", row) for row in found.windows]
+    lines = ["\t".join([kind, *(_plain_field(field) for field in _fields(row).values())]) for kind, row in rows]
+    return [*lines, f"jain\t{_plain_field(found.jain)}"]
+
+
+def _plain_field(field: object) -> str:
+    if field is None or field == "":
+        return "-"
+    text = f"{field:.6g}" if isinstance(field, float) else str(field)
+    return " ".join(text.split())
+
+
+def _draw(caller: Caller, found: Figures) -> None:
+    """Tables that fit 80 columns."""
+    from opsq.spark.report.page import first_line, name_of, number, percent, rate, seconds
+
+    total = found.total
+    step = seconds(float(found.step_s))
+    caller.console.print(f"Completed per {step}: {_sparkline(found)}\n", markup=False, soft_wrap=True)
+    names = [name_of(row.value) for row in found.values]
+    summaries = [*zip(names, found.values, strict=True), ("all", total)]
+    counts = [
+        (name, row.completed, row.failed + row.lost, row.dead, percent(row.retry_rate), rate(row.per_s), seconds(row.busy_s))
+        for name, row in summaries
+    ]
+    columns = (found.by, "done", "in vain", "dead", "retried", "rate", "busy")
+    caller.table(columns, counts, title="Chunks", right=frozenset(columns[1:]))
+    caller.console.print()
+    times = [
+        (
+            name,
+            *(seconds(length) for length in (row.wait_p50_s, row.wait_p90_s, row.wait_p99_s)),
+            *(seconds(length) for length in (row.run_p50_s, row.run_p90_s, row.run_p99_s)),
+        )
+        for name, row in summaries
+    ]
+    columns = (found.by, "wait 50%", "90%", "99% ", "run 50%", "90%  ", "99%  ")
+    caller.table(columns, times, title="So many of 100 chunks waited, and ran, at most so long", right=frozenset(columns[1:]))
+    caller.console.print()
+    shares = [
+        (name_of(row.value), percent(row.service_share), percent(row.demand_share), seconds(row.entitled_s), number(row.satisfaction))
+        for row in found.shares
+    ]
+    share_columns = (found.by, "of service", "of demand", "fair part", "satisfaction")
+    title = f"Fairness: Jain's index {number(found.jain)}"
+    caller.table(share_columns, shares, title=title, right=frozenset(share_columns[1:]))
+    caller.console.print()
+    consumers = [
+        (row.consumer, row.completed, row.failed, seconds(row.busy_s), number(row.load), number(row.peak_load), percent(row.utilisation))
+        for row in found.consumers
+    ]
+    columns = ("consumer", "done", "in vain", "busy", "load", "peak", "used")
+    caller.table(columns, consumers, title="Consumers", right=frozenset(columns[1:]))
+    if found.failures:
+        caller.console.print()
+        kinds = [(row.kind, row.chunks, first_line(row.reason)[:_REASON_CHARACTERS]) for row in found.failures]
+        caller.table(("ended by", "in vain", "newest reason"), kinds, title="Failures", right=frozenset({"in vain"}))
+    for noun, shown, count in (("values", names, found.values_count), ("consumers", consumers, found.consumers_count)):
+        if count > len(shown):
+            caller.remark(f"The {len(shown)} largest of {count} {noun}; --limit shows more.")
+
+
+def _sparkline(found: Figures) -> str:
+    from opsq.spark.report.page import filled
+
+    heights = [height for _, height in filled(found, found.windows, lambda window: float(window.completed))]
+    most = max(heights, default=0.0)
+    return "".join(_BLOCKS[-(-int(height * 8) // int(most)) if most else 0] for height in heights[-64:])

@@ -1,0 +1,95 @@
+"""The queue of a daemon that does not run: its file, opened for reading, answers the same questions.
+
+Nothing is written; what was not folded when the daemon ended is put on top, as at its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import is_remote
+from opsq.client.sync.connection import expect
+from opsq.errors import Unreachable
+from opsq.wire.messages import Request
+
+if TYPE_CHECKING:
+    from opsq.client.sync.connection import Connection
+    from opsq.store.database import Database
+
+R = TypeVar("R")
+
+
+@contextlib.contextmanager
+def stopped_database(caller: Caller, error: Unreachable) -> Iterator[Database]:
+    """The database of the state folder.
+
+    Raises:
+        Unreachable: `error`, if the file is not on this machine, or somebody has it open.
+        DatabaseDamaged, VersionMismatch: it cannot be read.
+    """
+    from opsq.daemon.lifecycle import is_locked
+    from opsq.store.database import Database
+
+    settings = caller.settings
+    if is_remote(settings) or not os.path.exists(settings.database_path) or is_locked(settings.lock_path):
+        raise error
+    database = Database.open_read_only(Path(settings.database_path))
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+class StoppedQueue:
+    """A file that answers questions, as many as come; what it is asked to change it forgets."""
+
+    def __init__(self, database: Database, caller: Caller) -> None:
+        from opsq.clock import now
+        from opsq.daemon.daemon_process import policy_of
+        from opsq.queue.engine import Engine
+
+        instant = now()
+        self._engine = Engine(database, policy_of(caller.settings), instant)
+        self._peer = self._engine.connect("stopped", instant)
+        self._ids = itertools.count(1)
+
+    def next_id(self) -> int:
+        """An id for the next request."""
+        return next(self._ids)
+
+    def call(self, request: Request, kind: type[R]) -> R:
+        """The answer; raises what the question raises."""
+        from opsq.clock import now
+
+        self._engine.outbox.clear()
+        self._engine.handle(self._peer, request, now())
+        return expect(self._engine.outbox[-1][1], kind)
+
+
+@contextlib.contextmanager
+def asked(caller: Caller) -> Iterator[Connection | StoppedQueue]:
+    """Who answers questions: the daemon, or, if it does not run, its file.
+
+    Raises:
+        Unreachable, DatabaseDamaged, VersionMismatch: as `stopped_database`.
+    """
+    try:
+        daemon = caller.connect()
+    except Unreachable as error:
+        with stopped_database(caller, error) as database:
+            yield StoppedQueue(database, caller)
+        return
+    with daemon:
+        yield daemon
+
+
+def ask_stopped(caller: Caller, error: Unreachable, request: Request, kind: type[R]) -> R:
+    """The answer of the stopped queue to a question; raises what `stopped_database` raises, and what the question raises."""
+    with stopped_database(caller, error) as database:
+        return StoppedQueue(database, caller).call(request, kind)

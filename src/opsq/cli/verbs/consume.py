@@ -1,0 +1,159 @@
+"""The verb consume: runs a program for each chunk. How children are run and reported stands in opsq.runner."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated, Literal
+
+import typer
+from msgspec import structs
+from msgspec.structs import replace
+
+from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import with_restart
+from opsq.cli.options import values
+from opsq.cli.options.program_options import Consuming, Records, positive_duration
+from opsq.cli.output.failure import Silent
+from opsq.cli.output.json_shapes import CommandShape, ConsumeDocument, ErrorShape
+from opsq.cli.output.progress import WorkViewer
+from opsq.cli.verbs.submissions import pairs_text
+from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
+from opsq.ids import parse_submission_id
+from opsq.runner.pool import consume as run
+from opsq.runner.pool_options import ConsumeOptions
+from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
+
+_REHEARSED_COUNT = 10
+
+
+def consume(
+    caller: Caller,
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The program and its arguments, behind --.")],
+    programs: Consuming,
+    records: Records,
+    strategy: Annotated[
+        str, typer.Option("--strategy", "-s", metavar="STRATEGY", help="Which chunks come first; see `opsq explain`.")
+    ] = "Random",
+    submission: Annotated[
+        str | None, typer.Option("--submission", metavar="ID", help="Take chunks of this submission only, in the order of --strategy.")
+    ] = None,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when nothing is free, reserved by anyone or waiting for a retry.")
+    ] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End as soon as nothing can be reserved.")] = False,
+    max_chunks: Annotated[
+        int | None, typer.Option("--max-chunks", min=1, metavar="N", help="End after N chunks were completed or failed.")
+    ] = None,
+    stop_after: Annotated[
+        str | None, typer.Option("--stop-after", metavar="D", help="Begin no chunk after this long; end when what runs has ended.")
+    ] = None,
+    single: Annotated[
+        str | None,
+        typer.Option("--single", metavar="NAME", help="Exit 0 at once if another consumer of the daemon runs under this NAME."),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What this consumer is called in `opsq status`.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Run nothing; print the command lines for the next chunks: --max-chunks, by default 10.")
+    ] = False,
+    exit_status: Annotated[
+        Literal["opsq", "child"],
+        typer.Option("--exit-status", help="What it exits with at the end: opsq's own, or that of the first program that did not exit 0."),
+    ] = "opsq",
+) -> None:
+    """Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.
+
+    Any other exit fails the chunk, with the tail of stderr as the reason. Chunks may be run more than once, when a consumer is lost.
+    """
+    values.exclude(until_empty=until_empty, until_idle=until_idle)
+    submission_id = None if submission is None else parse_submission_id(submission)
+    options = programs.as_options(caller, records.as_separator())._replace(
+        strategy=strategy,
+        submission_id=submission_id,
+        until="empty" if until_empty else "idle" if until_idle else "",
+        max_chunks=max_chunks,
+        stop_after_s=positive_duration("--stop-after", stop_after),
+        claim=single or "",
+        name=name,
+    )
+    if submission_id is not None:
+        with caller.connect() as daemon:
+            daemon.call(Show(daemon.next_id(), submission_id), Shown)
+    if dry_run:
+        _rehearse(caller, command, options)
+        return
+    with WorkViewer(caller, is_reporting=programs.progress) as viewer:
+        try:
+            outcome = run(caller.connect, command, options, viewer=viewer)
+        except InvalidStrategy as error:
+            raise with_restart(error, caller.settings, strategy) from None
+        if outcome.signal:
+            viewer.hurry()
+    if outcome.is_taken:
+        caller.remark(f"Another consumer runs under the name {single!r}; nothing was done.")
+        caller.document(ConsumeDocument(0, 0, 0, 0, taken=True))
+        return
+    if until_empty and not outcome.signal:
+        _remark_paused(caller)
+    document = ConsumeDocument(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)
+    is_childs = exit_status == "child" and not outcome.signal
+    if not outcome.dead_count:
+        _tell(caller, document, viewer)
+        if outcome.signal:
+            raise Silent(128 + outcome.signal)
+        if is_childs:
+            raise Silent(outcome.child_status)
+        return
+    failure = WorkFailed(f"{values.counted(outcome.dead_count, 'chunk')} died.", hint="`opsq dead list` tells why.")
+    _tell(caller, replace(document, error=ErrorShape.of(failure)), viewer)
+    told = caller.told(failure)
+    raise Silent(outcome.child_status) if is_childs else told
+
+
+def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> None:
+    """Print what would be run, a line each: for a shell, or as JSON, in which bytes that are no text are surrogates."""
+    from opsq.runner.command_preview import rehearse
+
+    count = options.max_chunks or _REHEARSED_COUNT
+    for found in rehearse(lambda: caller.connect(name=options.name), command, options.feeding, options.whole_strategy, count):
+        if caller.is_json:
+            # msgspec writes no lone surrogates, and here they are what makes the words exact.
+            shape = CommandShape(str(found.submission_id), found.index, list(map(os.fsdecode, found.argv)))
+            line = json.dumps(structs.asdict(shape)).encode()
+        else:
+            line = found.line
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _tell(caller: Caller, document: ConsumeDocument, viewer: WorkViewer) -> None:
+    """Print the closing document, unless whoever read the lines before it has gone: that ends no work, and is no failure.
+
+    Raises:
+        OSError: the lines could not be written for another reason.
+    """
+    if isinstance(viewer.stdout_error, BrokenPipeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    elif viewer.stdout_error is not None:
+        raise viewer.stdout_error
+    caller.document(document)
+
+
+def _remark_paused(caller: Caller) -> None:
+    """Tell a person that paused work was left, which --until-empty does not wait for."""
+    if not caller.is_remarking:
+        return
+    try:
+        with caller.connect() as daemon:
+            for pause in daemon.call(ShowRules(daemon.next_id()), RulesState).pauses:
+                pairs = {key: value for key, value in pause.metadata.items() if key != "submission"}
+                held = daemon.call(List(daemon.next_id(), ["open"], pairs), Listed).submissions
+                if any(pause.metadata.get("submission", one.submission_id) == one.submission_id for one in held):
+                    on = pairs_text(pause.metadata) or "all work"
+                    caller.remark(f"What is paused was left: {on}. `opsq limits` lists pauses, `opsq resume` ends them.")
+                    return
+    except OpsqError:
+        return  # the work is done, and this was only a remark

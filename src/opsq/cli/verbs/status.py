@@ -1,0 +1,162 @@
+"""The verb status: what the daemon is doing, once or watched, also per value of a metadata key."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opsq.cli.caller import Caller
+from opsq.cli.options import values
+from opsq.cli.output.json_documents import print_json, status_document
+from opsq.cli.output.json_shapes import StatusDocument
+from opsq.cli.verbs.submissions import value_text
+from opsq.errors import Unreachable, UsageError
+from opsq.wire.messages import Counts, DaemonState, Status
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from opsq.client.sync.connection import Connection
+
+_CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
+
+
+def status(
+    caller: Caller,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, until Ctrl-C.")] = False,
+    by: Annotated[str | None, typer.Option("--by", metavar="KEY", help="Count also per value of this metadata key.")] = None,
+    interval: Annotated[str, typer.Option("--interval", metavar="D", help="How often --watch looks.")] = "1s",
+) -> None:
+    """Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.
+
+    With --by, pipes get one line a value: value, submissions, waiting, delayed, reserved, completed, dead, skipped.
+    """
+    if by is not None and values.check_key(by) == "submission":
+        raise UsageError("--by submission: each submission is a value of that key.", hint="`opsq list` counts the chunks of each.")
+    pause_s = max(values.duration("--interval", interval) or 0.0, 0.1)
+    try:
+        daemon = caller.connect()
+    except Unreachable as error:
+        named = "That address" if caller.target in error.message else caller.target
+        error.message += f" {named} was chosen by {caller.target_source}."
+        raise
+    with daemon:
+        if not watch:
+            _print(caller, _ask(daemon, by), by)
+        elif caller.is_rich:
+            _watch(caller, daemon, by, pause_s)
+        else:
+            for state in _states(daemon, by, pause_s):
+                _print(caller, state, by)
+                sys.stdout.flush()
+
+
+def _ask(daemon: Connection, by: str | None) -> DaemonState:
+    return daemon.call(Status(daemon.next_id(), by), DaemonState)
+
+
+def _states(daemon: Connection, by: str | None, pause_s: float) -> Iterator[DaemonState]:
+    while True:
+        yield _ask(daemon, by)
+        time.sleep(pause_s)
+
+
+def _watch(caller: Caller, daemon: Connection, by: str | None, pause_s: float) -> None:
+    from rich.live import Live
+
+    with Live(console=caller.console, auto_refresh=False, screen=True) as live:
+        for state in _states(daemon, by, pause_s):
+            live.update(_drawing(caller, state, by), refresh=True)
+
+
+def _print(caller: Caller, state: DaemonState, by: str | None) -> None:
+    document = status_document(state, caller.target, caller.target_source)
+    if caller.is_json:
+        print_json(document)
+    elif caller.is_rich:
+        caller.console.print(_drawing(caller, state, by))
+    elif by is not None:
+        caller.table((), [[_value(counts), *_numbers(counts)] for counts in state.by])
+    else:
+        caller.table((), _plain(document))
+    if by is not None and not state.by:
+        caller.remark(f"No submission has the key {by}.")
+
+
+def _plain(document: StatusDocument) -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = [
+        (name, getattr(document, name))
+        for name in ("state", "server", "pid", "socket", "socket_source", "connections", "parked", "unfolded")
+    ]
+    rows += [(name, getattr(document.total, name)) for name in ("submissions", *_CHUNKS)]
+    rows += [("unmatched", "-" if document.unmatched is None else document.unmatched)]
+    rows += [("backlog", document.backlog), ("backlog_limit", "-" if document.backlog_limit is None else document.backlog_limit)]
+    rows += [("room_waiting", document.room_waiting)]
+    rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
+    rows += [("disk_free_bytes", "-" if document.disk_free_bytes is None else document.disk_free_bytes)]
+    rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s")]
+    rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
+    rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
+    return rows
+
+
+def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from opsq.units import format_duration
+
+    head = Text()
+    head.append(f"{state.state}", style="bold green" if state.state == "running" else "bold yellow")
+    head.append(f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {values.counted(state.connections_count, 'connection')}\n")
+    head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
+    # Free pages may lie in the write-ahead log, when it is larger than the file: they say nothing about the file then.
+    free = f" ({_size(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
+    sizes = f"database {_size(state.file_bytes)}{free}, write-ahead log {_size(state.wal_bytes)}"
+    left = "" if state.disk_free_bytes is None else f", {_size(state.disk_free_bytes)} left on the disk"
+    head.append(f"{sizes}{left}, {values.counted(state.unfolded_count, 'outcome')} not folded in yet", style="dim")
+    chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
+    chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
+    parts: list[RenderableType] = [head, chunks]
+    if state.backlog_limit is not None or state.room_waiting_count:
+        there = status_document(state, "", "").backlog
+        allowed = "" if state.backlog_limit is None else f" of at most {state.backlog_limit}"
+        parts.append(Text(f"backlog: {there}{allowed}; {values.counted(state.room_waiting_count, 'submission')} waiting for room"))
+    if state.unmatched_count:
+        chunks_text = values.counted(state.unmatched_count, "waiting chunk")
+        text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."
+        parts.append(Text(text, style="yellow"))
+    if by is not None:
+        columns = (by, "submissions", *_CHUNKS)
+        table = caller.new_table(columns, right=frozenset(columns[1:]))
+        for counts in state.by:
+            table.add_row(Text(_value(counts)), *map(str, _numbers(counts)))
+        parts.append(table)
+    if state.states:
+        parts.append(Text("submissions: " + ", ".join(f"{count} {name}" for name, count in state.states.items())))
+    if state.consumers:
+        table = caller.new_table(("consumer", "reserved", "oldest", "waits for"), right=frozenset({"reserved", "oldest"}))
+        for consumer in state.consumers:
+            oldest = f"{consumer.oldest_reservation_s:.1f}s" if consumer.reserved_count else ""
+            waits = Text(consumer.waiting_strategy or "" if consumer.is_connected else "lease")
+            table.add_row(Text(consumer.consumer), str(consumer.reserved_count), oldest, waits)
+        parts.append(table)
+    return Group(*(line for part in parts for line in (part, Text(""))))
+
+
+def _value(counts: Counts) -> str:
+    return "-" if counts.value is None else value_text(counts.value)
+
+
+def _numbers(counts: Counts) -> list[int]:
+    return [counts.submissions_count] + [getattr(counts, f"{name}_count") for name in _CHUNKS]
+
+
+def _size(size_bytes: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(size_bytes)

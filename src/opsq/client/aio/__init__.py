@@ -1,0 +1,1 @@
+"""The asyncio client: the names of the blocking one, awaited."""

@@ -1,0 +1,328 @@
+"""The link of asyncio programs: the same requests, answers, heartbeats and reconnects as link.py, on one event loop.
+
+This file owns the asyncio transport; what is pending and what is resent is decided in exchange.py, as for blocking callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TypeVar
+
+from opsq.client.core.pending_requests import Exchange, Holdings, OnPush, OnReply, connection_error, id_of
+from opsq.client.sync.connection import DIAL_S, MISSES, Address, Backoff, dial, expect, show_address
+from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
+from opsq.wire.frames import encode, reply_reader
+from opsq.wire.messages import VERSION, Abandon, Draining, Heartbeat, Hello, Reply, Request, Revoked, Welcome
+
+R = TypeVar("R")
+
+
+class _Transport(asyncio.Protocol):
+    """One connection: bytes in, messages out."""
+
+    def __init__(self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], where: str) -> None:
+        self._on_replies = on_replies
+        self._on_end = on_end
+        self._where = where
+        self._reader = reply_reader()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._transport: asyncio.Transport | None = None
+        self._is_ended = False
+        self.limit_bytes = 1 << 16
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Take the frame limit of the daemon."""
+        self.limit_bytes = limit_bytes
+        self._reader = reply_reader(max(limit_bytes, 16 << 20))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # a stream has no other kind
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._on_replies(list(self._reader.feed(data)))
+        except ProtocolError as error:
+            self.close()
+            self._end(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(Unreachable(f"The connection to the daemon at {self._where} has ended."))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def write(self, requests: Sequence[Request]) -> None:
+        """Send requests in one frame, or in several if they are longer than the limit."""
+        frame = encode(requests)
+        if len(frame) - 4 > self.limit_bytes:
+            if len(requests) == 1:
+                raise UsageError(
+                    f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {self.limit_bytes} bytes.",
+                    hint="Send less at once, or raise frame_limit of the daemon.",
+                )
+            half = len(requests) // 2
+            self.write(requests[:half])
+            self.write(requests[half:])
+        elif self._transport is not None:
+            self._transport.write(frame)
+
+    async def drained(self) -> None:
+        """Wait until the transport takes more."""
+        await self._writable.wait()
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _end(self, error: OpsqError) -> None:
+        self._writable.set()
+        if not self._is_ended:
+            self._is_ended = True
+            self._on_end(error)
+
+
+class AsyncLink:
+    """Requests and answers over a connection that may break, for one event loop. Made by `open`.
+
+    The arguments are those of `Link`.
+    """
+
+    welcome: Welcome
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        name: str,
+        token: str,
+        reconnect_s: float | None = None,
+        holdings: Holdings | None = None,
+        on_reasserted: OnReply | None = None,
+        on_push: OnPush | None = None,
+    ) -> None:
+        self._address = address
+        self._name = name
+        self._token = token
+        self._reconnect_s = reconnect_s
+        self._holdings = holdings
+        self._on_reasserted = on_reasserted
+        self._on_push = on_push
+        self._exchange = Exchange()
+        self.next_id = self._exchange.next_id
+        """Gives an id for the next request."""
+        self._transport: _Transport | None = None
+        self._is_closed = False
+        self._unanswered_beats = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> AsyncLink:
+        """Dial and greet.
+
+        Raises:
+            OpsqError: as `Connection.open`.
+        """
+        self._begin(*await self._dial())
+        self.spawn(self._beat())
+        return self
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run something beside until the link is closed."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def send(self, requests: Sequence[Request], on_reply: OnReply | None = None) -> None:
+        """Send requests; each answer goes to `on_reply`. Never waits: see `drained`.
+
+        Raises:
+            UsageError: the link is closed, or a request is over the frame limit.
+        """
+        if self._is_closed:
+            raise UsageError("This queue or consumer is closed.", hint="Use it inside its `async with` block.")
+        if on_reply is not None:
+            self._exchange.enter(requests, on_reply)
+        if self._transport is not None:
+            try:
+                self._transport.write(requests)
+            except UsageError:
+                self._exchange.forget(requests)
+                raise
+
+    async def drained(self) -> None:
+        """Wait until the connection takes more."""
+        if self._transport is not None:
+            await self._transport.drained()
+
+    async def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
+        """Send one request and wait for its answer; see `Link.call`."""
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.send([request], lambda reply: None if answer.done() else answer.set_result(reply))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.drained()
+                return expect(await answer, kind)
+        except TimeoutError as error:
+            raise TimedOut(f"No answer within {timeout_s:g} s.") from error
+        finally:
+            if not answer.done() or answer.cancelled():
+                self._exchange.forget([request])
+                if not self._is_closed:
+                    self.send([Abandon(id_of(request))])
+
+    async def wait_until(self, is_done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait, looking at `is_done()` whenever something arrives; returns whether it is, at the latest after `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not is_done():
+                    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._waiters.add(waiter)
+                    try:
+                        await waiter
+                    finally:
+                        self._waiters.discard(waiter)
+        except TimeoutError:
+            return is_done()
+        return True
+
+    def wake(self) -> None:
+        """Have everybody in `wait_until` look again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    async def close(self) -> None:
+        """End the connection and all that runs beside; requests without an answer fail."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        self._fail_all(Unreachable("The connection was closed by this process."))
+        await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
+
+    # --- inside ---------------------------------------------------------------------------------------------------------
+
+    async def _dial(self) -> tuple[_Transport, Welcome]:
+        where = show_address(self._address)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Reply] = loop.create_future()
+
+        def greeted(replies: list[Reply]) -> None:
+            if not answer.done():
+                if replies:
+                    answer.set_result(replies[0])
+            else:
+                self._received(replies)
+
+        def ended(error: OpsqError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+            else:
+                self._ended(transport, error)
+
+        peer = await asyncio.to_thread(dial, self._address)
+        peer.setblocking(False)
+        if isinstance(self._address, str):
+            _, transport = await loop.create_unix_connection(lambda: _Transport(greeted, ended, where), sock=peer)
+        else:
+            _, transport = await loop.create_connection(lambda: _Transport(greeted, ended, where), sock=peer)
+        try:
+            transport.write([Hello(self.next_id(), VERSION, self._name, self._token)])
+            async with asyncio.timeout(DIAL_S):
+                welcome = expect(await answer, Welcome)
+        except TimeoutError as error:
+            transport.close()
+            raise Unreachable(f"The daemon at {where} accepts but does not answer.") from error
+        except BaseException:
+            transport.close()
+            raise
+        transport.set_limit(welcome.frame_limit_bytes)
+        return transport, welcome
+
+    def _begin(self, transport: _Transport, welcome: Welcome) -> None:
+        self.welcome = welcome
+        self._unanswered_beats = 0
+        self._transport = transport
+        held, started = self._holdings() if self._holdings is not None else ([], [])
+        again = self._exchange.again(held, started, self._on_reasserted)
+        if again:
+            transport.write(again)
+
+    def _received(self, replies: list[Reply]) -> None:
+        self._unanswered_beats = 0
+        for reply in replies:
+            if isinstance(reply, Revoked | Draining):
+                if self._on_push is not None:
+                    self._on_push(reply)
+                continue
+            error = connection_error(reply)
+            if error is not None:
+                self._fail_all(error)
+                continue
+            on_reply = self._exchange.take(reply)
+            if on_reply is not None:
+                on_reply(reply)
+        self.wake()
+
+    def _ended(self, transport: _Transport, error: OpsqError) -> None:
+        if self._transport is not transport or self._is_closed:
+            return
+        self._transport = None
+        if isinstance(error, ProtocolError) or self._reconnect_s == 0:
+            self._fail_all(error)
+        self.spawn(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        """Dial again and again; after `reconnect_s` what waits fails, but dialling goes on for what comes later."""
+        pauses = Backoff()
+        lost_at = time.monotonic()
+        while self._transport is None:
+            try:
+                self._begin(*await self._dial())
+            except (Unreachable, Refused) as error:
+                if self._reconnect_s is not None and time.monotonic() - lost_at >= self._reconnect_s:
+                    lost_at = time.monotonic()
+                    self._fail_all(error)
+            except OpsqError as error:
+                self._fail_all(error)
+            if self._transport is None:
+                await asyncio.sleep(pauses.next_s())
+        self.wake()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.welcome.heartbeat_s)
+            if self._transport is None:
+                continue
+            if self._unanswered_beats >= MISSES:
+                self._transport.close()
+            else:
+                self._unanswered_beats += 1
+                self._transport.write([Heartbeat(self.next_id())])
+
+    def _fail_all(self, error: OpsqError) -> None:
+        for on_reply, reply in self._exchange.fail_all(error):
+            on_reply(reply)
+        self.wake()

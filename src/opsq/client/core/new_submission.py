@@ -1,0 +1,206 @@
+"""Turns what a producer says into a `NewSubmission`: checks it, and puts content that is too large to travel into the store.
+
+This file sends nothing. Content is written in constant memory before anything that names it is sent.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from opsq.client.core.content_access import Contents
+from opsq.errors import UsageError
+from opsq.wire.messages import Backoff, Created, NewSubmission, SubmissionContent, Welcome
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import Content
+
+Moment = dt.datetime | int
+"""An aware datetime, or milliseconds since 1970 UTC."""
+
+SUBMISSIONS_LIMIT_COUNT = 10_000
+"""So many submissions fit one frame."""
+
+RoomWait = bool | float
+"""Whether to wait for room: True without limit, a number for so many seconds, False not at all."""
+
+_decoder = msgspec.msgpack.Decoder(NewSubmission)
+
+
+def new_request_key() -> bytes:
+    """Sixteen bytes that name one submission whatever is resent; in hex they name the folder of its content."""
+    return os.urandom(16)
+
+
+def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Contents, welcome: Welcome) -> Content:
+    """Describe the content of a submission; small content travels in the description, other is written to the store.
+
+    Raises:
+        StoreNotVisible: the store is needed and cannot be seen from here.
+        ChunkTooLarge: a chunk is above the daemon's chunk limit.
+        StorageFull: there is no room; nothing is left of it.
+    """
+    from opsq.content.content_writer import ContentWriter
+    from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT
+
+    rest = iter(chunks)
+    gathered: list[bytes] = []
+    size_bytes = 0
+    for chunk in rest:
+        gathered.append(_checked(chunk))
+        size_bytes += len(chunk)
+        if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT:
+            break
+    store = contents.store if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT else contents.unchecked
+    writer = ContentWriter(store, request_key.hex(), chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable)
+    with writer:
+        for chunk in gathered:
+            writer.add_chunk(chunk)
+        for chunk in rest:
+            writer.add_chunk(_checked(chunk))
+        return writer.finish()
+
+
+def wait_s_of(wait_for_room: RoomWait, began: float | None = None) -> float | None:
+    """How long a request should wait for room, as messages tell it: 0 not at all, None without limit.
+
+    Args:
+        began: when the waiting began, by `time.monotonic`; None: now.
+
+    Raises:
+        UsageError: it is below 0.
+    """
+    if isinstance(wait_for_room, bool):
+        return None if wait_for_room else 0.0
+    if not 0 <= wait_for_room <= 1e9:
+        raise UsageError(f"wait_for_room is {wait_for_room!r}; it is True, False or seconds from 0 to 1e9.")
+    return max(wait_for_room - (time.monotonic() - began if began is not None else 0.0), 0.0)
+
+
+def known_size(chunks: Iterable[bytes]) -> tuple[int, int] | None:
+    """How many chunks will be written to the store, and how many bytes; None: that is not known before they are read, or none will."""
+    from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT
+
+    if not isinstance(chunks, list | tuple):
+        return None
+    size_bytes = sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
+    return (len(chunks), size_bytes) if size_bytes > INLINE_LIMIT_BYTES or len(chunks) > INLINE_LIMIT_COUNT else None
+
+
+def new_submission(
+    request_key: bytes,
+    content: bytes,
+    chunks_count: int,
+    *,
+    metadata: Mapping[str, int | str] | None = None,
+    attachment: bytes | None = None,
+    priority: int = 0,
+    max_attempts: int | None = None,
+    max_lost: int | None = None,
+    backoff: Backoff | tuple[float, float, float] | None = None,
+    on_dead: Literal["fail", "keep"] = "fail",
+    delay_s: float | None = None,
+    not_before_at: Moment | None = None,
+    expires_s: float | None = None,
+    expires_at: Moment | None = None,
+    unique_key: str | None = None,
+    unique_until: Literal["start", "done"] = "done",
+    reservation_s: float | None = None,
+    weights: Mapping[str, float] | None = None,
+    idempotency_key: str | None = None,
+) -> NewSubmission:
+    """What to send for a submission whose content is in place. The arguments are those of `Producer.submit`.
+
+    Raises:
+        UsageError: a value is out of its range, or two exclude each other.
+    """
+    if on_dead not in ("fail", "keep"):
+        raise UsageError(f"on_dead is {on_dead!r}; it may be 'fail' or 'keep'.")
+    if unique_until not in ("start", "done"):
+        raise UsageError(f"unique_until is {unique_until!r}; it may be 'start' or 'done'.")
+    if unique_until == "start" and unique_key is None:
+        raise UsageError("unique_until needs a unique_key.")
+    for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
+        if locals()[first] is not None and locals()[second] is not None:
+            raise UsageError(f"{first} and {second} exclude each other.")
+    new = NewSubmission(
+        request_key,
+        chunks_count,
+        content,
+        dict(metadata or {}),
+        attachment,
+        priority,
+        max_attempts,
+        max_lost,
+        Backoff(*backoff) if isinstance(backoff, tuple) else backoff,
+        on_dead == "keep",
+        delay_s,
+        _to_ms(not_before_at),
+        expires_s,
+        _to_ms(expires_at),
+        unique_key,
+        reservation_s,
+        dict(weights or {}),
+        idempotency_key,
+        unique_until_start=unique_until == "start",
+    )
+    try:
+        return _decoder.decode(msgspec.msgpack.encode(new))
+    except (msgspec.DecodeError, TypeError, OverflowError) as error:
+        raise UsageError(f"The submission is not possible: {_name_field(str(error))}.") from error
+
+
+def check_count(submissions: Sequence[NewSubmission]) -> None:
+    """See to it that a frame may carry so many submissions."""
+    if len(submissions) > SUBMISSIONS_LIMIT_COUNT:
+        raise UsageError(f"{len(submissions)} submissions are too many for one frame: {SUBMISSIONS_LIMIT_COUNT} are possible.")
+
+
+def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]) -> dict[bytes, int]:
+    """By request key, the ids of those that had been made before, under one of their keys or by an earlier, resent frame."""
+    return {
+        new.request_key: made.submission_id
+        for new, made in zip(submissions, created, strict=True)
+        if not made.is_new and (new.unique_key is not None or new.idempotency_key is not None)
+    }
+
+
+def unnamed(submissions: Sequence[NewSubmission], old: Mapping[bytes, int], described: Sequence[SubmissionContent]) -> list[NewSubmission]:
+    """Of those made before, the ones whose content no submission names: another call had made it."""
+    named = {found.submission_id: found.content for found in described}
+    return [new for new in submissions if new.request_key in old and named.get(old[new.request_key]) != new.content]
+
+
+def delete_content(submissions: Iterable[NewSubmission], contents: Contents) -> None:
+    """Delete what was written for submissions that were not made."""
+    from opsq.content.manifest import decode
+
+    for new in submissions:
+        if decode(new.content).inline is None:
+            contents.store.delete_folder(new.request_key.hex())
+
+
+def _checked(chunk: bytes) -> bytes:
+    if not isinstance(chunk, bytes | bytearray | memoryview):
+        raise UsageError(f"A chunk is bytes, not {type(chunk).__name__}.", hint="Encode text first: text.encode().")
+    return chunk
+
+
+def _to_ms(moment: Moment | None) -> int | None:
+    if not isinstance(moment, dt.datetime):
+        return moment
+    if moment.tzinfo is None:
+        raise UsageError("The datetime has no time zone.", hint="Use datetime.now(tz=...) or .astimezone().")
+    return int(moment.timestamp() * 1000)
+
+
+def _name_field(message: str) -> str:
+    """A complaint of msgspec, with the name of the field in place of its number."""
+    for number, name in enumerate(NewSubmission.__struct_fields__):
+        message = message.replace(f"`$[{number}]`", f"`{name}`").replace(f"`$[{number}]", f"`{name}")
+    return message

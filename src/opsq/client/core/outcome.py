@@ -1,0 +1,174 @@
+"""What became of a chunk that a function was called for: its outcome, and how an exception becomes one.
+
+This file tells nobody: whoever called the function gives the chunk its verdict.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opsq.errors import ContentChanged, InputUnreadable, StoreNotVisible
+
+if TYPE_CHECKING:
+    from opsq.client.sync.chunk import Chunk
+
+REASON_LIMIT = 16384
+"""So many characters of a reason are kept by the daemon."""
+_MESSAGE_LIMIT = 2048
+_OURS = "opsq.client."
+
+
+class Retry(Exception):
+    """Raised by a function that works on chunks or operations: this attempt failed, try it again.
+
+    Args:
+        reason: for people.
+        delay_s: after so many seconds, in place of the back-off.
+    """
+
+    def __init__(self, reason: str = "", *, delay_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.delay_s = delay_s
+
+
+class Bury(Exception):
+    """Raised by a function that works on chunks or operations: no attempt will succeed, the chunk is dead.
+
+    Args:
+        reason: for people.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+class Outcome(msgspec.Struct, array_like=True, tag=True):
+    """What became of one call. `result` is None if the attempt failed."""
+
+    result: bytes | None
+    reason: str = ""
+    delay_s: float | None = None
+    is_final: bool = False
+    run_s: float = 0.0
+    exit_status: int | None = None
+    signal: int | None = None
+
+
+def outcome_of(f: Callable[[Any], Any], chunk: Any) -> Outcome:
+    """Call `f(chunk)`.
+
+    Raises:
+        BaseException: what is no failure of the chunk: an interrupt, an exit, a store that cannot be seen from here.
+    """
+    started_at = time.monotonic()
+    try:
+        outcome = succeeded(f(chunk))
+    except Exception as error:  # noqa: BLE001  # whatever a user's function raises fails the chunk
+        outcome = failed(error)
+    outcome.run_s = time.monotonic() - started_at
+    return outcome
+
+
+def succeeded(result: Any) -> Outcome:
+    """The outcome of a call that returned.
+
+    Raises:
+        TypeError: `result` is neither bytes nor None.
+    """
+    if result is None:
+        return Outcome(b"")
+    if not isinstance(result, bytes | bytearray | memoryview):
+        raise TypeError(f"The function returned {type(result).__name__}; a result is bytes, or None for an empty one.")
+    return Outcome(bytes(result))
+
+
+def failed(error: Exception) -> Outcome:
+    """The outcome of a call that raised.
+
+    Raises:
+        StoreNotVisible: that is what it raised: no chunk can be read from here, so none is to blame.
+    """
+    if isinstance(error, StoreNotVisible):
+        raise error
+    if isinstance(error, Retry):
+        return Outcome(None, _noted(error, str(error)), error.delay_s)
+    if isinstance(error, Bury):
+        return Outcome(None, _noted(error, str(error)), is_final=True)
+    if isinstance(error, InputUnreadable | ContentChanged):  # it would be the same the next time
+        return Outcome(None, _noted(error, str(error)), is_final=True)
+    return Outcome(None, reason_of(error))
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception as the reason of a failure: the exception in the first line, then the traceback without our frames."""
+    told = traceback.TracebackException.from_exception(error)
+    last = "".join(told.format_exception_only()).split("\n", 1)[0]
+    summary = _noted(error, _shortened(last, _MESSAGE_LIMIT))
+    frames = _users(error.__traceback__)
+    if frames is None:
+        return summary
+    text = _sendable("".join(traceback.format_exception(type(error), error, frames)).rstrip("\n"))
+    return f"{summary}\n{_shortened(text, REASON_LIMIT - len(summary) - 1)}"
+
+
+def give(chunk: Chunk, outcome: Outcome) -> bool:
+    """Give a chunk its verdict, unless the function has given it one; tells whether it failed."""
+    if chunk.has_verdict:
+        return False
+    if outcome.result is not None:
+        chunk.complete(outcome.result, run_s=outcome.run_s, exit_status=outcome.exit_status)
+        return False
+    if chunk.is_revoked:  # its failure would be refused
+        chunk.release()
+        return False
+    log_failure(chunk, outcome)
+    chunk.fail(
+        outcome.reason,
+        delay_s=outcome.delay_s,
+        retry=not outcome.is_final,
+        run_s=outcome.run_s,
+        exit_status=outcome.exit_status,
+        signal=outcome.signal,
+    )
+    return True
+
+
+def log_failure(chunk: Any, outcome: Outcome) -> None:
+    """Say in the log `opsq` that a chunk failed; the whole reason is kept by the daemon."""
+    how = " for good" if outcome.is_final else ""
+    first_line = outcome.reason.partition("\n")[0]
+    logging.getLogger("opsq").warning("Chunk %s/%d failed%s: %s", chunk.submission_id, chunk.index, how, first_line)
+
+
+def _noted(error: BaseException, text: str) -> str:
+    """The text with the notes of the exception, the first of which says in which operation it was raised."""
+    notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    return _sendable(f"{text} ({'; '.join(notes)})".lstrip() if notes else text)
+
+
+def _sendable(text: str) -> str:
+    """The text without halves of surrogate pairs, which names of files may have."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _users(frames: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame on that is not ours."""
+    while frames is not None and str(frames.tb_frame.f_globals.get("__name__", "")).startswith(_OURS):
+        frames = frames.tb_next
+    return frames
+
+
+def _shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters: of a longer one the beginning and the end, where the user's frames are."""
+    if len(text) <= limit:
+        return text
+    left_out = f"\n… {len(text) - limit} characters left out …\n"
+    kept = limit - len(left_out)
+    return text[: kept // 3] + left_out + text[len(text) - (kept - kept // 3) :]

@@ -1,0 +1,87 @@
+"""Walks the results of a submission in chunk order, page by page.
+
+This file does no I/O: it says what to ask for next and reads the answers, for blocking and asyncio callers alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from opsq.client.core.held_block import Result
+from opsq.errors import NotFinished, WorkFailed
+from opsq.ids import BLOCK_CHUNKS, mask_indexes
+from opsq.wire.messages import ResultRow, ResultRows, Results
+
+_decode = msgspec.msgpack.Decoder(list[bytes | tuple[str, int, int]] | None).decode
+
+
+class ResultCursor:
+    """A place in the results of a submission.
+
+    Args:
+        submission_id: whose results.
+        is_following: wait for chunks that are not completed yet; False refuses a submission that is not final.
+        skip_dead: pass over chunks that will have no result.
+
+    Attributes:
+        content: the description of the submission's content, once a page was taken.
+        is_done: nothing more comes.
+    """
+
+    def __init__(self, submission_id: int, *, is_following: bool = False, skip_dead: bool = False) -> None:
+        self.content = b""
+        self.is_done = False
+        self._submission_id = submission_id
+        self._is_following = is_following
+        self._skip_dead = skip_dead
+        self._index = 0
+
+    def request(self, request_id: int) -> Results:
+        """What to ask the daemon for next."""
+        wait_s = None if self._is_following else 0.0
+        return Results(request_id, self._submission_id, from_index=self._index, wait_s=wait_s)
+
+    def take(self, page: ResultRows) -> Iterator[Result]:
+        """The results in the answer, in chunk order, as far as they go without a gap. To be read to its end.
+
+        Raises:
+            NotFinished: the submission is not final.
+            WorkFailed: the next chunk has no result and will have none.
+        """
+        self.content = page.content or self.content  # it comes with the first page only
+        if not (page.is_final or self._is_following):
+            raise NotFinished(
+                f"Submission {self._submission_id} is {page.state}, so it has no results yet.",
+                hint="Wait for it, or follow it.",
+            )
+        rows: dict[int, list[ResultRow]] = {}
+        for row in page.rows:
+            rows.setdefault(row.block, []).append(row)
+        first_block = self._index // BLOCK_CHUNKS
+        for block, completed in enumerate(page.completed, first_block):
+            kept = results_of(rows.get(block, []))
+            end = min((block + 1) * BLOCK_CHUNKS, page.chunks_count)
+            for index in range(self._index, end):
+                self._index = index
+                if completed >> index % BLOCK_CHUNKS & 1:
+                    yield kept.get(index, b"")
+                elif not page.is_final:
+                    return
+                elif not self._skip_dead:
+                    raise WorkFailed(
+                        f"Chunk {self._submission_id}/{index} has no result: it died or was skipped, and the submission is {page.state}."
+                    )
+            self._index = end
+        self.is_done = self._index >= page.chunks_count
+
+
+def results_of(rows: list[ResultRow]) -> dict[int, Result]:
+    """The results that are not empty, by chunk index."""
+    found: dict[int, Result] = {}
+    for row in rows:
+        results = _decode(row.results)
+        if results is not None:
+            found.update(zip(mask_indexes(row.block, row.mask), results, strict=True))
+    return found

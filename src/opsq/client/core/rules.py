@@ -1,0 +1,155 @@
+"""Rules and explanations as a program asks for them: pauses, limits, weights, and why work is not running.
+
+This file makes the requests; who sends them, blocking or awaited, is another matter.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from opsq.wire.messages import (
+    Changed,
+    Explain,
+    Explained,
+    ExplainWork,
+    Limit,
+    Pause,
+    Resume,
+    RulesState,
+    ShowRules,
+    Unlimit,
+    Weight,
+    WorkExplained,
+)
+
+if TYPE_CHECKING:
+    from opsq.client.aio.link import AsyncLink
+    from opsq.client.sync.link import Link
+
+Value = int | str
+
+
+def caller_name() -> str:
+    """Who gives this order, for those who will wonder: user, by the uid that the kernel tells, and host."""
+    import pwd
+
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"[:255]
+
+
+class Ruling:
+    """The rules of a queue, and its explanations."""
+
+    link: Link
+
+    def explain(self, strategy: object, *, analyze: bool = False) -> Explained:
+        """How a strategy is served: its arms, their SQL, their plans, their fronts.
+
+        Args:
+            analyze: try it out on the queue as it is; nothing is reserved.
+
+        Raises:
+            InvalidStrategy: it cannot be parsed.
+        """
+        return self.link.call(Explain(self.link.next_id(), str(strategy), analyze), Explained)
+
+    def explain_work(self, submission_id: int, index: int | None = None) -> WorkExplained:
+        """Why a submission, or one chunk of it, is not running: a word, and sentences, the first of which is the headline.
+
+        Raises:
+            NotFound: there is no such submission or chunk.
+        """
+        return self.link.call(ExplainWork(self.link.next_id(), submission_id, index), WorkExplained)
+
+    def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
+        """Hand out nothing more of submissions that have every pair (none: of all); False if they were paused already."""
+        return bool(self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed).count)
+
+    def resume(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
+        """End the pause with exactly these pairs; False if there was none.
+
+        Raises:
+            NotPermitted: an operator set it, and `by_operator` is not given.
+        """
+        return bool(self.link.call(Resume(self.link.next_id(), dict(metadata), by_operator), Changed).count)
+
+    def limit(
+        self,
+        key: str,
+        value: Value | None = None,
+        *,
+        concurrency: int | None = None,
+        rate_per_s: float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """Bound one value of a key, or (None) each: chunks reserved at once, or started per second; replaces the limit for the same.
+
+        Raises:
+            UsageError: neither a concurrency nor a rate.
+            NotPermitted: the connection used the client token.
+        """
+        self.link.call(Limit(self.link.next_id(), key, value, concurrency, rate_per_s, burst, caller_name()), Changed)
+
+    def unlimit(self, key: str, value: Value | None = None) -> None:
+        """Lift a limit; `NotFound` if there is none."""
+        self.link.call(Unlimit(self.link.next_id(), key, value), Changed)
+
+    def weight(self, key: str, value: Value, weight: float) -> None:
+        """Give a value of a key a weight in `Fair`, 0.001 to 1000; it holds from its next turn on."""
+        self.link.call(Weight(self.link.next_id(), key, value, weight), Changed)
+
+    def rules(self) -> RulesState:
+        """All pauses, limits and weights."""
+        return self.link.call(ShowRules(self.link.next_id()), RulesState)
+
+
+class AsyncRuling:
+    """The same, awaited; see `Ruling`."""
+
+    link: AsyncLink
+
+    async def explain(self, strategy: object, *, analyze: bool = False) -> Explained:
+        """How a strategy is served; see `Ruling.explain`."""
+        return await self.link.call(Explain(self.link.next_id(), str(strategy), analyze), Explained)
+
+    async def explain_work(self, submission_id: int, index: int | None = None) -> WorkExplained:
+        """Why work is not running; see `Ruling.explain_work`."""
+        return await self.link.call(ExplainWork(self.link.next_id(), submission_id, index), WorkExplained)
+
+    async def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
+        """Pause; see `Ruling.pause`."""
+        return bool((await self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed)).count)
+
+    async def resume(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
+        """End a pause; see `Ruling.resume`."""
+        return bool((await self.link.call(Resume(self.link.next_id(), dict(metadata), by_operator), Changed)).count)
+
+    async def limit(
+        self,
+        key: str,
+        value: Value | None = None,
+        *,
+        concurrency: int | None = None,
+        rate_per_s: float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """Set a limit; see `Ruling.limit`."""
+        await self.link.call(Limit(self.link.next_id(), key, value, concurrency, rate_per_s, burst, caller_name()), Changed)
+
+    async def unlimit(self, key: str, value: Value | None = None) -> None:
+        """Lift a limit; see `Ruling.unlimit`."""
+        await self.link.call(Unlimit(self.link.next_id(), key, value), Changed)
+
+    async def weight(self, key: str, value: Value, weight: float) -> None:
+        """Set a weight; see `Ruling.weight`."""
+        await self.link.call(Weight(self.link.next_id(), key, value, weight), Changed)
+
+    async def rules(self) -> RulesState:
+        """All rules; see `Ruling.rules`."""
+        return await self.link.call(ShowRules(self.link.next_id()), RulesState)

@@ -1,0 +1,131 @@
+"""A worker process: calls one function for each chunk that it is told to work on, until its pipe closes.
+
+This file runs in a process of its own and holds no connection to the daemon; it reads chunks from the store by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opsq.client.core.chunk_view import ChunkView
+from opsq.client.core.content_access import Contents
+from opsq.client.core.outcome import outcome_of, reason_of
+from opsq.client.core.worker_frames import AttachmentIs, AttachmentWanted, Broken, Interrupted, Ready, Work, decode_to_worker, encode
+from opsq.errors import OpsqError
+from opsq.ids import parse_handle
+from opsq.wire.messages import SubmissionContent, Welcome
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""They come to the whole group from a terminal or a service manager, and the consumer decides what they mean."""
+_ORPHAN_S = 2.0
+"""So long a function has to clean up behind itself once nobody waits for it any more."""
+
+
+def main(connection: Connection, program: bytes, welcome: bytes) -> None:
+    """Be a worker; `program` is the function as `program_of` packed it."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # the terminal belongs to the consumer
+    os.close(nothing)
+    worker = Worker(connection, msgspec.msgpack.decode(welcome, type=Welcome))
+    try:
+        f = ForkingPickler.loads(program)
+    except Exception as error:  # noqa: BLE001  # whatever importing the user's module raises
+        connection.send_bytes(encode(Broken(reason_of(error))))
+        return
+    worker.serve(f)
+
+
+class Worker:
+    """Serves one consumer over a pipe. Its main thread calls the function, another one reads, and hears the pipe close.
+
+    Args:
+        connection: the pipe.
+        welcome: names the store.
+    """
+
+    def __init__(self, connection: Connection, welcome: Welcome) -> None:
+        self._connection = connection
+        self._contents = Contents(welcome)
+        self._inbox: queue.SimpleQueue[Work | AttachmentIs | None] = queue.SimpleQueue()
+        self._is_orphan = False
+        self._is_busy = False
+        self._described: SubmissionContent | None = None
+        self._attachment: tuple[int, bytes | None] | None = None
+        for number in GROUP_SIGNALS:
+            signal.signal(number, self._heard)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+        threading.Thread(target=self._read, name="opsq-worker", daemon=True).start()
+
+    def serve(self, f: Any) -> None:
+        """Work until the pipe closes."""
+        self._connection.send_bytes(encode(Ready()))
+        while isinstance(work := self._inbox.get(), Work):
+            chunk = self._view(work)
+            try:
+                self._is_busy = True
+                outcome = outcome_of(f, chunk)
+                self._is_busy = False
+            except BaseException as error:
+                self._is_busy = False
+                if self._is_orphan:
+                    return
+                self._connection.send_bytes(encode(_interrupted(error)))
+                if isinstance(error, KeyboardInterrupt | SystemExit | OpsqError):
+                    return  # raised again by the consumer
+                raise
+            self._connection.send_bytes(encode(outcome))
+
+    def _view(self, work: Work) -> ChunkView:
+        described = self._described = work.described or self._described
+        if described is None:
+            raise RuntimeError("The first chunk came without a description of its submission.")
+        handle = parse_handle(work.handle)
+        return ChunkView(described, handle, lambda: self._contents.reader(described).read(handle.index), self._read_attachment)
+
+    def _read_attachment(self) -> bytes | None:
+        described = self._described
+        if described is None or not described.has_attachment:
+            return None
+        if self._attachment is None or self._attachment[0] != described.submission_id:
+            self._connection.send_bytes(encode(AttachmentWanted()))
+            answer = self._inbox.get()
+            if not isinstance(answer, AttachmentIs):
+                raise KeyboardInterrupt
+            self._attachment = (described.submission_id, answer.attachment)
+        return self._attachment[1]
+
+    def _read(self) -> None:
+        """Read what comes; when the pipe closes, see to it that this process ends, whatever the function does."""
+        try:
+            while True:
+                self._inbox.put(decode_to_worker(self._connection.recv_bytes()))
+        except (EOFError, OSError):
+            self._is_orphan = True
+            self._inbox.put(None)
+        if self._is_busy:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        threading.Event().wait(_ORPHAN_S)
+        os._exit(1)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if self._is_orphan and self._is_busy:
+            raise KeyboardInterrupt
+
+
+def _interrupted(error: BaseException) -> Interrupted:
+    if isinstance(error, OpsqError):
+        return Interrupted("OpsqError", error.code, error.message, error.hint)
+    if isinstance(error, SystemExit):
+        return Interrupted("SystemExit", error.code if isinstance(error.code, int | str) else None)
+    return Interrupted(type(error).__name__, None, str(error))

@@ -1,0 +1,314 @@
+"""A consumer: reserves ahead, hands out chunks one by one or in bulk, and reports verdicts in few frames.
+
+This file decides what to reserve and when, and waits for it; verdicts are sent in reporter.py, what is held and owed stands
+in ledger.py, resending and heartbeats are in link.py.
+
+A chunk needs a verdict before the loop asks for the next one, unless the loop was opened with `overlapping=True`.
+Leaving the loop by any way gives back what has no verdict. Verdicts are sent without waiting; what goes wrong with them
+surfaces at the next call. A chunk that is taken away (its submission was cancelled, another consumer finished it) ends no
+loop: it goes to `on_lost`, by default a warning in the log `opsq`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from opsq.client.core.consumer_base import AGAIN_S, FLUSH_S, Ask, OnLost
+from opsq.client.core.prefetch import Pace
+from opsq.client.sync.chunk import Chunk, Reservation
+from opsq.client.sync.verdict_sender import Reporter
+from opsq.errors import OpsqError, Refused, UsageError
+from opsq.wire.messages import Reserve, Reserved
+
+if TYPE_CHECKING:
+    from opsq.client.sync.connection import Dial
+    from opsq.client.sync.function_runner import Mode, Tally
+    from opsq.serialisation import Serialisation
+
+
+class Consumer(Reporter):
+    """One consumer with a connection of its own. Safe for use by many threads; `chunks` by one at a time.
+
+    Args:
+        open_wire: makes a greeted transport.
+        strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
+        batch: how many chunks to reserve at once; None: as many as are worked off in about a quarter of a second.
+        lease_s: reserve by leases of this length, which outlive the connection; None: until the connection ends.
+        reconnect_s: how long to try again when the connection breaks; None: for ever.
+        on_lost: told of chunks that were taken away or whose report was refused, by the thread that makes the next call.
+        is_driven: no thread of its own; see `poll`.
+    """
+
+    def __init__(
+        self,
+        open_wire: Dial,
+        strategy: object = "Random",
+        *,
+        batch: int | None = None,
+        lease_s: float | None = None,
+        reconnect_s: float | None = None,
+        on_lost: OnLost | None = None,
+        is_driven: bool = False,
+    ) -> None:
+        if batch is not None and batch < 1:
+            raise UsageError(f"A batch of {batch} chunks is not possible: it starts at 1.")
+        self.strategy = str(strategy)
+        self.is_ended = False
+        """Whether the daemon said that nothing can come any more (see `until_empty`)."""
+        self._lease_s = lease_s
+        self._pace = Pace(batch)
+        self._ask: Ask | None = None
+        self._ask_at = 0.0
+        self._is_fresh = False
+        super().__init__(open_wire, reconnect_s=reconnect_s, on_lost=on_lost, is_driven=is_driven)
+
+    # --- chunk by chunk -----------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self.chunks()
+
+    def chunks(self, *, until_empty: bool = True, until_idle: bool = False, overlapping: bool = False) -> Iterator[Chunk]:
+        """Reserve and hand out chunks, one by one.
+
+        Args:
+            until_empty: end when nothing that the strategy may serve is free, reserved by anyone, or waiting for a
+                retry. False: wait for work for ever.
+            until_idle: end at the first moment when nothing can be reserved.
+            overlapping: chunks may get their verdict later than the next chunk is asked for, and from any thread.
+
+        Raises:
+            UsageError: the last chunk has no verdict (and `overlapping` is off).
+            OpsqError: the daemon refused the strategy, or could not be reached again within `reconnect_s`.
+
+        Effects: however the loop is left, what has no verdict is given back.
+        """
+        wait_s = 0.0 if until_idle else None
+        chunk: Chunk | None = None
+        self.is_ended = False  # of an earlier loop
+        try:
+            while True:
+                if chunk is not None and not (overlapping or chunk.has_verdict):
+                    raise UsageError(
+                        f"Chunk {chunk.submission_id}/{chunk.index} was neither completed, failed nor released.",
+                        hint="Give each chunk its verdict, or open the loop with overlapping=True.",
+                    )
+                chunk = self._next(wait_s, until_empty)
+                if chunk is None:
+                    self.flush()
+                    return
+                yield chunk
+        finally:
+            self._give_back()
+
+    def run_each_chunk(
+        self,
+        f: Callable[[Any], bytes | None],
+        *,
+        jobs: int = 1,
+        mode: Mode = "threads",
+        until_empty: bool = True,
+        until_idle: bool = False,
+        max_runtime_s: float | None = None,
+        grace_s: float | None = 10.0,
+    ) -> Tally:
+        """Call `f(chunk)` for each chunk; what it returns is the result, what it raises fails the chunk.
+
+        An exception fails the attempt, with the traceback as the reason; `Retry` and `Bury` say what is to come of it.
+        KeyboardInterrupt and SystemExit fail nothing: they give all chunks back and are raised here. A chunk is taken only
+        when it is begun; how many wait here is paced by how long they take.
+
+        Args:
+            f: gives the result, as bytes; None for an empty one. In threads it gets the `Chunk`, and may also give it its
+                verdict itself; in processes a view that can only be read, and it must stand at the top level of a module.
+            jobs: how many chunks are worked on at once.
+            mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy. A
+                process that dies costs its chunk one attempt, with the signal named, and is replaced.
+            until_empty: see `chunks`.
+            until_idle: see `chunks`.
+            max_runtime_s: a chunk that takes longer fails, and its process is killed; None: no limit. Only for processes.
+            grace_s: after the first signal, so long running processes may go on before their chunks are given back; None:
+                as long as they like. Threads always end what they have begun.
+
+        Returns:
+            How many chunks were completed, failed and given back, and the signal that ended the run if one did.
+
+        Raises:
+            UsageError: an argument makes no sense, or a worker process cannot import `f`.
+            WorkFailed: a worker process ended before it was ready.
+            OpsqError: see `chunks`.
+
+        Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its own,
+        the first SIGTERM or SIGINT lets the chunks at hand end and returns; the second raises SystemExit or KeyboardInterrupt.
+        """
+        from opsq.client.sync.function_runner import Hold, run
+
+        self.is_ended = False
+        # An iterator of `chunks` would give back what other jobs work on when it ends.
+        hold = Hold(lambda: self._next(0.0 if until_idle else None, until_empty), self._give_back, self._link.welcome)
+        return run(self, f, hold, jobs=jobs, mode=mode, max_runtime_s=max_runtime_s, grace_s=grace_s)
+
+    def run_each_operation(
+        self,
+        f: Callable[[Any], Any],
+        *,
+        serialisation: Serialisation | str = "bytes",
+        result_serialisation: Serialisation | str | None = None,
+        keeps_results: bool = True,
+        **options: Any,
+    ) -> Tally:
+        """Call `f(operation)` for each record of each chunk; what it returns are the records of the result, in the same order.
+
+        An operation that raises fails its chunk, and the reason says which one it was. A chunk that cannot be decoded is
+        dead at once: the next attempt would read the same bytes.
+
+        Args:
+            f: as for `run_each_chunk`, but for one operation.
+            serialisation: "bytes" or "text" (lines), "json" (lines), "msgpack", or an object of `opsq.serialisation`.
+            result_serialisation: of the results; None: the same.
+            keeps_results: False: what `f` returns is dropped, and the results are empty.
+            options: those of `run_each_chunk`.
+
+        Cost: besides `f`, 0.1 to 0.5 µs an operation, in chunks of 1000 small ones; a chunk is in memory as a whole.
+        """
+        from opsq.client.core.operations import EachOperation
+
+        return self.run_each_chunk(EachOperation(f, serialisation, result_serialisation, keeps_results=keeps_results), **options)
+
+    def want(self, count: int | None = None, *, wait_s: float | None = None, until_empty: bool = False) -> None:
+        """Have chunks reserved ahead, unless a reserve is on its way; returns at once. `take` hands them out.
+
+        Args:
+            count: how many; None: as the pace says.
+            wait_s: how long the daemon may wait for work; None: without limit.
+        """
+        if self._ask is None and not self._is_stopping and time.monotonic() >= self._ask_at:
+            self.is_ended = False
+            request = self._new_reserve(count or self._pace.next_count(), wait_s, until_empty)
+            self._ask = Ask(request)
+            self._flush(self._ask)
+
+    def take(self) -> Chunk | None:
+        """The next chunk that was reserved ahead; None if there is none."""
+        self._surface()
+        with self._lock:
+            taken = self._ledger.take()
+            is_fresh, self._is_fresh = self._is_fresh, False
+        if taken is None:
+            self._is_fresh = is_fresh
+            return None
+        self._pace.count()
+        if is_fresh:
+            self._flush()  # the first of each reserve is reported at once: a chunk that kills its consumer is found
+        else:
+            self._link.flush_within(FLUSH_S)
+        return Chunk(self, *taken)
+
+    def _next(self, wait_s: float | None, until_empty: bool) -> Chunk | None:
+        while not self._is_stopping:
+            if self._pace.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
+                self.want(wait_s=wait_s, until_empty=until_empty)
+            chunk = self.take()
+            if chunk is not None:
+                return chunk
+            if self._ask is None:
+                if self.is_ended:
+                    return None
+                pause_s = self._ask_at - time.monotonic()
+                if pause_s > 0:
+                    self._flush()
+                    self._link.wait_until(self._is_stopped, pause_s)
+                else:
+                    self.want(wait_s=wait_s, until_empty=until_empty)
+                continue
+            if self._ledger.buffered_count:
+                self._flush()
+            self._link.wait_until(self._has_news)
+        return None
+
+    def _has_news(self) -> bool:
+        return bool(self._ledger.ready_count or self._ask is None or self._is_stopped())
+
+    def _reserved(self, ask: Ask, reply: Reserved) -> None:
+        if ask is not self._ask:
+            return
+        self._ask = None
+        if ask.lots:
+            self._ledger.offer(ask.lots)
+            self._is_fresh = True
+        elif reply.is_empty or ask.request.wait_s is not None:
+            self.is_ended = True
+        else:  # drained: the daemon is about to end
+            self._ask_at = time.monotonic() + AGAIN_S
+
+    def _refused(self, ask: Ask, error: OpsqError) -> None:
+        if ask is not self._ask:
+            return
+        self._ask = None
+        if isinstance(error, Refused):
+            self._ask_at = time.monotonic() + AGAIN_S
+        else:
+            self._ledger.errors.append(error)
+
+    # --- in bulk ------------------------------------------------------------------------------------------------------
+
+    def reserve(self, count: int, *, wait_s: float | None = 0.0, until_empty: bool = False) -> Reservation:
+        """Reserve up to `count` chunks at once; what waits to be reported travels along.
+
+        Args:
+            count: at most 1 000 000.
+            wait_s: how long to wait while nothing is free, in seconds; None: without limit.
+            until_empty: do not wait any more once nothing can come without a new submission.
+        """
+        self._surface()
+        ask = self._send_bulk(count, wait_s, until_empty)
+        self._link.wait_until(ask.is_over)
+        return self._reservation(ask)
+
+    def reservations(self, count: int, *, ahead: int = 2, until_empty: bool = True, wait_s: float | None = None) -> Iterator[Reservation]:
+        """Reserve in bulk, again and again, with `ahead` reserves on their way; the fastest way through a backlog.
+
+        Each reservation needs a verdict before the next is asked for. Ends when nothing can come any more; with
+        `until_empty=False` never, and with `wait_s` when nothing came within that time.
+        """
+        asks: list[Ask] = []
+        try:
+            while not self._is_stopping:
+                self._surface()
+                while len(asks) < ahead:
+                    asks.append(self._send_bulk(count, wait_s, until_empty))
+                self._link.wait_until(asks[0].is_over)
+                reservation = self._reservation(asks.pop(0))
+                if reservation.chunks_count:
+                    yield reservation
+                elif reservation.is_empty or wait_s is not None:
+                    break
+                else:
+                    self._link.wait_until(self._is_stopped, AGAIN_S)
+            self.flush()
+        finally:
+            self._give_back()
+
+    def _send_bulk(self, count: int, wait_s: float | None, until_empty: bool) -> Ask:
+        ask = Ask(self._new_reserve(count, wait_s, until_empty))
+        self._flush(ask)
+        return ask
+
+    def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool) -> Reserve:
+        return Reserve(self._link.next_id(), count, self.strategy, wait_s, self._lease_s, until_empty)
+
+    def _reservation(self, ask: Ask) -> Reservation:
+        if ask.error is not None:
+            raise ask.error
+        if ask.reply is None:
+            raise UsageError("The consumer was closed while it waited.")
+        with self._lock:
+            self._ledger.open_all(ask.lots)
+        if ask.lots:
+            self._link.flush_within(FLUSH_S)
+        return Reservation(self, ask.lots, is_empty=ask.reply.is_empty)
+
+    def _give_back(self) -> None:
+        self._ask = None
+        super()._give_back()

@@ -1,0 +1,251 @@
+"""Calls a function for each chunk that a consumer reserves: in the calling thread, in threads, or in worker processes.
+
+This file decides who takes the next chunk, how work ends, and what is raised; what the function did is judged in
+verdicts.py, a worker process is watched in workers.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from opsq.client.core.drain_signals import DrainSignals
+from opsq.client.core.outcome import Outcome, give, outcome_of
+from opsq.errors import OpsqError, UsageError
+
+if TYPE_CHECKING:
+    from opsq.client.sync.chunk import Chunk
+    from opsq.client.sync.consumer import Consumer
+    from opsq.wire.messages import Welcome
+
+Mode = Literal["threads", "processes"]
+
+_TICK_S = 0.25
+"""How often is looked whether the grace is over."""
+
+
+class Tally(NamedTuple):
+    """What became of the chunks of one run.
+
+    Attributes:
+        completed_count: chunks that were completed.
+        failed_count: attempts that failed; one chunk may fail several times.
+        released_count: chunks that were given back: they were taken away, or the grace was over.
+        stop_signal: the signal that ended the run; None if none did.
+    """
+
+    completed_count: int
+    failed_count: int
+    released_count: int
+    stop_signal: int | None = None
+
+
+class Slot(Protocol):
+    """Where one chunk at a time is worked on."""
+
+    is_killable: bool
+    """Whether the work at hand can be ended from outside."""
+
+    def open(self) -> None:
+        """Get ready for the next chunk, before it is taken."""
+
+    def work(self, chunk: Chunk) -> Outcome | None:
+        """Work on it; None: it is to be given back."""
+
+    def give_up(self) -> None:
+        """Have the work at hand end soon, if that is possible; called by another thread."""
+
+    def kill(self) -> None:
+        """End the work at hand at once, if that is possible; called by another thread."""
+
+    def close(self) -> None:
+        """Let go of everything; called by the thread that works."""
+
+
+class LocalSlot:
+    """Calls the function in the thread that asks."""
+
+    is_killable = False
+
+    def __init__(self, f: Callable[[Chunk], Any]) -> None:
+        self._f = f
+
+    def open(self) -> None:
+        """See `Slot.open`."""
+
+    def work(self, chunk: Chunk) -> Outcome | None:
+        """See `Slot.work`."""
+        return outcome_of(self._f, chunk)
+
+    def give_up(self) -> None:
+        """See `Slot.give_up`: a thread cannot be ended."""
+
+    def kill(self) -> None:
+        """See `Slot.kill`: a thread cannot be ended."""
+
+    def close(self) -> None:
+        """See `Slot.close`."""
+
+
+class Hold(NamedTuple):
+    """What a run needs of a consumer that others need not.
+
+    Attributes:
+        take: waits for the next chunk; None when there is none to come. By one thread at a time.
+        give_back: gives back all chunks without a verdict.
+        welcome: what the daemon said to it.
+    """
+
+    take: Callable[[], Chunk | None]
+    give_back: Callable[[], None]
+    welcome: Welcome
+
+
+class Run:
+    """One run: slots that take chunks from one consumer.
+
+    Args:
+        consumer: holds the chunks.
+        hold: how they come and go.
+        slots: one per job.
+        grace_s: how long running chunks may take after the first signal before they are killed; None: as long as they like.
+    """
+
+    def __init__(self, consumer: Consumer, hold: Hold, slots: Sequence[Slot], grace_s: float | None) -> None:
+        self._consumer = consumer
+        self._hold = hold
+        self._threads: list[threading.Thread] = []
+        self._slots = slots
+        self._grace_s = grace_s
+        self._taking = threading.Lock()
+        self._counting = threading.Lock()
+        self._is_over = False
+        self._failure: BaseException | None = None
+        self._counts = {"completed": 0, "failed": 0, "released": 0}
+
+    def run(self, *, is_inline: bool) -> Tally:
+        """Work until nothing is to come.
+
+        Args:
+            is_inline: by the calling thread; for one slot.
+
+        Raises:
+            BaseException: what ended the run before; all chunks were given back.
+        """
+        with DrainSignals(self._consumer.stop) as signals:
+            try:
+                if is_inline:
+                    self._loop(self._slots[0])
+                else:
+                    self._run_threads(signals)
+                if self._failure is not None:
+                    raise self._failure
+                self._consumer.flush()
+                self._hold.give_back()
+            except BaseException:
+                self._abort()
+                raise
+        counts = self._counts
+        return Tally(counts["completed"], counts["failed"], counts["released"], signals.last)
+
+    def _run_threads(self, signals: DrainSignals) -> None:
+        self._threads = [threading.Thread(target=self._guarded, args=(slot,), name="opsq-job", daemon=True) for slot in self._slots]
+        for thread in self._threads:
+            thread.start()
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(_TICK_S)
+                if signals.last is not None and self._grace_s is not None and time.monotonic() - signals.heard_at > self._grace_s:
+                    self._is_over = True
+                    for slot in self._slots:
+                        slot.give_up()
+
+    def _guarded(self, slot: Slot) -> None:
+        try:
+            self._loop(slot)
+        except BaseException as error:  # noqa: BLE001  # raised again by the thread that waits
+            with self._counting:
+                self._failure = self._failure or error
+            self._is_over = True
+            self._consumer.stop()
+
+    def _loop(self, slot: Slot) -> None:
+        try:
+            while not self._is_over:
+                slot.open()
+                chunk = self._take()
+                if chunk is None:
+                    return
+                try:
+                    outcome = slot.work(chunk)
+                except BaseException:
+                    self._count("released")
+                    with suppress(OpsqError):  # what ends the run is told, not what follows from it
+                        if not chunk.has_verdict:
+                            chunk.release()
+                    raise
+                self._settle(chunk, outcome)
+        finally:
+            slot.close()
+
+    def _take(self) -> Chunk | None:
+        """The next chunk, when this thread is the next to get one: what is not begun by anybody stays in the consumer."""
+        with self._taking:
+            return None if self._is_over else self._hold.take()
+
+    def _settle(self, chunk: Chunk, outcome: Outcome | None) -> None:
+        if outcome is None:
+            chunk.release()
+            self._count("released")
+        elif give(chunk, outcome):
+            self._count("failed")
+        else:
+            self._count("completed" if outcome.result is not None else "released")
+
+    def _count(self, what: str) -> None:
+        with self._counting:
+            self._counts[what] += 1
+
+    def _abort(self) -> None:
+        """Give back all chunks, those that threads are working on included."""
+        self._is_over = True
+        for slot in self._slots:
+            slot.kill()
+        self._consumer.stop()
+        with suppress(OpsqError):
+            self._hold.give_back()
+        for slot, thread in zip(self._slots, self._threads, strict=False):
+            if slot.is_killable:
+                thread.join()
+
+
+def run(
+    consumer: Consumer,
+    f: Callable[[Any], Any],
+    hold: Hold,
+    *,
+    jobs: int,
+    mode: Mode,
+    max_runtime_s: float | None,
+    grace_s: float | None,
+) -> Tally:
+    """See `Consumer.run_each_chunk`."""
+    if jobs < 1:
+        raise UsageError(f"{jobs} jobs are not possible: it starts at 1.")
+    slots: Sequence[Slot]
+    if mode == "threads":
+        if max_runtime_s is not None:
+            raise UsageError("max_runtime_s needs mode='processes': a thread cannot be ended.")
+        slots = [LocalSlot(f) for _ in range(jobs)]
+        grace_s = None
+    elif mode == "processes":
+        from opsq.client.sync.worker_pool import WorkerSlot, program_of
+
+        program = program_of(f)
+        slots = [WorkerSlot(consumer, hold.welcome, program, max_runtime_s) for _ in range(jobs)]
+    else:
+        raise UsageError(f"{mode!r} is no mode.", hint="There are 'threads' and 'processes'.")
+    return Run(consumer, hold, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)

@@ -1,0 +1,388 @@
+"""A link: many requests from many threads over one transport that is made anew when it breaks.
+
+This file owns request matching, heartbeats, reconnecting and resending; it knows neither sockets nor what a consumer
+holds (the owner of the link says what to reassert). Whoever waits for an answer reads for everybody; while nobody
+waits, a small thread does.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from opsq.client.core.pending_requests import Exchange, Holdings, OnPush, OnReply, connection_error, id_of
+from opsq.client.sync.connection import MISSES, Backoff, Dial, Wire, expect
+from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
+from opsq.wire.messages import Abandon, Draining, Heartbeat, Reply, Request, Revoked, Welcome
+
+R = TypeVar("R")
+
+
+class Answer:
+    """Where the replies to one request arrive."""
+
+    __slots__ = ("replies",)
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+
+    def is_there(self) -> bool:
+        """Whether a reply came."""
+        return bool(self.replies)
+
+
+class Link:
+    """Requests and answers over a transport that may break; safe for use by many threads.
+
+    Args:
+        open_wire: makes a greeted transport; called now, and after every loss.
+        reconnect_s: how long to try after a loss, None for ever, 0 not at all.
+        holdings: what to take up again after a reconnect.
+        on_reasserted: told the answer to that.
+        on_push: told `Revoked` and `Draining`.
+        on_flush: called by the link's thread when the time asked for by `flush_within` has come.
+        is_driven: no thread of its own; the owner calls `poll` at least as often as `next_poll_s` says.
+
+    Raises:
+        OpsqError: the first attempt to open the transport failed.
+    """
+
+    def __init__(
+        self,
+        open_wire: Dial,
+        *,
+        reconnect_s: float | None = None,
+        holdings: Holdings | None = None,
+        on_reasserted: OnReply | None = None,
+        on_push: OnPush | None = None,
+        on_flush: Callable[[], None] | None = None,
+        is_driven: bool = False,
+    ) -> None:
+        self._open_wire = open_wire
+        self._reconnect_s = reconnect_s
+        self._holdings = holdings
+        self._on_reasserted = on_reasserted
+        self._on_push = on_push
+        self._on_flush = on_flush
+        self._exchange = Exchange()
+        self.next_id = self._exchange.next_id
+        """Gives an id for the next request."""
+        self._state = threading.Lock()  # _wire, _exchange and the order on the wire
+        self._seat = threading.Condition(threading.Lock())  # who reads
+        self._is_taken = False
+        self._waiters = 0
+        self._is_closed = False
+        self._wake = threading.Event()  # the link's own thread has something to do
+        self._closing = threading.Event()
+        self._flush_at: float | None = None
+        self._unanswered_beats = 0
+        self._pid = os.getpid()
+        self._is_driven = is_driven
+        self.generation = 0
+        self._pauses = Backoff()
+        self._lost_at: float | None = None
+        self._retry_at = 0.0
+        self._wire: Wire | None = open_wire()
+        self.welcome: Welcome = self._wire.welcome
+        self._beat_at = time.monotonic() + self.welcome.heartbeat_s
+        if not is_driven:
+            threading.Thread(target=_run, args=(weakref.ref(self), self._wake), name="opsq-link", daemon=True).start()
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, requests: Sequence[Request], on_reply: OnReply | None = None) -> None:
+        """Send requests; each answer goes to `on_reply`.
+
+        A loss is not seen here: what is unanswered is sent again after the reconnect.
+
+        Raises:
+            UsageError: the link is closed, was made in another process, or a request is over the frame limit.
+        """
+        self._check_usable()
+        with self._state:
+            if on_reply is not None:
+                self._exchange.enter(requests, on_reply)
+            wire = self._wire
+        if wire is None:
+            self._wake.set()
+            return
+        try:
+            wire.send(requests)
+        except Unreachable:
+            wire.close()
+            self._wake.set()
+        except UsageError:
+            with self._state:
+                self._exchange.forget(requests)
+            raise
+
+    def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
+        """Send one request and wait for its answer.
+
+        Raises:
+            TimedOut: no answer within `timeout_s` seconds (None: waits without limit); a parked request is abandoned.
+            OpsqError: the daemon refused, or could not be reached again.
+        """
+        answer = Answer()
+        self.send([request], answer.replies.append)
+        if not self.wait_until(answer.is_there, timeout_s):
+            with self._state:
+                self._exchange.forget([request])
+            self.send([Abandon(id_of(request))])
+            raise TimedOut(f"No answer within {timeout_s:g} s.")
+        return expect(answer.replies[0], kind)
+
+    def flush_within(self, delay_s: float) -> None:
+        """Have `on_flush` called in at most `delay_s` seconds."""
+        if self._flush_at is None:
+            self._flush_at = time.monotonic() + delay_s
+            self._wake.set()
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def wait_until(self, is_done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Read, for everybody, until `is_done()`.
+
+        Args:
+            timeout_s: how long at most, in seconds; None without limit.
+
+        Returns:
+            Whether it is done.
+        """
+        if is_done():
+            return True
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._seat:
+            self._waiters += 1
+            try:
+                while self._is_taken and not is_done():
+                    left_s = _left_s(deadline)
+                    if left_s == 0:
+                        return False
+                    self._seat.wait(left_s)
+                if is_done():
+                    return True
+                self._is_taken = True
+            finally:
+                self._waiters -= 1
+        try:
+            while not is_done():
+                left_s = _left_s(deadline)
+                self._pump(left_s if not self._is_driven else _least_s(left_s, self.next_poll_s()))
+                if self._is_driven:
+                    self._flush_if_due()
+                if self._waiters:
+                    with self._seat:
+                        self._seat.notify_all()
+                if left_s == 0:
+                    return is_done()
+            return True
+        finally:
+            with self._seat:
+                self._is_taken = False
+                self._seat.notify_all()
+
+    def poll(self) -> bool:
+        """Read what is there without waiting, and send what is due; false if another thread reads already."""
+        with self._seat:
+            is_reader = not self._is_taken
+            self._is_taken = True
+        if is_reader:
+            try:
+                self._pump(0.0)
+            finally:
+                with self._seat:
+                    self._is_taken = False
+                    self._seat.notify_all()
+        self._flush_if_due()
+        return is_reader
+
+    def next_poll_s(self) -> float:
+        """In how many seconds `poll` has something to do even if nothing arrives."""
+        at = self._beat_at if self._wire is not None else self._retry_at
+        if self._flush_at is not None:
+            at = min(at, self._flush_at)
+        return max(at - time.monotonic(), 0.0)
+
+    def fileno(self) -> int:
+        """The descriptor to watch, -1 while there is no connection; another one after each change of `generation`."""
+        wire = self._wire
+        return -1 if wire is None else wire.fileno()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a transport, as far as is known."""
+        return self._wire is not None
+
+    def close(self) -> None:
+        """End the transport and the thread; requests without an answer fail."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._closing.set()
+        self._wake.set()
+        with self._state:
+            wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+        self._fail_all(Unreachable("The connection was closed by this process."))
+        with self._seat:
+            self._seat.notify_all()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise UsageError("This queue or consumer is closed.", hint="Use it inside its `with` block.")
+        if os.getpid() != self._pid:
+            raise UsageError("A connection cannot be used after a fork.", hint="Call opsq.connect in the process that uses it.")
+
+    def _pump(self, timeout_s: float | None) -> None:
+        """Read once, or try once to reconnect. Only by the thread that has the seat."""
+        now = time.monotonic()
+        wire = self._wire
+        if wire is None:
+            self._reconnect(timeout_s)
+            return
+        if now >= self._beat_at:
+            self._beat(wire, now)
+        until_beat_s = max(self._beat_at - now, 0.0)
+        try:
+            replies = wire.receive(until_beat_s if timeout_s is None else min(timeout_s, until_beat_s))
+        except Unreachable as error:
+            self._lose(wire, error)
+            return
+        except OpsqError as error:
+            self._lose(wire, error)
+            self._fail_all(error)
+            return
+        if replies:
+            self._unanswered_beats = 0
+        for reply in replies:
+            self._dispatch(reply)
+
+    def _dispatch(self, reply: Reply) -> None:
+        if isinstance(reply, Revoked | Draining):
+            if self._on_push is not None:
+                self._on_push(reply)
+            return
+        error = connection_error(reply)
+        if error is not None:
+            self._fail_all(error)
+            return
+        with self._state:
+            on_reply = self._exchange.take(reply)
+        if on_reply is not None:
+            on_reply(reply)
+
+    def _beat(self, wire: Wire, now: float) -> None:
+        self._beat_at = now + self.welcome.heartbeat_s
+        if self._unanswered_beats >= MISSES:
+            wire.close()  # the next receive finds it ended
+            return
+        self._unanswered_beats += 1
+        try:
+            wire.send([Heartbeat(self.next_id())])
+        except Unreachable:
+            wire.close()
+
+    def _lose(self, wire: Wire, error: OpsqError) -> None:
+        wire.close()
+        with self._state:
+            if self._wire is wire:
+                self._wire = None
+        self._lost_at = self._retry_at = time.monotonic()
+        self._pauses = Backoff()
+        if self._is_closed or self._reconnect_s == 0:
+            self._fail_all(error)
+
+    def _reconnect(self, timeout_s: float | None) -> None:
+        """Try once, after the pause that is due (at most `timeout_s`)."""
+        if self._is_closed:
+            self._fail_all(Unreachable("The connection was closed by this process."))
+            return
+        now = time.monotonic()
+        if self._retry_at > now:
+            pause_s = self._retry_at - now
+            if timeout_s is not None and timeout_s < pause_s:
+                self._closing.wait(timeout_s)
+                return
+            self._closing.wait(pause_s)
+        try:
+            wire = self._open_wire()
+        except (Unreachable, Refused) as error:
+            now = time.monotonic()
+            self._retry_at = now + self._pauses.next_s()
+            if self._lost_at is None:
+                self._lost_at = now
+            if self._reconnect_s is not None and now - self._lost_at >= self._reconnect_s:
+                self._lost_at = None
+                self._fail_all(error)
+            return
+        except OpsqError as error:
+            self._retry_at = time.monotonic() + self._pauses.next_s()
+            self._fail_all(error)
+            return
+        self._resume(wire)
+
+    def _resume(self, wire: Wire) -> None:
+        """Take up what is held, send again what is unanswered, and let everybody use the new transport."""
+        held, started = self._holdings() if self._holdings is not None else ([], [])
+        with self._state:
+            again = self._exchange.again(held, started, self._on_reasserted)
+            self.welcome = wire.welcome
+            self._unanswered_beats = 0
+            self._beat_at = time.monotonic() + self.welcome.heartbeat_s
+            self._lost_at = None
+            self._pauses = Backoff()
+            self.generation += 1
+            self._wire = wire
+            try:
+                if again:
+                    wire.send(again)
+            except Unreachable:
+                wire.close()
+
+    def _flush_if_due(self) -> None:
+        at = self._flush_at
+        if at is not None and time.monotonic() >= at:
+            self._flush_at = None
+            if self._on_flush is not None:
+                self._on_flush()
+
+    def _fail_all(self, error: OpsqError) -> None:
+        with self._state:
+            failed = self._exchange.fail_all(error)
+        for on_reply, reply in failed:
+            on_reply(reply)
+
+
+def _left_s(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def _least_s(first: float | None, second: float) -> float:
+    return second if first is None else min(first, second)
+
+
+def _run(reference: weakref.ref[Link], wake: threading.Event) -> None:
+    """Beat, flush and read for a link while nobody else does; ends with the link."""
+    pause_s = 0.0
+    while True:
+        wake.wait(pause_s)
+        wake.clear()
+        link = reference()
+        if link is None or link.is_closed:
+            return
+        was_reader = link.poll()
+        pause_s = max(link.next_poll_s(), 0.0 if was_reader else 0.02)
+        del link

@@ -1,0 +1,250 @@
+"""A producer: hands over submissions, and looks at them.
+
+This file owns the order content, then frame, and what becomes of content that no submission names; the daemon decides
+the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from opsq.client.core import new_submission
+from opsq.client.core.content_access import Contents
+from opsq.client.sync.link import Link
+from opsq.client.sync.submission import Submission
+from opsq.errors import Conflict, OpsqError, Unreachable
+from opsq.ids import parse_submission_id
+from opsq.wire.messages import (
+    Backoff,
+    Describe,
+    Described,
+    Find,
+    Found,
+    HasRoom,
+    List,
+    Listed,
+    NewSubmission,
+    Room,
+    SubmissionState,
+    Submit,
+    Submitted,
+    Withdraw,
+)
+
+if TYPE_CHECKING:
+    from opsq.client.core.new_submission import Moment, RoomWait
+    from opsq.client.sync.connection import Dial
+    from opsq.client.sync.result_stream import OnClose, ResultStream
+    from opsq.serialisation import Serialisation
+
+
+class Producer:
+    """Hands over submissions. Safe for use by many threads.
+
+    Args:
+        open_wire: makes a greeted transport.
+        reconnect_s: how long to try again when the connection breaks; None: for ever.
+    """
+
+    def __init__(self, open_wire: Dial, *, reconnect_s: float | None = 30.0) -> None:
+        self.link = Link(open_wire, reconnect_s=reconnect_s)
+        self.contents = Contents(self.link.welcome)
+
+    def submit(
+        self,
+        chunks: Iterable[bytes],
+        *,
+        metadata: Mapping[str, int | str] | None = None,
+        attachment: bytes | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        max_lost: int | None = None,
+        backoff: Backoff | tuple[float, float, float] | None = None,
+        on_dead: Literal["fail", "keep"] = "fail",
+        delay_s: float | None = None,
+        not_before_at: Moment | None = None,
+        expires_s: float | None = None,
+        expires_at: Moment | None = None,
+        unique_key: str | None = None,
+        unique_until: Literal["start", "done"] = "done",
+        reservation_s: float | None = None,
+        weights: Mapping[str, float] | None = None,
+        idempotency_key: str | None = None,
+        wait_for_room: RoomWait = False,
+    ) -> Submission:
+        """Hand over one submission; durable when this returns.
+
+        Args:
+            chunks: the chunks, in order; read once, in constant memory. None at all: the submission is completed at once.
+            metadata: strategic metadata, that strategies see.
+            attachment: bytes for the consumer.
+            priority: for `CustomPriority`; higher comes first.
+            max_attempts: failures after which a chunk is dead. None here and below: the daemon's default.
+            max_lost: losses (of a consumer that had begun) after which a chunk is dead.
+            backoff: how long a failed chunk waits: base in seconds, factor, longest in seconds.
+            on_dead: a dead chunk fails the submission at once ("fail"), or the rest goes on ("keep").
+            delay_s: not before so many seconds from now.
+            not_before_at: not before this moment.
+            expires_s: not finished in so many seconds from now, it expires.
+            expires_at: not finished at this moment, it expires.
+            unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
+            unique_until: it has the key until it is final ("done"), or until a chunk of it is handed out ("start").
+            reservation_s: how long a reservation of its chunks lasts without a heartbeat.
+            weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
+            idempotency_key: makes one submission for as long as that is known, also after its end; it is returned to whoever repeats it.
+            wait_for_room: wait until there is room, True without limit, a number for so many seconds. A list or tuple of chunks waits
+                before any content is written.
+
+        Returns:
+            The submission; `is_new` is False if it existed under `unique_key` or `idempotency_key`.
+
+        Raises:
+            UsageError: a value is out of its range.
+            ChunkTooLarge: a chunk is above the daemon's chunk limit.
+            NoRoom: too much is unfinished, or too little of the disk is free; nothing is left of it.
+            StorageFull: the disk is full; nothing is left of it.
+        """
+        options = dict(locals())
+        del options["self"], options["chunks"], options["wait_for_room"]
+        began = time.monotonic()
+        prepared = self.prepare(chunks, wait_for_room=wait_for_room, **options)
+        return self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began))[0]
+
+    def run(
+        self,
+        items: Iterable[Any],
+        *,
+        serialisation: Serialisation | str | None = None,
+        result_serialisation: Serialisation | str | None = None,
+        operations_per_chunk: int = 1000,
+        skip_dead: bool = False,
+        on_close: OnClose = "leave",
+        **options: Any,
+    ) -> ResultStream:
+        """Hand over `items` as one submission, and iterate over the results, in order as they come.
+
+        The work is done by consumers: other processes, or a thread of this one. With a serialisation, items and results are
+        operations (see `Consumer.run_each_operation`), else chunks and the results of chunks.
+
+        Args:
+            items: chunks, or operations if there is a serialisation; read once, to its end, before this returns, in constant
+                memory.
+            serialisation: cut the items into chunks of operations in this format.
+            result_serialisation: of the results; None: the same.
+            operations_per_chunk: how many operations go into a chunk; the last one may have fewer.
+            skip_dead: pass over chunks that died (with all their operations) instead of raising.
+            on_close: what becomes of the submission when the stream is closed before its end: "leave" it be, so that an
+                interrupt throws no work away (with a `unique_key`, the same call takes it up again), or "cancel" it.
+            options: those of `submit`. With `skip_dead`, `on_dead` is "keep" unless it is given.
+
+        Returns:
+            The stream of results; its `submission` tells the id.
+
+        Raises:
+            UsageError: an operation cannot be written in that format, or as `submit`; nothing is left of it.
+            WorkFailed: (while iterating) a chunk has no result, at its place in the order; chunks that died are named.
+            InputUnreadable: (while iterating) a result is not of the format.
+        """
+        from opsq.client.sync.result_stream import ResultStream, check_on_close, chunks_of, formats
+
+        check_on_close(on_close)
+        if skip_dead:
+            options.setdefault("on_dead", "keep")
+        encoding, decode = formats(serialisation, result_serialisation)
+        submission = self.submit(chunks_of(items, encoding, operations_per_chunk), **options)
+        return ResultStream(submission, decode, skip_dead=skip_dead, on_close=on_close)
+
+    def prepare(self, chunks: Iterable[bytes], *, wait_for_room: RoomWait = False, **options: Any) -> NewSubmission:
+        """Write the content of a submission, to be handed over by `submit_many`; the arguments are those of `submit`."""
+        key = new_submission.new_request_key()
+        new_submission.new_submission(key, b"", 0, **options)  # complains before content is written
+        size = new_submission.known_size(chunks)
+        if size is not None and options.get("idempotency_key") is None:  # with that it may be there already, and need no room
+            wait_s = new_submission.wait_s_of(wait_for_room)
+            self.link.call(Room(self.link.next_id(), *size, wait_s, options.get("unique_key")), HasRoom)
+        content = new_submission.write_content(chunks, key, self.contents, self.link.welcome)
+        return self.describe(key, content, **options)
+
+    def describe(self, request_key: bytes, content: Any, **options: Any) -> NewSubmission:
+        """What to hand over for content that is written already (a `Content` made by a `ContentWriter`)."""
+        from opsq.content.manifest import encode
+
+        return new_submission.new_submission(request_key, encode(content), content.chunks_count, **options)
+
+    def submit_many(self, submissions: Sequence[NewSubmission], *, wait_for_room: RoomWait = False) -> list[Submission]:
+        """Hand over prepared submissions in one transaction: all of them are durable when this returns, or none.
+
+        Args:
+            submissions: at most 10 000, made by `prepare`; together below the frame limit (16 MiB by default).
+            wait_for_room: wait until there is room for all of them; see `submit`.
+
+        Raises:
+            NoRoom: there is none.
+
+        Effects: content is deleted of those that existed under their unique key; of all, if the daemon refuses.
+        """
+        return self._hand_over(submissions, new_submission.wait_s_of(wait_for_room))
+
+    def _hand_over(self, submissions: Sequence[NewSubmission], wait_s: float | None) -> list[Submission]:
+        if not submissions:
+            return []
+        new_submission.check_count(submissions)
+        request = Submit(self.link.next_id(), list(submissions), wait_s)
+        try:
+            reply = self.link.call(request, Submitted)
+        except (Unreachable, Conflict):
+            raise  # they may be stored, or a request key is another's: content stays; what nobody names is swept up by the daemon
+        except OpsqError:
+            new_submission.delete_content(submissions, self.contents)
+            raise
+        old = new_submission.made_before(submissions, reply.created)
+        if old:
+            described = self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
+            new_submission.delete_content(new_submission.unnamed(submissions, old, described.submissions), self.contents)
+        return [Submission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
+
+    def find(self, idempotency_key: str) -> Submission | None:
+        """The submission that this idempotency key has made; None if there is none (any more)."""
+        found = self.link.call(Find(self.link.next_id(), None, idempotency_key), Found)
+        return None if found.submission_id is None else Submission(self, found.submission_id)
+
+    def find_request(self, request_key: bytes) -> Submission | None:
+        """The submission that a hand-over under this request key has made; None if there is none (any more)."""
+        found = self.link.call(Find(self.link.next_id(), request_key), Found)
+        return None if found.submission_id is None else Submission(self, found.submission_id)
+
+    def withdraw(self, request_key: bytes) -> Submission | None:
+        """Take back a hand-over of which it is not known whether it arrived.
+
+        Returns:
+            The submission that it has made, which goes on; None: it has made none, and never will.
+        """
+        found = self.link.call(Withdraw(self.link.next_id(), request_key), Found)
+        return None if found.submission_id is None else Submission(self, found.submission_id)
+
+    def submission(self, submission_id: int | str) -> Submission:
+        """The handle of a submission by its id; nothing is asked yet.
+
+        Raises:
+            NotFound: the text cannot be an id.
+        """
+        number = submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
+        return Submission(self, number)
+
+    def submissions(self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None) -> Iterator[SubmissionState]:
+        """All submissions for which all conditions hold, newest first, asked for page by page."""
+        before: int | None = None
+        while True:
+            request = List(self.link.next_id(), list(states), dict(metadata or {}), before)
+            page = self.link.call(request, Listed)
+            yield from page.submissions
+            if page.next_before is None:
+                return
+            before = page.next_before
+
+    def close(self) -> None:
+        """End the connection."""
+        self.link.close()
+        self.contents.close()

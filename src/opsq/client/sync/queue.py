@@ -1,0 +1,172 @@
+"""A queue as a program sees it: producer, consumers and questions behind one object; `connect` makes one over a socket.
+
+This file only puts the others together, and finds out where the daemon is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from opsq.client.core.consumer_base import OnLost
+from opsq.client.core.rules import Ruling
+from opsq.client.sync.chunk import Chunk
+from opsq.client.sync.connection import Address, Connection, Dial, parse_address
+from opsq.client.sync.consumer import Consumer
+from opsq.client.sync.producer import Producer
+from opsq.errors import InputUnreadable
+from opsq.wire.messages import DaemonState, Status
+
+if TYPE_CHECKING:
+    from opsq.settings import Settings
+
+
+class Queue(Producer, Ruling):
+    """A queue, reached over a socket (`opsq.connect`) or opened in this process (`Queue.open`). Use it in a `with` block.
+
+    Safe for use by many threads. Each consumer has a connection of its own.
+
+    Args:
+        open_wire: makes a greeted transport.
+        reconnect_s: how long a call tries again when the connection breaks; None: for ever.
+    """
+
+    def __init__(self, open_wire: Dial, *, reconnect_s: float | None = 30.0) -> None:
+        self._open_wire = open_wire
+        super().__init__(open_wire, reconnect_s=reconnect_s)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, policy: Any = None, is_durable: bool = True) -> Queue:
+        """Open a state folder in this process: the real engine and store, under the lock that a daemon takes.
+
+        Args:
+            path: the folder, made if it is not there; a daemon may be started on it later, and the other way round.
+            policy: an `opsq.queue.policy.Policy` with other defaults than the daemon's; None: the same.
+            is_durable: what is acknowledged survives a loss of power.
+
+        Raises:
+            AlreadyRunning: a daemon or another process owns the folder.
+            DatabaseDamaged, VersionMismatch, StorageFull: it cannot be opened.
+        """
+        from opsq.client.embedded import EmbeddedQueue
+
+        return EmbeddedQueue(Path(path), policy=policy, is_durable=is_durable)
+
+    def consume(
+        self,
+        strategy: object = "Random",
+        *,
+        batch: int | None = None,
+        until_empty: bool = True,
+        until_idle: bool = False,
+        overlapping: bool = False,
+        lease_s: float | None = None,
+        reconnect_s: float | None = None,
+        on_lost: OnLost | None = None,
+    ) -> Iterator[Chunk]:
+        """Work through chunks, one by one: `for chunk in queue.consume(): chunk.complete(...)`.
+
+        The arguments are those of `Consumer` and `Consumer.chunks`. However the loop is left, verdicts given are sent,
+        and what has none is given back.
+        """
+        with self.consumer(strategy, batch=batch, lease_s=lease_s, reconnect_s=reconnect_s, on_lost=on_lost) as consumer:
+            yield from consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=overlapping)
+
+    def consumer(self, strategy: object = "Random", **options: Any) -> Consumer:
+        """A consumer with a connection of its own, for bulk work or finer control; the arguments are those of `Consumer`."""
+        return Consumer(self._open_wire, strategy, **options)
+
+    def status(self, by: str | None = None) -> DaemonState:
+        """The state of the daemon; `by` groups the counts by the values of that metadata key."""
+        return self.link.call(Status(self.link.next_id(), by), DaemonState)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def connect(
+    address: str | os.PathLike[str] | tuple[str, int] | None = None,
+    *,
+    state_dir: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    name: str = "",
+    reconnect_s: float | None = 30.0,
+) -> Queue:
+    """Connect to a daemon.
+
+    Args:
+        address: a socket path, `host:port`, or (host, port); None: as the settings say (environment, files, defaults).
+        state_dir: the daemon's state folder, in place of an address.
+        token: for TCP; None: as the settings say.
+        name: what consumers are called in `status`.
+        reconnect_s: how long calls try again when the connection breaks; None: for ever. (Consumers have their own.)
+
+    Raises:
+        Unreachable: nobody answers.
+        NotPermitted: the socket belongs to somebody else, or the token is wrong.
+        VersionMismatch, TooManyConnections: the daemon says so.
+    """
+    return Queue(dial_to(address, state_dir=state_dir, token=token, name=name), reconnect_s=reconnect_s)
+
+
+def dial_to(
+    address: str | os.PathLike[str] | tuple[str, int] | None,
+    *,
+    state_dir: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    name: str = "",
+) -> Dial:
+    """What opens connections for the arguments of `connect`."""
+    target, token = find_daemon(address, state_dir=state_dir, token=token)
+    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    return lambda: Connection.open(target, name=name, token=token)
+
+
+def find_daemon(
+    address: str | os.PathLike[str] | tuple[str, int] | None,
+    *,
+    state_dir: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+) -> tuple[Address, str]:
+    """Address and token for the arguments of `connect`.
+
+    Raises:
+        UsageError: a setting or the address cannot be understood.
+        InputUnreadable: a token is needed, and its file cannot be read.
+    """
+    if address is None:
+        from opsq.settings import load
+        from opsq.units import split_address
+
+        settings = load({"state_dir": None if state_dir is None else os.fspath(state_dir)})
+        if state_dir is not None or not settings.address:
+            return settings.socket, ""
+        return split_address(settings.address), _token(settings) if token is None else token
+    target = address if isinstance(address, tuple) else parse_address(os.fspath(address))
+    if token is None and not isinstance(target, str):
+        from opsq.settings import load
+
+        token = _token(load())
+    return target, token or ""
+
+
+def _token(settings: Settings) -> str:
+    """The token in `OPSQ_TOKEN`, else in the token file, else in the client token file."""
+    if token := os.environ.get("OPSQ_TOKEN"):
+        return token
+    failure: OSError | None = None
+    for path in (settings.token_file, settings.client_token_file):
+        try:
+            return Path(path).read_text("ascii", "replace").strip()
+        except OSError as error:
+            failure = failure or error
+    raise InputUnreadable(
+        f"No token: {settings.token_file} cannot be read ({failure.strerror if failure else 'missing'}).",
+        hint="Give token=, OPSQ_TOKEN or OPSQ_TOKEN_FILE.",
+    )

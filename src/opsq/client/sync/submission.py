@@ -1,0 +1,162 @@
+"""A submission as its producer sees it: wait, look, read results, cancel.
+
+This file only asks and reads; whatever changes is decided by the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from opsq.client.core.held_block import Result
+from opsq.client.core.result_pages import ResultCursor
+from opsq.errors import TimedOut
+from opsq.ids import SubmissionId
+from opsq.wire.messages import (
+    Attachment,
+    Cancel,
+    Changed,
+    Dead,
+    DeadChunk,
+    DeadChunks,
+    Drop,
+    GetAttachment,
+    Remove,
+    Requeue,
+    ResultRows,
+    Show,
+    Shown,
+    SubmissionState,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from opsq.client.sync.producer import Producer
+
+INDEXES_LIMIT = 10_000
+"""Indexes that one request may carry."""
+
+
+class Submission:
+    """A handle to one submission; holding it keeps nothing open.
+
+    Attributes:
+        id: its id.
+        is_new: whether the call that gave this handle made it; else it existed under its unique key, or was only named.
+    """
+
+    __slots__ = ("_producer", "id", "is_new")
+
+    def __init__(self, producer: Producer, submission_id: int, *, is_new: bool = False) -> None:
+        self._producer = producer
+        self.id = SubmissionId(submission_id)
+        self.is_new = is_new
+
+    def __repr__(self) -> str:
+        return f"<Submission {self.id}>"
+
+    def state(self) -> SubmissionState:
+        """Its state and counts now.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
+        link = self._producer.link
+        return link.call(Show(link.next_id(), self.id), Shown).submission
+
+    def wait(self, timeout_s: float | None = None) -> SubmissionState:
+        """Wait until it is completed, failed, cancelled or expired; the daemon tells by push.
+
+        Args:
+            timeout_s: how long at most, in seconds; None: without limit.
+
+        Returns:
+            Its final state; `state` tells which.
+
+        Raises:
+            TimedOut: it is not final in time.
+            NotFound: there is no such submission.
+        """
+        link = self._producer.link
+        try:
+            return link.call(Wait(link.next_id(), self.id), Shown, timeout_s).submission
+        except TimedOut as error:
+            raise TimedOut(f"Submission {self.id} is not finished after {timeout_s:g} s.") from error
+
+    def results(self, *, skip_dead: bool = False) -> Iterator[bytes]:
+        """The results in chunk order, read page by page in constant memory.
+
+        Args:
+            skip_dead: pass over chunks that died or were skipped.
+
+        Raises:
+            NotFinished: it is not final yet (`follow` waits).
+            WorkFailed: a chunk has no result, at its place in the order.
+        """
+        return self._results(is_following=False, skip_dead=skip_dead)
+
+    def follow(self, *, skip_dead: bool = False) -> Iterator[bytes]:
+        """The results in chunk order as they come; ends when the submission does. Otherwise as `results`."""
+        return self._results(is_following=True, skip_dead=skip_dead)
+
+    def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> Iterator[Result]:
+        """As `results`, but a large result is only named: object, offset and length in the folder of the content."""
+        for _, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
+            yield result
+
+    def dead(self) -> Iterator[DeadChunk]:
+        """Its dead chunks, ascending."""
+        link = self._producer.link
+        after: tuple[int, int] | None = (0, -1)
+        while after is not None:
+            page = link.call(Dead(link.next_id(), self.id, after), DeadChunks)
+            yield from page.chunks
+            after = page.next_after
+
+    def attachment(self) -> bytes | None:
+        """Its attachment; None if it has none."""
+        link = self._producer.link
+        return link.call(GetAttachment(link.next_id(), self.id), Attachment).attachment
+
+    def cancel(self, reason: str = "") -> bool:
+        """Have no more of it worked on; what runs loses its reservation. False if it was final already."""
+        link = self._producer.link
+        return bool(link.call(Cancel(link.next_id(), self.id, reason), Changed).count)
+
+    def requeue(self, indexes: Sequence[int] | None = None) -> int:
+        """Give dead chunks (None: all) new attempts, and revive the submission. Returns how many."""
+        link = self._producer.link
+        return sum(link.call(Requeue(link.next_id(), self.id, part), Changed).count for part in request_parts(indexes))
+
+    def drop(self, indexes: Sequence[int] | None = None) -> int:
+        """Give dead chunks (None: all) up: they count as skipped from then on. Returns how many."""
+        link = self._producer.link
+        return sum(link.call(Drop(link.next_id(), self.id, part), Changed).count for part in request_parts(indexes))
+
+    def remove(self) -> None:
+        """Forget it, with its results and content.
+
+        Raises:
+            NotFinished: it is not final; cancel it first.
+        """
+        link = self._producer.link
+        link.call(Remove(link.next_id(), self.id), Changed)
+
+    def _results(self, *, is_following: bool, skip_dead: bool) -> Iterator[bytes]:
+        contents = self._producer.contents
+        for cursor, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
+            yield contents.read_result(cursor.content, result) if isinstance(result, tuple) else result
+
+    def _pages(self, cursor: ResultCursor) -> Iterator[tuple[ResultCursor, Result]]:
+        link = self._producer.link
+        while not cursor.is_done:
+            page = link.call(cursor.request(link.next_id()), ResultRows)
+            for result in cursor.take(page):
+                yield cursor, result
+
+
+def request_parts(indexes: Sequence[int] | None) -> list[list[int] | None]:
+    """Indexes in lists that a request may carry; None, which means all, is one of its own."""
+    if indexes is None:
+        return [None]
+    return [list(indexes[start : start + INDEXES_LIMIT]) for start in range(0, max(len(indexes), 1), INDEXES_LIMIT)]

@@ -1,0 +1,204 @@
+"""Reads the chunks of one submission by range, from wherever its content lies.
+
+This file must not write anything. A `ChunkReader` serves one thread; descriptors are shared through the store.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from opsq.content.content_store import Store
+from opsq.content.file_io import Identity
+from opsq.content.manifest import Content, PartTable, Table, unpack_numbers
+from opsq.errors import NotFound
+from opsq.ids import mask_indexes
+
+_COALESCED_BYTES = 8 << 20
+"""Neighbouring chunks are read together up to this size."""
+
+
+class OpenRange(NamedTuple):
+    """A chunk, without its header, as a range of an open file: for `sendfile` and the like. The caller closes it."""
+
+    descriptor: int
+    offset_bytes: int
+    size_bytes: int
+
+
+class _Place(NamedTuple):
+    """Where a part is: a file, or an object of a store without files; `shift` makes a position in the content one in it."""
+
+    path: str | bytes | None
+    name: str
+    shift: int
+    identity: Identity | None
+
+
+class ChunkReader:
+    """Reads chunks of one submission.
+
+    Args:
+        store: where the content was written.
+        content: its description.
+    """
+
+    def __init__(self, store: Store, content: Content) -> None:
+        self.content = content
+        self._store = store
+        self._parts = PartTable(store, content)
+        self._last_number = -1
+        self._last_place = _Place(None, "", 0, None)
+        self._ends: Sequence[int]
+        if content.inline is not None:
+            self._ends = ()
+        elif content.ends is not None:
+            self._ends = unpack_numbers(content.ends)
+        elif content.manifest is not None:
+            self._ends = Table(store, f"{content.folder}/{content.manifest}", 0, content.chunks_count)
+        else:
+            self._ends = self._parts.ends
+
+    @cached_property
+    def header(self) -> bytes:
+        """What comes in front of each chunk."""
+        if self.content.header_object is None:
+            return self.content.header
+        name = f"{self.content.folder}/{self.content.header_object}"
+        return self._store.read_range(name, 0, self._store.size_bytes(name))
+
+    @cached_property
+    def is_remote(self) -> bool:
+        """Whether reading a chunk asks a service over the network: a submission is in files, or it is not, as a whole."""
+        return bool(self.content.parts_count) and self._place(0).path is None
+
+    def size(self, index: int) -> int:
+        """The size of a chunk in bytes, its header counted."""
+        if self.content.inline is not None:
+            return len(self.header) + len(self.content.inline[self._checked(index)])
+        start, end = self._bounds(index)
+        return len(self.header) + end - start
+
+    def read_short(self, index: int, limit_bytes: int) -> bytes | None:
+        """The bytes of a chunk; None if it is longer than `limit_bytes`, its header not counted. Raises as `read`."""
+        if self.content.inline is not None:
+            content = self.content.inline[self._checked(index)]
+            return self.header + content if len(content) <= limit_bytes else None
+        start, end = self._bounds(index)
+        if end - start > limit_bytes:
+            return None
+        content = self._read(self._part_of(index, start), start, end)
+        return self.header + content if self.header else content
+
+    def read(self, index: int) -> bytes:
+        """The bytes of a chunk.
+
+        Raises:
+            NotFound: there is no such chunk.
+            ContentMissing: its bytes are not where they were.
+            ContentChanged: its file, submitted in place, is not what it was.
+
+        Cost: one read; with more than 256 chunks, at times one more of the table.
+        """
+        if self.content.inline is not None:
+            return self.header + self.content.inline[self._checked(index)]
+        start, end = self._bounds(index)
+        content = self._read(self._part_of(index, start), start, end)
+        return self.header + content if self.header else content
+
+    def read_block(self, block: int, mask: int) -> Iterator[bytes]:
+        """The bytes of the chunks that `mask` names in `block`, ascending; neighbours are read together.
+
+        Raises:
+            OpsqError: as `read`.
+        """
+        if self.content.inline is not None:
+            yield from (self.read(index) for index in mask_indexes(block, mask))
+            return
+        group: list[tuple[int, int]] = []
+        group_part = -1
+        for index in mask_indexes(block, mask):
+            start, end = self._bounds(index)
+            part = self._part_of(index, start)
+            if group and (part != group_part or start != group[-1][1] or end - group[0][0] > _COALESCED_BYTES):
+                yield from self._read_group(group_part, group)
+                group = []
+            group.append((start, end))
+            group_part = part
+        if group:
+            yield from self._read_group(group_part, group)
+
+    def open_range(self, index: int) -> OpenRange | None:
+        """A chunk as a range of an open file; None if it is not one (inline, empty, or not on this file system).
+
+        Raises:
+            OpsqError: as `read`.
+        """
+        if self.content.inline is not None:
+            return None
+        start, end = self._bounds(index)
+        if start == end:
+            return None
+        place = self._place(self._part_of(index, start))
+        if place.path is None:
+            return None
+        return OpenRange(self._store.files.open(place.path, place.identity), place.shift + start, end - start)
+
+    def whole_file(self, index: int) -> bytes | None:
+        """The path of the file that a chunk is, byte for byte, submitted in place; None if it is not one. The file is not looked at."""
+        if self.content.inline is not None or not self.content.parts_count or self.header:
+            return None
+        start, end = self._bounds(index)
+        number = self._part_of(index, start)
+        part = self._parts[number]
+        first = self._parts.ends[number - 1] if number else 0
+        if part.identity is None or part.identity[0] != end - start or start != first:
+            return None
+        return part.name
+
+    def _checked(self, index: int) -> int:
+        if 0 <= index < self.content.chunks_count:
+            return index
+        raise NotFound(f"There is no chunk {index}: the submission has {self.content.chunks_count} chunks, from 0 on.")
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        self._checked(index)
+        return self._ends[index - 1] if index else 0, self._ends[index]
+
+    def _part_of(self, index: int, start: int) -> int:
+        if self._ends is self._parts.ends:
+            return index
+        return min(bisect_right(self._parts.ends, start), self.content.parts_count - 1)
+
+    def _place(self, number: int) -> _Place:
+        """Where part `number` is; the last answer is kept, since chunks come in runs."""
+        if number == self._last_number:
+            return self._last_place
+        part = self._parts[number]
+        shift = part.skipped_bytes - (self._parts.ends[number - 1] if number else 0)
+        if part.identity is not None:
+            place = _Place(part.name, "", shift, part.identity)
+        else:
+            name = f"{self.content.folder}/{part.name.decode()}"
+            place = _Place(self._store.path(name), name, shift, None)
+        self._last_number, self._last_place = number, place
+        return place
+
+    def _read(self, number: int, start: int, end: int) -> bytes:
+        if number < 0:
+            return b""
+        path, name, shift, identity = self._place(number)
+        if path is not None:
+            return self._store.files.read(path, shift + start, end - start, identity)
+        return self._store.read_range(name, shift + start, end - start)
+
+    def _read_group(self, number: int, group: list[tuple[int, int]]) -> Iterator[bytes]:
+        first, last = group[0][0], group[-1][1]
+        content = self._read(number, first, last)
+        if len(group) == 1:
+            yield self.header + content
+            return
+        for start, end in group:
+            yield self.header + content[start - first : end - first]

@@ -1,0 +1,357 @@
+"""Puts the content of one submission into a store: `ContentWriter` takes streams, files in place and single chunks.
+
+This file must not look for records (`cutting` does) and knows no kind of store. What is not finished leaves nothing
+behind: any error, also an interrupt, removes the folder of the submission.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from opsq.content.content_store import ObjectWriter, Store
+from opsq.content.file_io import Buffer, identity_of
+from opsq.content.input_chunks import LIMIT_HINT, READ_BYTES, HeaderCheck, InputStream, cut_file, cut_stream, is_regular, open_input
+from opsq.content.manifest import (
+    ENDS_LIMIT_COUNT,
+    HEADER_LIMIT_BYTES,
+    INLINE_LIMIT_BYTES,
+    INLINE_LIMIT_COUNT,
+    PARTS_LIMIT_BYTES,
+    Content,
+    Part,
+    encode,
+    encode_parts,
+    pack_numbers,
+)
+from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, Splitting
+from opsq.errors import Bug, ChunkTooLarge, ContentChanged, InputUnreadable
+
+PART_LIMIT_BYTES = 1 << 30
+"""A part ends with the first chunk that reaches this size."""
+_GATHER_BYTES = 1 << 20
+"""Small pieces are gathered up to this size before they are written."""
+_SMALL_BYTES = 1 << 16
+_ENDS_GATHER_COUNT = 1 << 15
+
+
+class ContentWriter:
+    """Writes the content of one submission. Use it in a `with` block, or call `abort` when `finish` is not reached.
+
+    Args:
+        store: where to.
+        folder: of the submission, made on demand: the hex digits of its request key.
+        chunk_limit_bytes: a larger chunk is refused, its header counted.
+        is_durable: what `finish` returns survives a loss of power. False skips all syncs.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        *,
+        chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
+        is_durable: bool = True,
+    ) -> None:
+        self._store = store
+        self._folder = folder
+        self._limit_bytes = chunk_limit_bytes
+        self._is_durable = is_durable
+        self._has_folder = False
+        self._is_ended = False
+        self._header = HeaderCheck()
+        self._parts: list[Part] = []
+        self._part: ObjectWriter | None = None
+        self._part_bytes = 0
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._manifest: ObjectWriter | None = None
+        self._ends = array("Q")
+        """Chunk ends that are not in the manifest yet."""
+        self._last_end = 0
+        self._buffer: bytearray | None = None
+        self.chunks_count = 0
+        self.total_bytes = 0
+
+    def __enter__(self) -> ContentWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.abort()
+
+    def write_stream(self, stream: InputStream, splitting: Splitting, name: str) -> None:
+        """Copy a stream to its end, and cut it.
+
+        Args:
+            stream: read from where it stands.
+            splitting: the rule.
+            name: for messages.
+
+        Raises:
+            ChunkTooLarge: a record, or the records of a chunk, are above the chunk limit.
+            InputUnreadable: reading fails, or the CSV header is not that of the streams before.
+            StorageFull: the store has no room.
+
+        Effects: after any error nothing of the submission is left, and this writer is at its end.
+        """
+        with self._all_or_nothing():
+            buffer = self._buffer = self._buffer or bytearray(READ_BYTES)
+            start = self.total_bytes
+            for content, ends, header in cut_stream(stream, name, splitting, self._limit_bytes, buffer):
+                self._header.take(header, name, splitting)
+                self._append(content, [start + end for end in ends] if start else ends)
+
+    def append(self, content: Buffer, ends: list[int], header: bytes, name: str, splitting: Splitting) -> None:
+        """Append a stretch of a stream that somebody else cuts.
+
+        Args:
+            content: the bytes; copied or written when this returns.
+            ends: of chunks, as offsets in all that was appended so far and this; the last one ends what becomes a chunk.
+            header: of the stream, with its line end; b"" if it has none or none yet.
+            name: of the stream, for messages.
+            splitting: the rule by which it is cut.
+
+        Raises:
+            StorageFull: the store has no room.
+        """
+        with self._all_or_nothing():
+            self._header.take(header, name, splitting)
+            self._append(content, ends)
+
+    def add_in_place(self, path: str | os.PathLike[str], splitting: Splitting) -> None:
+        """Cut a file without copying it: consumers will read it where it is, as long as it does not change.
+
+        Raises:
+            ChunkTooLarge: as `write_stream`.
+            InputUnreadable: the file cannot be read, or is no plain file.
+            ContentChanged: it changed meanwhile.
+
+        Cost: by bytes, a few KiB read for each chunk; by records or CSV, all of the file is read.
+        """
+        name = os.fspath(path)
+        with self._all_or_nothing(), open_input(path) as file:
+            if not is_regular(file):
+                raise InputUnreadable(f"{name} is no plain file, so it cannot be read in place.", hint="Leave out --in-place.")
+            identity = identity_of(file.fileno())
+            self._end_part()
+            start, skipped_bytes = self.total_bytes, 0
+            for _, ends, header in cut_file(file, name, splitting, self._limit_bytes):
+                self._header.take(header, name, splitting)
+                skipped_bytes = len(header)
+                self._add_ends([start + end for end in ends])
+            if identity_of(file.fileno()) != identity:
+                raise ContentChanged(f"{name} changed while it was being cut.", hint="Try again when nothing writes to it, or with a copy.")
+            part = Part(os.fsencode(os.path.abspath(name)), identity[0] - skipped_bytes, skipped_bytes, identity)
+            if self._last_end > start or splitting.by == "file":
+                self._parts.append(part)
+                self.total_bytes += part.size_bytes
+
+    def add_chunk(self, chunk: Buffer) -> None:
+        """Append one chunk as it is; many small ones are gathered, so that a call costs no write.
+
+        Raises:
+            ChunkTooLarge: it is above the chunk limit.
+            StorageFull: the store has no room.
+        """
+        size = len(chunk)
+        is_only_gathered = (
+            size < _SMALL_BYTES
+            and self._gathered_bytes + size < _GATHER_BYTES
+            and len(self._ends) + 1 < _ENDS_GATHER_COUNT
+            and self._part_bytes + self._gathered_bytes < PART_LIMIT_BYTES
+        )
+        if is_only_gathered and size <= self._limit_bytes and not self._is_ended:
+            self._gathered.append(bytes(chunk))
+            self._gathered_bytes += size
+            self.total_bytes = self._last_end = self.total_bytes + size
+            self._ends.append(self._last_end)
+            self.chunks_count += 1
+            return
+        with self._all_or_nothing():
+            if size > self._limit_bytes:
+                raise ChunkTooLarge(
+                    f"Chunk {self.chunks_count} has {size} bytes; the chunk limit is {self._limit_bytes} bytes.",
+                    hint=LIMIT_HINT,
+                )
+            self._append(chunk, [self.total_bytes + size])
+
+    def finish(self) -> Content:
+        """End the content.
+
+        Returns:
+            The description that goes into the submission.
+
+        Effects: everything that it names is durable (unless `is_durable` is off).
+        """
+        with self._all_or_nothing():
+            content = self._describe()
+            if self._has_folder and self._is_durable:
+                self._store.sync_folder(self._folder)
+            self._is_ended = True
+            return content
+
+    def abort(self) -> None:
+        """Throw away what was written; nothing happens after `finish`."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        self._gathered.clear()
+        try:
+            for writer in (self._part, self._manifest):
+                if writer is not None:
+                    writer.abort()
+        finally:
+            if self._has_folder:
+                self._store.delete_folder(self._folder)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        if self._is_ended:
+            raise Bug(f"The content of {self._folder} has ended already.")
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
+
+    def _append(self, content: Buffer, ends: list[int]) -> None:
+        """Append bytes and the chunk ends known with them; begin a new part at an end when this one is large enough."""
+        if self._part_bytes + self._gathered_bytes >= PART_LIMIT_BYTES:
+            end = next((end for end in (self._last_end, *ends) if end >= self.total_bytes), None)
+            if end is not None:
+                cut = end - self.total_bytes
+                self._write(memoryview(content)[:cut])
+                self._end_part()
+                content = memoryview(content)[cut:]
+        self._write(content)
+        self._add_ends(ends)
+
+    def _write(self, content: Buffer) -> None:
+        self.total_bytes += len(content)
+        if len(content) < _SMALL_BYTES:
+            self._gathered.append(bytes(content))
+            self._gathered_bytes += len(content)
+            if self._gathered_bytes >= _GATHER_BYTES:
+                self._flush()
+        else:
+            self._flush()
+            self._open_part().write(content)
+            self._part_bytes += len(content)
+
+    def _flush(self) -> None:
+        if self._gathered_bytes:
+            self._open_part().write(b"".join(self._gathered))
+            self._part_bytes += self._gathered_bytes
+        self._gathered.clear()
+        self._gathered_bytes = 0
+
+    def _open_part(self) -> ObjectWriter:
+        if self._part is None:
+            self._part = self._open_writer(f"part-{len(self._parts)}")
+        return self._part
+
+    def _end_part(self) -> None:
+        self._flush()
+        if self._part is not None:
+            self._part.close()
+            self._parts.append(Part(b"part-%d" % len(self._parts), self._part_bytes))
+            self._part, self._part_bytes = None, 0
+
+    def _open_writer(self, name: str) -> ObjectWriter:
+        if not self._has_folder:
+            self._store.create_folder(self._folder)
+            self._has_folder = True
+        return self._store.open_writer(f"{self._folder}/{name}", is_durable=self._is_durable)
+
+    def _write_object(self, name: str, content: bytes) -> str:
+        writer = self._open_writer(name)
+        writer.write(content)
+        writer.close()
+        return name
+
+    def _add_ends(self, ends: list[int]) -> None:
+        if not ends:
+            return
+        self._ends.extend(ends)
+        self._last_end = ends[-1]
+        self.chunks_count += len(ends)
+        if len(self._ends) >= _ENDS_GATHER_COUNT and (self._manifest or self.chunks_count != len(self._parts) + 1):
+            self._flush_ends()
+
+    def _flush_ends(self) -> None:
+        if self._manifest is None:
+            self._manifest = self._open_writer("manifest")
+        self._manifest.write(pack_numbers(self._ends))
+        self._ends = array("Q")
+
+    def _describe(self) -> Content:
+        header = self._header.header or b""
+        header_object = self._write_object("header", header) if len(header) > HEADER_LIMIT_BYTES else None
+        content = Content(
+            folder=self._folder,
+            chunks_count=self.chunks_count,
+            total_bytes=self.total_bytes,
+            header=b"" if header_object else header,
+            header_object=header_object,
+        )
+        is_new = self._part is None and self._manifest is None and not self._parts
+        if is_new and self.total_bytes <= INLINE_LIMIT_BYTES and self.chunks_count <= INLINE_LIMIT_COUNT:
+            gathered = b"".join(self._gathered)
+            starts = [0, *self._ends[:-1]]
+            inline = [gathered[low:high] for low, high in zip(starts, self._ends, strict=True)] if self._ends else []
+            return _with(content, inline=inline)
+        self._end_part()
+        ends = manifest = parts_object = None
+        if self._manifest is None and self._is_part_per_chunk():
+            pass
+        elif self._manifest is None and self.chunks_count <= ENDS_LIMIT_COUNT:
+            ends = pack_numbers(self._ends)
+        else:
+            self._flush_ends()
+            if self._manifest is not None:
+                self._manifest.close()
+            manifest = "manifest"
+        parts, parts_count = self._parts, len(self._parts)
+        if sum(len(encode(part)) for part in parts) > PARTS_LIMIT_BYTES:
+            parts_object = self._write_object("parts", encode_parts(parts))
+            parts = []
+        return _with(content, parts=parts, parts_count=parts_count, ends=ends, manifest=manifest, parts_object=parts_object)
+
+    def _is_part_per_chunk(self) -> bool:
+        if len(self._parts) != self.chunks_count:
+            return False
+        end = 0
+        for part, chunk_end in zip(self._parts, self._ends, strict=True):
+            end += part.size_bytes
+            if end != chunk_end:
+                return False
+        return True
+
+
+def _with(content: Content, **changes: object) -> Content:
+    from msgspec.structs import replace
+
+    return replace(content, **changes)
+
+
+def in_place(
+    store: Store,
+    folder: str,
+    paths: Iterable[str | os.PathLike[str]],
+    splitting: Splitting,
+    *,
+    chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
+    is_durable: bool = True,
+) -> Content:
+    """Describe files as content without copying a byte; writes at most the tables.
+
+    Raises:
+        OpsqError: as `ContentWriter.add_in_place`.
+    """
+    with ContentWriter(store, folder, chunk_limit_bytes=chunk_limit_bytes, is_durable=is_durable) as writer:
+        for path in paths:
+            writer.add_in_place(path, splitting)
+        return writer.finish()

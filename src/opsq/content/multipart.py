@@ -1,0 +1,198 @@
+"""Content of one submission that many processes write: each a part of its own, put together by one who knows them all.
+
+This file must not know who the processes are. A part is named by whoever writes it, so that a second attempt at the same
+work never touches the first; what `compose` is not told of is no part of the content, and is left to be swept up.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from opsq.content.content_store import ObjectWriter, Store
+from opsq.content.file_io import Buffer
+from opsq.content.manifest import (
+    ABOUT_LIMIT_BYTES,
+    ENDS_LIMIT_COUNT,
+    HEADER_LIMIT_BYTES,
+    PARTS_LIMIT_BYTES,
+    Content,
+    Part,
+    encode,
+    encode_parts,
+    pack_numbers,
+    unpack_numbers,
+)
+from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
+from opsq.errors import ChunkTooLarge
+
+_GATHER_BYTES = 1 << 20
+"""Small chunks are gathered up to this size before they are written."""
+
+
+class Written(NamedTuple):
+    """A part that was written.
+
+    Attributes:
+        name: of its object in the folder of the submission.
+        ends: where each chunk ends in it, as a table (`manifest.pack_numbers`).
+        size_bytes: of all chunks.
+        digest: of the bytes of all chunks and of where they end.
+    """
+
+    name: str
+    ends: bytes
+    size_bytes: int
+    digest: bytes
+
+
+class PartWriter:
+    """Writes one part of a submission that has more writers. Use it in a `with` block: what is not finished is deleted.
+
+    The object is made with the first chunk; a writer that got no chunk leaves nothing.
+
+    Args:
+        store: where to.
+        folder: of the submission.
+        stem: begins the name of the object; the rest makes it unlike any other.
+        chunk_limit_bytes: a larger chunk is refused.
+        is_durable: what `finish` returns survives a loss of power.
+    """
+
+    def __init__(
+        self, store: Store, folder: str, stem: str, *, chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES, is_durable: bool = True
+    ) -> None:
+        self._store = store
+        self._folder = folder
+        self._name = f"{stem}-{os.urandom(6).hex()}"
+        self._limit_bytes = chunk_limit_bytes
+        self._is_durable = is_durable
+        self._object: ObjectWriter | None = None
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._ends = array("Q")
+        self._size_bytes = 0
+        self._digest = sha256()
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.abort()
+
+    @property
+    def chunks_count(self) -> int:
+        """How many chunks were added."""
+        return len(self._ends)
+
+    def add_chunk(self, chunk: Buffer) -> None:
+        """Append one chunk.
+
+        Raises:
+            ChunkTooLarge: it is above the chunk limit.
+            StorageFull: the store has no room.
+        """
+        size_bytes = len(chunk)
+        if size_bytes > self._limit_bytes:
+            raise ChunkTooLarge(
+                f"A chunk of {size_bytes} bytes is above the chunk limit of {self._limit_bytes} bytes.",
+                hint="Cut smaller chunks, or raise the daemon's chunk_limit.",
+            )
+        self._digest.update(chunk)
+        self._size_bytes += size_bytes
+        self._ends.append(self._size_bytes)
+        if size_bytes < _GATHER_BYTES:
+            self._gathered.append(bytes(chunk))
+            self._gathered_bytes += size_bytes
+            if self._gathered_bytes < _GATHER_BYTES:
+                return
+            chunk = b""
+        self._flush()
+        if chunk:
+            self._open().write(chunk)
+
+    def finish(self) -> Written | None:
+        """End the part; None if it has no chunk. Effects: what is returned is durable (unless `is_durable` is off)."""
+        if not self._ends:
+            return None
+        self._flush()
+        self._open().close()
+        if self._is_durable:
+            self._store.sync_folder(self._folder)
+        self._object = None
+        ends = pack_numbers(self._ends)
+        self._digest.update(ends)
+        return Written(self._name, ends, self._size_bytes, self._digest.digest())
+
+    def abort(self) -> None:
+        """Throw the part away; nothing happens after `finish`."""
+        writer, self._object = self._object, None
+        self._gathered.clear()
+        if writer is not None:
+            writer.abort()
+
+    def _open(self) -> ObjectWriter:
+        if self._object is None:
+            self._store.ensure_folder(self._folder)
+            self._object = self._store.open_writer(f"{self._folder}/{self._name}", is_durable=self._is_durable)
+        return self._object
+
+    def _flush(self) -> None:
+        if self._gathered or self._object is None:
+            self._open().write(b"".join(self._gathered))
+            self._gathered.clear()
+            self._gathered_bytes = 0
+
+
+def compose(
+    store: Store, folder: str, written: Sequence[Written], *, header: bytes = b"", about: bytes = b"", is_durable: bool = True
+) -> Content:
+    """Describe the content that parts make together, in the order given; tables too long to travel become objects.
+
+    Args:
+        store: where the parts are.
+        folder: of the submission.
+        written: the parts.
+        header: comes in front of each chunk.
+        about: what the description tells of the form of the chunks.
+        is_durable: the tables survive a loss of power, as the parts do.
+    """
+
+    def as_object(name: str, content: bytes) -> str:
+        store.write_object(f"{folder}/{name}", content, is_durable=is_durable)
+        return name
+
+    parts = [Part(part.name.encode(), part.size_bytes) for part in written]
+    ends, start = array("Q"), 0
+    for part in written:
+        ends.extend(array("Q", (start + end for end in unpack_numbers(part.ends))) if start else unpack_numbers(part.ends))
+        start += part.size_bytes
+    table = pack_numbers(ends)
+    has_object = len(ends) > ENDS_LIMIT_COUNT
+    has_parts_object = sum(len(encode(part)) for part in parts) > PARTS_LIMIT_BYTES
+    return Content(
+        folder=folder,
+        chunks_count=len(ends),
+        total_bytes=start,
+        parts=[] if has_parts_object else parts,
+        parts_count=len(parts),
+        inline=None if ends else [],
+        ends=None if has_object or not ends else table,
+        manifest=as_object("manifest", table) if has_object else None,
+        parts_object=as_object("parts", encode_parts(parts)) if has_parts_object else None,
+        header=b"" if len(header) > HEADER_LIMIT_BYTES else header,
+        header_object=as_object("header", header) if len(header) > HEADER_LIMIT_BYTES else None,
+        about=b"" if len(about) > ABOUT_LIMIT_BYTES else about,
+        about_object=as_object("about", about) if len(about) > ABOUT_LIMIT_BYTES else None,
+    )
+
+
+def digest_of(written: Sequence[Written]) -> bytes:
+    """What two contents have in common that were cut from the same rows into the same parts, whatever these are called."""
+    whole = sha256()
+    for part in written:
+        whole.update(part.digest)
+    return whole.digest()

@@ -1,0 +1,133 @@
+"""Puts large results into the store: one growing object per consumer and submission, not one per chunk.
+
+This file must not look into results, and does not know chunks: whoever appends remembers the place. (Two files for
+each task brought a shared file system down in another scheduler.)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from opsq.content.content_store import Store
+from opsq.content.file_io import Buffer, make_folders, sync_descriptor, write_all, write_failure
+from opsq.errors import ContentMissing
+
+_BATCH_LIMIT_BYTES = 32 << 20
+_READ_BYTES = 1 << 20
+
+
+class Stored(NamedTuple):
+    """Where a result lies: an object in the submission's folder, and a range of it."""
+
+    object: str
+    offset: int
+    length: int
+
+
+class ResultWriter:
+    """Appends results of one submission. Not for several threads.
+
+    A place that `append` returned may be told to others after the next `sync`. In a store of files there is one file,
+    open only from the first append to the sync; in an object store there is one object for each sync.
+
+    Args:
+        store: where to.
+        folder: of the submission.
+        consumer: becomes a part of the name, so that people can see whose results these are.
+        is_durable: what was synced survives a loss of power.
+    """
+
+    def __init__(self, store: Store, folder: str, consumer: str, *, is_durable: bool = True) -> None:
+        self._store = store
+        self._folder = folder
+        self._is_durable = is_durable
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", consumer)[:64]
+        self._stem = f"results/{name}-{os.urandom(6).hex()}"
+        self._objects_count = 0
+        self._object = f"{self._stem}.part"
+        self._path = store.path(f"{folder}/{self._object}")
+        self._is_new = True
+        self._descriptor = -1
+        self._end = 0
+        self._batch: list[bytes] = []
+
+    def append(self, result: Buffer) -> Stored:
+        """Append a result.
+
+        Raises:
+            StorageFull: there is no room; results appended before are not touched.
+        """
+        if self._path is None:
+            if self._end >= _BATCH_LIMIT_BYTES:
+                self._upload()
+            self._batch.append(bytes(result))
+        else:
+            self._write(self._path, result)
+        stored = Stored(self._object, self._end, len(result))
+        self._end += len(result)
+        return stored
+
+    def append_file(self, descriptor: int) -> Stored:
+        """Append all of an open file, read from its beginning, in constant memory (in a store of files).
+
+        Raises:
+            StorageFull: as `append`.
+        """
+        first: Stored | None = None
+        position = 0
+        while piece := os.pread(descriptor, _READ_BYTES if self._path else os.fstat(descriptor).st_size, position):
+            stored = self.append(piece)
+            first = first or stored
+            position += len(piece)
+        return Stored(first.object, first.offset, position) if first else Stored(self._object, self._end, 0)
+
+    def sync(self) -> None:
+        """Make durable, and readable by others, what was appended. Cost: one sync; a few at first."""
+        if self._path is None:
+            self._upload()
+            return
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            if self._is_durable:
+                sync_descriptor(descriptor)
+        except OSError as error:
+            raise write_failure(self._path, error) from error
+        finally:
+            os.close(descriptor)
+        if self._is_new and self._is_durable:
+            self._store.sync_folder(f"{self._folder}/results")
+        self._is_new = False
+
+    def _write(self, path: str, result: Buffer) -> None:
+        if self._descriptor < 0:
+            self._descriptor = self._open(path)
+        try:
+            write_all(self._descriptor, result)
+        except OSError as error:
+            os.ftruncate(self._descriptor, self._end)
+            raise write_failure(path, error) from error
+
+    def _open(self, path: str) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        try:
+            if not self._is_new:
+                return os.open(path, flags)
+            make_folders(os.path.dirname(path))
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileNotFoundError as error:
+            raise ContentMissing(f"{path} is gone, so the submission was removed.") from error
+        except OSError as error:
+            raise write_failure(path, error) from error
+
+    def _upload(self) -> None:
+        if not self._batch:
+            return
+        self._store.write_object(f"{self._folder}/{self._object}", b"".join(self._batch), is_durable=self._is_durable)
+        self._batch.clear()
+        self._end = 0
+        self._objects_count += 1
+        self._object = f"{self._stem}-{self._objects_count}.part"

@@ -1,0 +1,282 @@
+r"""Finds where chunks end in a stream of bytes, in constant memory: `Splitting` is the rule, a `Splitter` applies it.
+
+This file must not write anything and knows no store. A *record* ends with the delimiter (or with the stream); under
+`csv_header` with a line end outside quotes (RFC 4180), and the first record of each file is the header. A delimiter
+that can overlap itself (`\n\n`) is taken leftmost first, as `bytes.split` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from operator import sub
+from typing import Literal
+
+import msgspec
+
+from opsq.content.record_boundaries import LINE_END, Delimited, Quoted, Scanner, overlaps_itself
+from opsq.errors import UsageError
+
+DEFAULT_CHUNK_BYTES = 1 << 20
+DEFAULT_CHUNK_LIMIT_BYTES = 64 << 20
+
+_DELIMITER_LIMIT_BYTES = 1024
+_SEEK_BYTES = 4096
+"""How far before the place where a chunk must end the first look goes."""
+_FORWARD_BYTES = 1 << 16
+_WINDOW_BYTES = 1 << 18
+
+
+class Splitting(msgspec.Struct, frozen=True):
+    """The rule by which each file of an input is cut into chunks; a chunk never spans two files.
+
+    Args:
+        by: `bytes`: as many whole records as fit in `count` bytes, at least one; `records`: `count` records;
+            `file`: one chunk per file, also for an empty one.
+        count: bytes (1 … the chunk limit) or records (≥ 1) per chunk.
+        delimiter: what ends a record; 1 … 1024 bytes.
+        csv_header: records are CSV records, and the first of each file is put in front of each chunk instead of being
+            work itself.
+
+    Raises:
+        UsageError: the values do not make a rule.
+    """
+
+    by: Literal["bytes", "records", "file"] = "bytes"
+    count: int = DEFAULT_CHUNK_BYTES
+    delimiter: bytes = LINE_END
+    csv_header: bool = False
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise UsageError(f"A chunk cannot have {self.count} {self.by}: give 1 or more.")
+        if not 1 <= len(self.delimiter) <= _DELIMITER_LIMIT_BYTES:
+            raise UsageError(f"A delimiter has 1 to {_DELIMITER_LIMIT_BYTES} bytes, not {len(self.delimiter)}.")
+        if self.csv_header and self.delimiter != LINE_END:
+            raise UsageError("CSV records end with a line end: a header cannot be combined with another delimiter.")
+        if self.csv_header and self.by == "file":
+            raise UsageError("With one chunk per file each chunk has its own header already: leave out one of the two.")
+
+    def check_limit(self, limit_bytes: int) -> None:
+        """Refuse a chunk size above the chunk limit.
+
+        Raises:
+            UsageError: chunks are cut by bytes and `count` is above `limit_bytes`.
+        """
+        if self.by == "bytes" and self.count > limit_bytes:
+            raise UsageError(f"Chunks of {self.count} bytes are above the chunk limit of {limit_bytes} bytes: ask for less.")
+
+    def scanner(self) -> Scanner:
+        """What finds the ends of records, for one stream."""
+        return Quoted() if self.csv_header else Delimited(self.delimiter)
+
+    @property
+    def is_seekable(self) -> bool:
+        """True when chunk ends can be found by looking near them, without reading all in between."""
+        return self.by == "file" or (self.by == "bytes" and not self.csv_header and not overlaps_itself(self.delimiter))
+
+
+class OverLimit(Exception):
+    """The chunk that begins at `start` is larger than the chunk limit.
+
+    A signal inside this package: the caller knows the name of the file and makes it a `ChunkTooLarge`.
+    """
+
+    def __init__(self, start: int, chunks_before: int = 0, *, has_header: bool = False) -> None:
+        super().__init__(start)
+        self.start = start
+        self.chunks_before = chunks_before
+        self.has_header = has_header
+
+
+class Splitter:
+    """Applies a rule to one stream: feed it the bytes in order, it gives back the chunk ends.
+
+    Positions are offsets in the stream. `content_start` is where the content begins: 0, or behind the header once that
+    is complete (None before).
+    """
+
+    def __init__(self, splitting: Splitting, limit_bytes: int) -> None:
+        self._by = splitting.by
+        self._count = splitting.count
+        self._limit_bytes = limit_bytes
+        self._scanner = splitting.scanner()
+        self.keep_bytes = self._scanner.keep_bytes
+        self.header = bytearray()
+        self.content_start = None if splitting.csv_header else 0
+        self._start = 0
+        """Start of the open chunk."""
+        self._record_end = 0
+        """End of the last whole record known in the open chunk; its start when there is none."""
+        self._cursor = 0
+        """Everything before it has been looked at."""
+        self._missing = self._count
+        """Records that the open chunk still wants."""
+        self._chunks_count = 0
+
+    def feed(self, buffer: bytearray, base: int, high: int) -> list[int]:
+        """Take the stream up to `base + high`.
+
+        Args:
+            buffer: holds the stream from `base` on, at least from `keep_bytes` before the end of the last feed.
+            base: the offset in the stream of `buffer[0]`.
+            high: how much of `buffer` is valid.
+
+        Returns:
+            The ends of the chunks that are now complete, ascending; an end may lie before `base`.
+
+        Raises:
+            OverLimit: a chunk is larger than the chunk limit.
+        """
+        ends: list[int] = []
+        if self.content_start is None and not self._take_header(buffer, base, high):
+            return ends
+        if self._by == "bytes":
+            self._cut_bytes(buffer, base, high, ends)
+        elif self._by == "records":
+            self._cut_records(buffer, base, high, ends)
+        if base + high - self._start > self._limit_bytes:
+            raise self._over_limit()
+        return ends
+
+    def finish(self, size: int) -> list[int]:
+        """End the stream at `size`; what is open becomes the last chunk, with or without a delimiter."""
+        if self.content_start is None:
+            self.content_start = self._start = size
+        return [size] if self._by == "file" or size > self._start else []
+
+    def _take_header(self, buffer: bytearray, base: int, high: int) -> bool:
+        low = self._cursor - base
+        found = self._scanner.first(buffer, low, high)
+        self.header += buffer[low : found if found >= 0 else high]
+        if len(self.header) > self._limit_bytes:
+            raise self._over_limit()
+        if found < 0:
+            self._cursor = base + high
+            return False
+        self.content_start = base + found
+        self._limit_bytes -= len(self.header)
+        if self._by == "bytes":
+            self._count = max(1, min(self._count, self._limit_bytes))
+        self._start = self._record_end = self._cursor = base + found
+        return True
+
+    def _close(self, end: int, ends: list[int]) -> None:
+        if end - self._start > self._limit_bytes:
+            raise self._over_limit()
+        ends.append(end)
+        self._chunks_count += 1
+        self._start = self._record_end = end
+
+    def _over_limit(self) -> OverLimit:
+        return OverLimit(self._start, self._chunks_count, has_header=bool(self.content_start))
+
+    def _low(self, base: int) -> int:
+        """Where to go on looking: a delimiter may have begun before the cursor, but not before the last end."""
+        return max(self._cursor - self.keep_bytes, self._record_end) - base
+
+    def _cut_bytes(self, buffer: bytearray, base: int, high: int, ends: list[int]) -> None:
+        scanner = self._scanner
+        while True:
+            wanted = self._start + self._count - base
+            stop = min(wanted, high)
+            if stop > self._cursor - base:
+                found = scanner.last(buffer, self._low(base), stop)
+                if found >= 0:
+                    self._record_end = base + found
+                self._cursor = base + stop
+            if high <= wanted:
+                return
+            if self._record_end > self._start:
+                self._close(self._record_end, ends)
+                continue
+            found = scanner.first(buffer, self._low(base), high)
+            if found < 0:
+                self._cursor = base + high
+                return
+            self._cursor = base + found
+            self._close(self._cursor, ends)
+
+    def _cut_records(self, buffer: bytearray, base: int, high: int, ends: list[int]) -> None:
+        while self._cursor < base + high:
+            stop = min(self._cursor - base + _WINDOW_BYTES, high)
+            found = self._scanner.all(buffer, self._low(base), stop)
+            self._cursor = base + stop
+            if not found:
+                continue
+            self._record_end = base + found[-1]
+            closed = [base + end for end in found[self._missing - 1 :: self._count]]
+            if closed:
+                self._close_all(closed)
+                ends += closed
+                self._missing = self._count - (len(found) - self._missing) % self._count
+            else:
+                self._missing -= len(found)
+
+    def _close_all(self, closed: list[int]) -> None:
+        if max(map(sub, closed, [self._start, *closed])) > self._limit_bytes:
+            for end in closed:
+                if end - self._start > self._limit_bytes:
+                    raise self._over_limit()
+                self._start = end
+                self._chunks_count += 1
+        self._start = closed[-1]
+        self._chunks_count += len(closed)
+
+
+def seek_ends(descriptor: int, size: int, splitting: Splitting, limit_bytes: int) -> Iterator[int]:
+    """The chunk ends of a regular file, found by reading a little before each place where a chunk must end.
+
+    Args:
+        descriptor: open for reading; the position is not used.
+        size: the bytes of the file that count.
+        splitting: one whose `is_seekable` holds.
+        limit_bytes: the chunk limit.
+
+    Raises:
+        OverLimit: a chunk is larger than the chunk limit.
+
+    Cost: a read of about the length of a record for each chunk, whatever the size of the chunks.
+    """
+    if splitting.by == "file":
+        if size > limit_bytes:
+            raise OverLimit(0)
+        yield size
+        return
+    start, window = 0, _SEEK_BYTES
+    while size - start > splitting.count:
+        end, window = _end_before(descriptor, start, start + splitting.count, splitting.delimiter, window)
+        if end < 0:
+            end = _end_after(descriptor, start, start + splitting.count, min(size, start + limit_bytes + 1), splitting.delimiter)
+        if end - start > limit_bytes:
+            raise OverLimit(start)
+        yield end
+        start = end
+    if start < size:
+        yield size
+
+
+def _end_before(descriptor: int, start: int, high: int, delimiter: bytes, window: int) -> tuple[int, int]:
+    """The end of the last record that ends in (start, high] or -1, and the window that was wide enough."""
+    wanted = window
+    while True:
+        low = max(start, high - wanted)
+        found = os.pread(descriptor, high - low, low).rfind(delimiter)
+        if found >= 0:
+            return low + found + len(delimiter), max(_SEEK_BYTES, wanted // 2) if wanted > window else window
+        if low == start:
+            return -1, window
+        wanted *= 4
+
+
+def _end_after(descriptor: int, start: int, low: int, size: int, delimiter: bytes) -> int:
+    """The end of the first record that ends after `low`; `size` if none does."""
+    position = max(start, low - len(delimiter) + 1)
+    while piece := os.pread(descriptor, min(_FORWARD_BYTES, size - position), position):
+        found = piece.find(delimiter)
+        if found >= 0:
+            return position + found + len(delimiter)
+        if position + len(piece) >= size:
+            break
+        position += max(len(piece) - len(delimiter) + 1, 1)
+    return size

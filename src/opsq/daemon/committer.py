@@ -1,0 +1,192 @@
+"""Group commit: batches of rows go to the writer on the event loop, and only their COMMIT runs in a helper thread, never two at once.
+
+This file owns the order of commits and copies of the log (checkpoints); it must not know what the rows mean. While a COMMIT runs,
+requests queue in the engine and form the next batch.
+
+The way to the helper and back costs two wake-ups, about as much as half a COMMIT on a fast disk. It buys that others are served meanwhile;
+when a single request is all that came, and commits have been quick, there is nobody to serve, and the COMMIT runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from opsq.clock import Now
+from opsq.clock import now as read_clocks
+from opsq.queue.engine import Engine
+from opsq.store.database import PASSIVE_BYTES, RESTART_BYTES, WAL_LIMIT_BYTES, Database
+from opsq.store.database_file import BUSY_MS
+
+_FULL_LOG_S = 60.0
+_RESTART_STEP_BYTES = 8 << 20
+"""After a copy of the whole log that a foreign reader prevented: by how much the log grows until the next try."""
+
+_LAST_BYTES = 2 << 20
+"""The log begins anew when no more than this is left to be copied, because nothing can be committed meanwhile."""
+
+_URGENT_BYTES = 96 << 20
+_WAIT_MS, _URGENT_WAIT_MS = 100, 2000
+"""How long commits wait for foreign readers to leave the log: longer when it nears its limit, and short again when that did not help."""
+
+_QUICK_S = 0.0005
+"""A COMMIT that takes no longer may hold up the event loop, which has nothing else to do."""
+
+_log = logging.getLogger("opsq.commits")
+
+
+class Committer:
+    """Commits what the engine has, one batch after the other.
+
+    Args:
+        on_done: called on the event loop after each batch, when its replies are in the outbox.
+        on_fatal: called with an error after which nothing may be answered any more.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        on_done: Callable[[], None],
+        on_fatal: Callable[[Exception], None],
+    ) -> None:
+        self._database = database
+        self._engine = engine
+        self._loop = loop
+        self._on_done = on_done
+        self._on_fatal = on_fatal
+        self._work: queue.SimpleQueue[tuple[Callable[[], None], Callable[[Exception | None], None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="opsq-commit", daemon=True)
+        self._is_busy = False
+        self._commit_s = 0.0
+        self._is_copying = False
+        self._copied_bytes = 0
+        self._restart_from_bytes = 0
+        self._full_logged_at = -_FULL_LOG_S
+        self.commits_count = 0
+        self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the helper thread is at work on the writer."""
+        return self._is_busy
+
+    def kick(self, now: Now, *, is_lone: bool = False) -> None:
+        """Begin the next batch, if there is one and the writer is free.
+
+        Args:
+            is_lone: it holds a single request, so the event loop may wait for its COMMIT.
+        """
+        engine = self._engine
+        while not self._is_busy and engine.has_batch(now):
+            try:
+                has_transaction = engine.begin_batch(now)
+            except Exception as error:  # noqa: BLE001  # whatever failed, the engine knows whether the batch can be undone
+                self._end(error)
+                return
+            if not has_transaction:
+                engine.end_batch(None, now)
+            elif is_lone and self._commit_s < _QUICK_S:
+                self._end(_attempt(self._commit))
+            else:
+                self._is_busy = True
+                self._work.put((self._commit, self._committed))
+
+    def stop(self) -> None:
+        """End the helper thread; nothing may be in flight."""
+        self._work.put(None)
+        self._thread.join()
+
+    # --- the helper thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            work, done = item
+            self._loop.call_soon_threadsafe(done, _attempt(work))
+
+    def _commit(self) -> None:
+        """COMMIT, and remember how long it took of late."""
+        began_s = time.monotonic()
+        self._database.commit()
+        self._commit_s += (time.monotonic() - began_s - self._commit_s) / 8
+
+    def _restart_log(self) -> None:
+        """Copy the whole log and have the next commit begin it anew."""
+        is_urgent = _URGENT_BYTES <= self._database.wal_bytes < WAL_LIMIT_BYTES
+        self._database.writer.set_busy_timeout(_URGENT_WAIT_MS if is_urgent else _WAIT_MS)
+        try:
+            self._database.checkpoint_restart()
+        finally:
+            self._database.writer.set_busy_timeout(BUSY_MS)
+
+    # --- the event loop -----------------------------------------------------------------------------------
+
+    def _committed(self, error: Exception | None) -> None:
+        self._is_busy = False
+        self._end(error)
+        self._on_done()
+
+    def _end(self, error: Exception | None) -> None:
+        try:
+            self._engine.end_batch(error, read_clocks())
+        except Exception as fatal:  # noqa: BLE001  # what happened to the batch cannot be known
+            self._on_fatal(fatal)
+            return
+        if error is None:
+            self.commits_count += 1
+            self._copy_log()
+        else:
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        now_s = time.monotonic()
+        if now_s - self._full_logged_at >= _FULL_LOG_S:
+            self._full_logged_at = now_s
+            _log.error("nothing can be written to %s: %s; handing out is paused until there is room", self._database.path, error)
+
+    def _copy_log(self) -> None:
+        """Keep the log short: copy it beside the commits, and when it is long, once between two of them."""
+        wal_bytes = self._database.wal_bytes
+        if wal_bytes < self._copied_bytes:
+            self._copied_bytes = 0  # the log began anew
+        if self._is_copying:
+            return
+        left_bytes = wal_bytes - self._copied_bytes
+        is_long = wal_bytes >= max(RESTART_BYTES, self._restart_from_bytes)
+        if is_long and (left_bytes <= _LAST_BYTES or wal_bytes >= _URGENT_BYTES):
+            self._is_busy = True
+            self._work.put((self._restart_log, self._restarted))
+        elif is_long or left_bytes >= PASSIVE_BYTES:
+            self._is_copying = True
+            self._copied_bytes = wal_bytes
+            copying = self._loop.run_in_executor(None, self._database.checkpoint_passive)
+            copying.add_done_callback(self._copied)
+
+    def _restarted(self, error: Exception | None) -> None:
+        self._is_busy = False
+        wal_bytes = self._database.wal_bytes
+        if wal_bytes >= RESTART_BYTES:
+            self._restart_from_bytes = wal_bytes + _RESTART_STEP_BYTES
+            _log.info("the database's log has %d MB: %s", wal_bytes >> 20, error or "another program is reading")
+        else:
+            self._restart_from_bytes = 0
+        self._on_done()
+
+    def _copied(self, copying: asyncio.Future[None]) -> None:
+        self._is_copying = False
+        if not copying.cancelled() and (error := copying.exception()) is not None:
+            _log.warning("the log of the database could not be copied: %s", error)
+
+
+def _attempt(work: Callable[[], None]) -> Exception | None:
+    """Do it; what it raised."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001  # handed to whoever waits for the outcome
+        return error
+    return None

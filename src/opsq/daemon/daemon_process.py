@@ -1,0 +1,243 @@
+"""The daemon as a process: what it opens and closes, its signals, its service manager, and its way out.
+
+This file must not know what the daemon does in between (`server`). There is one way to end, whoever asks for it: SIGTERM, SIGINT or a
+`Stop`; only an error after which nothing may be answered any more ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from opsq.daemon.lifecycle import Ready, make_state_dir
+from opsq.errors import InvalidStrategy, UsageError
+from opsq.settings import Settings
+
+if TYPE_CHECKING:
+    from opsq.content.content_store import Store
+    from opsq.daemon.access_tokens import Tokens
+    from opsq.daemon.sockets import Bound
+    from opsq.store.database import Database
+
+EXIT_BUG = 70
+GC_THRESHOLDS = (20_000, 20, 100)
+"""Nearly all that a request makes ends with its last reference; looking for cycles as often as Python does took a tenth of the time."""
+
+_log = logging.getLogger("opsq.daemon")
+
+
+class _Opened(NamedTuple):
+    """What is open while the daemon runs."""
+
+    database: Database
+    store: Store
+    tokens: Tokens | None
+    bound: list[Bound]
+
+
+def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, is_temporary: bool = False) -> int:
+    """Be the daemon; returns the exit status when it has been stopped.
+
+    Args:
+        on_ready: called once, when connections are accepted. Without it the log goes to stderr as well.
+        is_temporary: end when nobody uses it any more; see `temporary`.
+
+    Effects: umask 077; SIGHUP is ignored; a service manager is told by NOTIFY_SOCKET; descriptors up to the hard limit.
+
+    Raises:
+        OpsqError: it could not start; nothing of another daemon was touched.
+    """
+    import uvloop
+
+    from opsq.daemon.daemon_log import Log
+    from opsq.daemon.temporary_daemon import mark
+
+    os.umask(0o077)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    make_state_dir(settings.state_dir)
+    connection_limit = _connection_limit(settings.connection_limit)
+    with _opened(settings) as opened:
+        mark(settings, is_temporary=is_temporary)
+        log = Log(settings, has_stderr=on_ready is None)
+        try:
+            uvloop.run(_serve(settings, opened, connection_limit, on_ready or _ignore, _dying(log.stop)))
+        except BaseException:
+            _log.critical("the daemon ends by a mistake in opsq:\n%s", traceback.format_exc())
+            raise
+        finally:
+            log.stop()
+    return 0
+
+
+async def _serve(
+    settings: Settings,
+    opened: _Opened,
+    connection_limit: int,
+    on_ready: Callable[[Ready], None],
+    on_fatal: Callable[[BaseException], NoReturn],
+) -> None:
+    from opsq.clock import boot, now
+    from opsq.content.content_store import MARKER
+    from opsq.daemon.server import Daemon
+    from opsq.daemon.temporary_daemon import retire
+    from opsq.queue.engine import Engine
+    from opsq.version import __version__
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_exception)
+    try:
+        marker = opened.store.path(MARKER)
+        folders = [] if marker is None else [Path(marker).parent]
+        engine = Engine(opened.database, policy_of(settings), now(), folders=folders, boot=boot())
+    except InvalidStrategy as error:
+        error.hint = error.hint or "It stands under [strategies] in the settings; `opsq config` says in which file."
+        raise
+    daemon = Daemon(
+        settings,
+        opened.database,
+        engine,
+        opened.store,
+        opened.tokens,
+        connection_limit=connection_limit,
+        on_fatal=on_fatal,
+        may_end=lambda: retire(settings),
+    )
+    signals = _Signals(daemon.stop, settings.drain_s)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.caught, number)
+    await daemon.serve(opened.bound)
+    names = ", ".join(one.name for one in opened.bound)
+    _log.info("opsq %s serves %s as process %d at %s", __version__, settings.state_dir, os.getpid(), names)
+    gc.collect()
+    gc.freeze()  # what lives as long as the daemon is never looked at again
+    gc.set_threshold(*GC_THRESHOLDS)
+    notify("READY=1")
+    on_ready(Ready(os.getpid(), settings.socket))
+    await daemon.wait_for_stop()
+    notify("STOPPING=1")
+    await daemon.end()
+    _log.info("stopped")
+
+
+class _Signals:
+    """The first SIGTERM or SIGINT drains, the second ends at once."""
+
+    def __init__(self, stop: Callable[[float], None], drain_s: float) -> None:
+        self._stop = stop
+        self._drain_s = drain_s
+
+    def caught(self, number: signal.Signals) -> None:
+        _log.info("caught %s", number.name)
+        self._stop(self._drain_s)
+        self._drain_s = 0.0
+
+
+def notify(state: str) -> None:
+    """Tell the service manager, if there is one that wants to know (sd_notify)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as target:
+            target.connect("\0" + path[1:] if path.startswith("@") else path)
+            target.send(state.encode())
+    except OSError as error:
+        _log.warning("the service manager could not be told %s: %s", state, error)
+
+
+# --- opening and closing ----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings) -> Iterator[_Opened]:
+    """Open what the daemon needs, the lock first, and close it again, the lock last."""
+    from opsq.content.content_store import open_store
+    from opsq.daemon import sockets
+    from opsq.daemon.access_tokens import load_tokens
+    from opsq.store.database import Database
+
+    with contextlib.ExitStack() as stack:
+        database = Database.open(
+            Path(settings.database_path),
+            is_durable=settings.is_durable,
+            allow_network_fs=settings.allow_network_fs,
+            on_statement=_log.info if settings.trace_sql else None,
+        )
+        stack.callback(database.close)
+        store = open_store(settings.store)
+        stack.callback(store.close)
+        store.mark()
+        bound = sockets.open_all(settings)
+        for one in bound:
+            stack.callback(one.close)
+        has_tcp = any(one.socket.family != socket.AF_UNIX for one in bound)
+        yield _Opened(database, store, load_tokens(settings) if has_tcp else None, bound)
+
+
+def _connection_limit(wanted: int) -> int:
+    """Raise the limit of descriptors as far as it is useful and allowed; how many connections that allows."""
+    from opsq.daemon.server import DESCRIPTORS_RESERVED
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    target = wanted + DESCRIPTORS_RESERVED
+    if hard != resource.RLIM_INFINITY:
+        target = min(target, hard)
+    if target > soft:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit than it tells
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
+    allowed = min(wanted, soft - DESCRIPTORS_RESERVED)
+    if allowed < 1:
+        raise UsageError(
+            f"This process may open {soft} file descriptors, and the daemon keeps {DESCRIPTORS_RESERVED} for itself.",
+            hint="Raise the limit: ulimit -n 1024, or LimitNOFILE= in the unit.",
+        )
+    return allowed
+
+
+def policy_of(settings: Settings) -> Any:
+    """The numbers that the engine obeys."""
+    from opsq.queue.policy import Policy
+    from opsq.wire.messages import Backoff
+
+    return Policy(
+        strategies=settings.strategies,
+        backoff=Backoff(settings.backoff_base_s, settings.backoff_factor, settings.backoff_max_s),
+        min_free_bytes=None if settings.source("min_free_bytes") == "default" else settings.min_free_bytes,
+        **{name: getattr(settings, name) for name in Policy.__struct_fields__ if name not in {"backoff", "strategies", "min_free_bytes"}},
+    )
+
+
+# --- what must not happen ---------------------------------------------------------------------------------
+
+
+def _dying(stop_log: Callable[[], None]) -> Callable[[BaseException], NoReturn]:
+    def die(error: BaseException) -> NoReturn:
+        """End the process at once: no reply, no commit, no clean-up that could touch what is not ours any more."""
+        _log.critical("the daemon ends at once:\n%s", "".join(traceback.format_exception(error)))
+        stop_log()
+        os._exit(EXIT_BUG)
+
+    return die
+
+
+def _log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    text = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+    _log.error("%s\n%s", context.get("message"), text)
+
+
+def _ignore(ready: Ready) -> None:
+    """Tell nobody."""

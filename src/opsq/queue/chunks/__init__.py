@@ -1,0 +1,1 @@
+"""What becomes of chunks: reserved, completed, failed, dead; one file for each."""

@@ -1,0 +1,341 @@
+"""What becomes of dead letters: they are listed, requeued or dropped, one by one or all that fulfil conditions.
+
+A request may touch any number of chunks, so it is served in slices, each a batch of its own: a crash between two leaves a sound state, and
+whoever asked repeats the request. Only a requeue leads a submission out of a final state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from opsq.clock import Now
+from opsq.errors import Conflict, OpsqError
+from opsq.queue.batch import Batch
+from opsq.queue.chunks.dead_slices import Dropped, Job, Requeued, event_row, masks_of, refusal
+from opsq.queue.chunks.live_submission import BlockWork, Supply
+from opsq.queue.state import Core, Peer
+from opsq.store import backlog, dead, history, lanes, submissions
+from opsq.store.backlog import AttemptRow
+from opsq.store.database import Database
+from opsq.store.dead import Place, Where
+from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
+
+if TYPE_CHECKING:
+    from opsq.queue.submissions.finish import Endings
+
+SLICE_CHUNKS = 512
+"""Chunks of one slice: a few milliseconds when each lies in a block of its own."""
+SLICE_SUBMISSIONS = 64
+
+
+class Letters:
+    """Lists, requeues and drops dead letters."""
+
+    def __init__(self, core: Core, endings: Endings) -> None:
+        self._core = core
+        self._endings = endings
+        self._ready: deque[Job] = deque()
+        self._busy: set[int] = set()
+        """Submissions of which letters are being requeued or dropped by a batch that has not ended."""
+
+    # --- requests -----------------------------------------------------------------------------------------------------------------
+
+    def dead(self, peer: Peer, request: Dead) -> None:
+        """Answer with a page of dead letters."""
+        if request.submission_id is not None:
+            self._endings.find(request.submission_id)
+        where = self._where(request.submission_id, request.where)
+        if where is None:
+            self._core.reply(peer, DeadChunks(request.id, [], None))
+            return
+        rows, following = dead.page(self._core.reader, where, request.after, request.limit)
+        self._core.reply(peer, DeadChunks(request.id, [DeadChunk(*row) for row in rows], following))
+
+    def requeue(self, peer: Peer, request: Requeue, now: Now) -> None:
+        """Give dead chunks new attempts; revive submissions that failed, were cancelled or expired.
+
+        It waits until the deaths are folded, since a fold in the same transaction would take the chunks away again.
+        """
+        job = self._job(peer, request)
+        if job is not None:
+            self._after_folds(job)
+
+    def drop(self, peer: Peer, request: Drop, now: Now) -> None:
+        """Give dead chunks up: they count as skipped from then on."""
+        job = self._job(peer, request)
+        if job is not None:
+            self._after_batch(job)
+
+    def _job(self, peer: Peer, request: Requeue | Drop) -> Job | None:
+        """What is to be done; None: the conditions name a pair that no submission has, and that was answered."""
+        if request.submission_id is not None:
+            self._endings.find(request.submission_id)
+        where = self._where(request.submission_id, request.where)
+        if where is None:
+            self._core.reply(peer, Changed(request.id, 0))
+            return None
+        indexes = None
+        if request.indexes is not None:
+            if request.submission_id is None:
+                raise Conflict("Indexes were given without a submission.", hint="Name the submission that they belong to.")
+            indexes = sorted(set(request.indexes))
+        return Job(peer, request, where, indexes)
+
+    def _where(self, submission_id: int | None, conditions: DeadFilter) -> Where | None:
+        """The conditions as the store knows them; None when a metadata pair has never been."""
+        found = [lanes.find(self._core.reader, key, value) for key, value in conditions.metadata.items()]
+        lane_ids = tuple(lane_id for lane_id in found if lane_id is not None)
+        wanted = set(conditions.submission_ids)
+        if submission_id is not None:
+            wanted = wanted & {submission_id} if wanted else {submission_id}
+        if len(lane_ids) < len(found) or (submission_id is not None and not wanted):
+            return None
+        return Where(
+            tuple(sorted(wanted)),
+            lane_ids,
+            conditions.from_at,
+            conditions.to_at,
+            conditions.reason,
+            frozenset(conditions.exit_statuses),
+            frozenset(conditions.signals),
+        )
+
+    # --- slices -------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a slice may be worked out now."""
+        return bool(self._ready) and not self._core.is_full
+
+    def turn(self, now: Now) -> None:
+        """Work out one slice; no batch may be under way, since what it has written is seen and not yet known."""
+        job = self._ready.popleft()
+        job.committed_count = job.count
+        try:
+            if self._core.is_ending:
+                raise Conflict("The daemon is ending.", hint="Send it again to the next one.")
+            self._slice(job, now)
+        except OpsqError as error:
+            self._core.reply(job.peer, refusal(job, error))
+
+    def _after_batch(self, job: Job, then: Callable[[Now], None] | None = None) -> None:
+        """Go on when the batch that is being formed is committed; if it fails, so does the request."""
+        self._core.batch.after.append(then or (lambda _: self._ready.append(job)))
+        self._core.batch.on_failed.append(lambda error: self._core.reply(job.peer, refusal(job, error)))
+
+    def _after_folds(self, job: Job) -> None:
+        """Go on when all that has been committed by then is folded."""
+        folding = self._core.folding
+        self._after_batch(job, lambda _: folding.after(folding.last_seq, lambda _: self._ready.append(job)))
+
+    def _slice(self, job: Job, now: Now) -> None:
+        """Requeue or drop the next chunks, or wait until that can be done."""
+        chosen, following = self._next(job)
+        core = self._core
+        if not job.is_drop and chosen.keys() & core.folding.deaths():
+            core.folding.after(core.folding.last_seq, lambda _: self._ready.append(job))  # more have died while this waited
+            return
+        pieces: list[tuple[Supply, list[int]]] = []
+        for submission_id, chunks in chosen.items():
+            supply = core.supply(submission_id)
+            if submission_id in self._busy or (supply is not None and supply.is_closing and not self._is_first_of_one(job)):
+                self._after_batch(job)
+                return
+            if supply is not None:
+                pieces.append((supply, chunks))
+            elif job.request.submission_id is not None:
+                self._endings.find(submission_id)  # it was removed while this waited
+        for supply, chunks in pieces:
+            if job.is_drop:
+                self._drop(job, supply, chunks, now)
+            else:
+                self._requeue(job, supply, chunks, now)
+        if job.indexes is not None:
+            job.indexes = job.indexes[SLICE_CHUNKS:]
+        job.after = following
+        self._go_on(job, has_rows=job.count > job.committed_count)
+
+    @staticmethod
+    def _is_first_of_one(job: Job) -> bool:
+        """Nothing was done yet, and one submission is named: whoever asked is told at once that it is just ending."""
+        return not job.is_drop and job.request.submission_id is not None and not job.count
+
+    def _go_on(self, job: Job, *, has_rows: bool) -> None:
+        """Answer after the last slice, else have the next one follow."""
+        if job.after is None and has_rows:
+            self._core.batch.replies.append((job.peer, job.result()))
+        elif job.after is None:
+            self._core.reply(job.peer, job.result())
+        elif not has_rows:
+            self._ready.append(job)
+        elif job.is_drop:
+            self._after_batch(job)
+        else:
+            self._after_folds(job)
+
+    def _next(self, job: Job) -> tuple[dict[int, list[int]], Place | None]:
+        """The chunks of the next slice by submission, and where the one after it begins; None: this is the last."""
+        reader = self._core.reader
+        if job.indexes is not None:
+            submission_id = job.where.submission_ids[0]
+            if job.count == 0:
+                self._check_indexes(submission_id, job.indexes)
+            chunks, left = job.indexes[:SLICE_CHUNKS], job.indexes[SLICE_CHUNKS:]
+            chosen = {submission_id: dead.are_dead(reader, submission_id, chunks)}
+            return chosen, (submission_id, left[0] - 1) if left else None
+        rows, following = dead.page(reader, job.where, job.after or (0, -1), SLICE_CHUNKS)
+        chosen = {}
+        for row in rows:
+            if row.submission_id not in chosen and len(chosen) == SLICE_SUBMISSIONS:
+                return chosen, (row.submission_id, row.chunk - 1)
+            chosen.setdefault(row.submission_id, []).append(row.chunk)
+        if job.is_whole and not rows and following is None:
+            chosen[job.where.submission_ids[0]] = []
+        return chosen, following
+
+    def _check_indexes(self, submission_id: int, indexes: list[int]) -> None:
+        unknown = sorted(set(indexes) - set(dead.are_dead(self._core.reader, submission_id, indexes)))
+        if unknown:
+            raise Conflict(f"Chunk {submission_id}/{unknown[0]} is not dead.", hint="`opsq dead list` shows the dead chunks.")
+
+    # --- requeue ------------------------------------------------------------------------------------------------------------------
+
+    def _requeue(self, job: Job, supply: Supply, chunks: list[int], now: Now) -> None:
+        core = self._core
+        if supply.is_closing:
+            raise Conflict(f"Submission {supply.id} is just ending.", hint="Try again.")
+        is_final = supply.state in submissions.FINAL_STATES
+        if job.touched == supply.id and is_final and supply.state != "completed":
+            return  # it has ended again since, and not for want of these chunks
+        skipped = supply.row.chunks_skipped - supply.row.chunks_dropped if is_final else 0
+        if not chunks and not skipped:
+            return
+        if is_final and not self._takes_key(job, supply):
+            return
+        masks = masks_of(chunks)
+        works = {index: supply.block(core.reader, index) for index in masks}
+        batch = core.batch
+        batch.history += [event_row(supply.id, history.REQUEUED, index, mask, now) for index, mask in masks.items()]
+        batch.forbids_fold = True
+
+        def write(database: Database, _: Batch) -> None:
+            writer = database.writer
+            backlog.put_blocks(writer, [(supply.id, index, works[index].pending | mask) for index, mask in masks.items()])
+            backlog.delete_dead(writer, supply.id, chunks)
+            submissions.add_dead(writer, supply.id, -len(chunks))
+            if is_final:
+                submissions.revive(writer, supply.row, supply.lanes, now.wall)
+
+        for index, mask in masks.items():
+            work = works[index]
+            kept = [row._replace(mask=row.mask & ~mask) for row in supply.attempts_of(core.reader, work) if row.mask & ~mask]
+            work.attempts = (*kept, AttemptRow(mask, 0, 0, now.wall, 0))
+            batch.tried[supply.id, index] = (supply, work)
+        batch.statements.append(write)
+        batch.count(supply.lanes, (0, 0, 0, -len(chunks), -skipped))
+        self._begin(supply)
+        supply.is_closing = is_final
+        supply.unfinished += len(chunks) + skipped
+        job.count += len(chunks) + skipped
+        job.touched = supply.id
+        batch.entries.append(Requeued(self, job.request.id, supply, works, masks, skipped, now.wall))
+
+    def _takes_key(self, job: Job, supply: Supply) -> bool:
+        """Whether a submission may be revived as far as its unique key goes, which it then has."""
+        core, unique_key = self._core, supply.row.unique_key
+        if unique_key is None or supply.row.unique_until == submissions.STARTED:
+            return True
+        holder = core.unique_keys.get(unique_key) or submissions.by_unique_key(core.reader, unique_key)
+        if holder is not None:
+            job.refused.append(f"Submission {supply.id} cannot be revived: {holder} has its unique key {unique_key!r} now.")
+            return False
+        core.unique_keys[unique_key] = supply.id
+        core.has_until_start |= supply.row.unique_until == submissions.UNTIL_START
+        return True
+
+    def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], at: int) -> None:
+        """A slice of a requeue was committed."""
+        core = self._core
+        self._requeue_is_over(supply)
+        supply.dead -= sum(mask.bit_count() for mask in masks.values())
+        if supply.state in submissions.FINAL_STATES:
+            core.states[supply.state] -= 1
+            core.states["open"] += 1
+            supply.state, supply.is_closing, supply.cursor = "open", False, 0
+            core.has_old_delays = True
+            supply.has_all_delays = False
+            supply.taken_until = 0
+            supply.row = supply.row._replace(
+                state="open",
+                finished_at=None,
+                reason="",
+                chunks_skipped=supply.row.chunks_dropped,
+                expires_at=None,
+                expires_ms=None,
+                revived_at=at,
+            )
+            core.keep(supply)
+        supply.loaded.clear()  # what was read ahead may lack a block that has work again
+        for index, kept in works.items():
+            work = supply.blocks.setdefault(index, kept)
+            work.pending |= masks[index]
+            supply.give_back(work)
+        core.became_free(supply)
+
+    def not_requeued(self, supply: Supply, works: dict[int, BlockWork], count: int) -> None:
+        """The batch of a slice is gone."""
+        for work in works.values():
+            work.attempts = None
+        self._requeue_is_over(supply)
+        supply.unfinished -= count
+        self._endings.still_open(supply)
+
+    def _requeue_is_over(self, supply: Supply) -> None:
+        self._end(supply)
+        if supply.row.unique_key is not None and self._core.unique_keys.get(supply.row.unique_key) == supply.id:
+            del self._core.unique_keys[supply.row.unique_key]
+
+    # --- drop ---------------------------------------------------------------------------------------------------------------------
+
+    def _drop(self, job: Job, supply: Supply, chunks: list[int], now: Now) -> None:
+        if not chunks:
+            return
+        masks, batch = masks_of(chunks), self._core.batch
+        batch.history += [event_row(supply.id, history.DROPPED, index, mask, now) for index, mask in masks.items()]
+
+        def write(database: Database, _: Batch) -> None:
+            backlog.delete_dead(database.writer, supply.id, chunks)
+            dead.put_dropped(database.writer, supply.id, masks)
+            submissions.add_dropped(database.writer, supply.id, len(chunks))
+
+        batch.statements.append(write)
+        batch.count(supply.lanes, (0, 0, 0, -len(chunks), len(chunks)))
+        self._begin(supply)
+        job.count += len(chunks)
+        batch.entries.append(Dropped(self, job.request.id, supply, masks))
+
+    def settle_dropped(self, supply: Supply, masks: dict[int, int]) -> None:
+        """A slice of a drop was committed."""
+        count = sum(mask.bit_count() for mask in masks.values())
+        row = supply.row
+        supply.dead -= count
+        supply.row = row._replace(chunks_skipped=row.chunks_skipped + count, chunks_dropped=row.chunks_dropped + count)
+        self._end(supply)
+
+    def not_dropped(self, supply: Supply) -> None:
+        """The batch of a slice is gone."""
+        self._end(supply)
+
+    # --- one batch ----------------------------------------------------------------------------------------------------------------
+
+    def _begin(self, supply: Supply) -> None:
+        """Letters of a submission change with the batch: it stays in memory, and no other request touches them until then."""
+        self._busy.add(supply.id)
+        supply.pins += 1
+
+    def _end(self, supply: Supply) -> None:
+        self._busy.discard(supply.id)
+        supply.pins -= 1
+        self._core.forget_if_over(supply)

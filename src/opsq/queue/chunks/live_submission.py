@@ -1,0 +1,379 @@
+"""The supply of one submission: which of its chunks are free, and in what masks the others are busy.
+
+Owns `BlockWork` and `Supply`, which live in memory only; must not know strategies, connections or transactions. A block is in memory while
+anything about it is not plain: below the cursor and free again, reserved, settling, finished but not folded, or waiting for a retry.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from opsq.clock import MonoNs, Now
+from opsq.ids import SubmissionId, block_mask, blocks_of
+from opsq.store import backlog, lanes
+from opsq.store.backlog import AttemptRow
+from opsq.store.submissions import SubmissionRow
+from opsq.wire.messages import Backoff
+
+if TYPE_CHECKING:
+    from opsq.queue.chunks.reservations import Part
+
+READ_BLOCKS = 64
+"""Blocks read from the database at once while the cursor is below the frontier."""
+
+_NO_RULES: tuple[list[Any], list[Any]] = ([], [])
+"""The pauses and limits of a submission as long as there are none at all."""
+
+
+class BlockWork:
+    """A block in memory.
+
+    Masks: `pending` as stored (or implied by the frontier); `reserved` held by `parts`; `settling` in a commit that
+    has not succeeded yet; `done` finished since the last fold; `delayed` waiting for a retry.
+    """
+
+    __slots__ = ("attempts", "delayed", "done", "index", "is_returned", "parts", "pending", "reserved", "settling")
+
+    def __init__(self, index: int, pending: int) -> None:
+        self.index = index
+        self.pending = pending
+        self.reserved = 0
+        self.settling = 0
+        self.done = 0
+        self.delayed = 0
+        self.is_returned = False
+        """It lies in the heap of its supply."""
+        self.attempts: tuple[AttemptRow, ...] | None = ()
+        self.parts: list[Part] = []
+
+    @property
+    def free(self) -> int:
+        """What may be handed out."""
+        return self.pending & ~(self.reserved | self.settling | self.done | self.delayed)
+
+    @property
+    def unfinished(self) -> int:
+        """What is neither completed nor dead."""
+        return self.pending & ~self.done
+
+
+class Supply:
+    """The work of one submission.
+
+    Blocks below `cursor` have been offered: those of them with free chunks are in the heap `returned`, so chunks come in index order and no
+    call passes twice over what is busy. From `cursor` on, blocks come from the database up to `frontier`, and are whole from there.
+    """
+
+    __slots__ = (
+        "_lanes",
+        "blocks",
+        "blocks_count",
+        "completed",
+        "counted_keys",
+        "counted_lanes",
+        "cursor",
+        "dead",
+        "delayed_count",
+        "folded",
+        "frontier",
+        "has_all_delays",
+        "id",
+        "is_closing",
+        "loaded",
+        "pins",
+        "rates",
+        "reserved_count",
+        "returned",
+        "row",
+        "rules",
+        "rules_version",
+        "state",
+        "taken_until",
+        "total",
+        "unfinished",
+    )
+
+    def __init__(self, row: SubmissionRow) -> None:
+        # One is made for each submission that a walk over 10⁵ of them meets: what can be left to `row` is left there.
+        self.row = row
+        self.id: SubmissionId = row.id
+        self.state = row.state
+        self.total = total = row.chunks_total
+        self.blocks_count = blocks_of(total)
+        self.completed = self.folded = row.chunks_completed
+        self.dead = row.chunks_dead
+        self.frontier = row.frontier
+        self.unfinished = total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
+        self.reserved_count = 0
+        self.delayed_count = 0
+        self.has_all_delays = False
+        """Whether `delayed_count` has the delays from before the start, which else are found as their blocks are read."""
+        self.is_closing = False
+        self.pins = 0
+        """Changes under way that will be made to this very object: it stays in memory."""
+        self.cursor = 0
+        self.blocks: dict[int, BlockWork] = {}
+        self.returned: list[int] = []
+        self.loaded: list[int] = []
+        self.rules: Any = _NO_RULES
+        self.rates: list[Any] = _NO_RULES[1]
+        self.rules_version = 0
+        self.taken_until = 0
+        """How many chunks may have been reserved in all before it must be asked again what the rules allow."""
+        self.counted_keys: frozenset[str] | None = None
+        self.counted_lanes: tuple[int, ...] = ()
+        self._lanes: dict[str, tuple[int, int | str]] | None = None
+
+    @property
+    def shuffle(self) -> int:
+        """Its place in the deck."""
+        return self.row.shuffle
+
+    @property
+    def priority(self) -> int:
+        """Higher is more urgent."""
+        return self.row.priority
+
+    @property
+    def lane_of(self) -> dict[str, tuple[int, int | str]]:
+        """Key → (lane, value) of its metadata."""
+        if self._lanes is None:
+            self._lanes = lanes.decode(self.row.lanes)
+        return self._lanes
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        """The lanes that it is in, besides the one for everything."""
+        return frozenset(lane for lane, _ in self.lane_of.values())
+
+    @property
+    def metadata(self) -> dict[str, int | str]:
+        """Its strategic metadata."""
+        return {key: value for key, (_, value) in self.lane_of.items()}
+
+    @property
+    def backoff(self) -> Backoff:
+        """How long its failed chunks wait."""
+        return Backoff(self.row.backoff_base_s, self.row.backoff_factor, self.row.backoff_max_s)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether chunks may be handed out."""
+        return self.state == "open" and not self.is_closing
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file says all that is known of it, so that it may be forgotten and loaded again."""
+        if self.is_closing or self.pins or self.reserved_count or self.delayed_count:
+            return False
+        frontier = self.frontier
+        return not any(
+            # From the frontier on the file is not asked for attempts either.
+            work.parts or work.settling or work.done or work.delayed or (work.index >= frontier and work.attempts != ())
+            for work in self.blocks.values()
+        )
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether it is worth asking for another block; False for sure when the last chunk of all has just been taken.
+
+        A submission of one chunk would else come up once more, only to be set aside by the gate that its own chunk has closed.
+        """
+        if self.cursor < self.blocks_count or len(self.returned) > 1:
+            return True
+        work = self.blocks.get(self.returned[0]) if self.returned else None
+        return work is not None and bool(work.free)
+
+    def block(self, reader: apsw.Connection, index: int) -> BlockWork:
+        """The block `index` in memory, read or made if need be."""
+        work = self.blocks.get(index)
+        if work is None:
+            pending = backlog.pending(reader, self.id, index) if index < self.frontier else block_mask(self.total, index)
+            work = self.blocks[index] = BlockWork(index, pending)
+            if index < self.frontier:
+                work.attempts = None
+        return work
+
+    def attempts_of(self, reader: apsw.Connection, work: BlockWork) -> tuple[AttemptRow, ...]:
+        """What is known of failed attempts in a block."""
+        if work.attempts is None:
+            work.attempts = tuple(row for _, row in backlog.attempts(reader, self.id, work.index, work.index + 1))
+        return work.attempts
+
+    def give_back(self, work: BlockWork) -> bool:
+        """Note that chunks of a block may have become free; True if any has."""
+        if not work.free:
+            return False
+        if work.index < self.cursor:
+            self._return(work)
+        return True
+
+    def _return(self, work: BlockWork) -> None:
+        if not work.is_returned:
+            work.is_returned = True
+            heapq.heappush(self.returned, work.index)
+
+    def next_block(self, reader: apsw.Connection, now: Now) -> tuple[BlockWork, list[tuple[MonoNs, AttemptRow]]] | None:
+        """The lowest block with free chunks; None when nothing is free.
+
+        Returns:
+            The block, and (due, row) of its chunks that were found waiting for a retry from before a restart. Such a block may have
+            nothing free; the caller sets the timers and asks again.
+        """
+        returned = self.returned
+        while returned:
+            work = self.blocks.get(returned[0])
+            if work is not None and work.free:
+                return work, []
+            heapq.heappop(returned)
+            if work is not None:
+                work.is_returned = False
+        while self.cursor < self.blocks_count:
+            if self.cursor < self.frontier:
+                if not self.loaded and not self._read(reader):
+                    continue
+                index = self.loaded.pop()
+                self.cursor = index + 1
+                work = self.blocks.get(index)
+                if work is None:
+                    continue
+                late = self._restore_delays(reader, work, now)
+            else:
+                index = self.cursor
+                self.cursor += 1
+                work = self.blocks.get(index)
+                if work is None:
+                    work = self.blocks[index] = BlockWork(index, block_mask(self.total, index))
+                late = self._restore_delays(reader, work, now) if work.attempts is None else []
+            if work.free:
+                self._return(work)
+            if work.free or late:
+                return work, late
+        return None
+
+    def peek(self, reader: apsw.Connection, now: Now) -> Iterator[tuple[int, int]]:
+        """What may be handed out now, as (block, mask) in index order; changes nothing. Cost: as far as it is read."""
+        behind = set(self.returned)
+        for index in sorted(behind):
+            work = self.blocks.get(index)
+            if work is not None and work.free:
+                yield index, work.free
+        start = self.cursor
+        while start < self.frontier:
+            rows = backlog.supply(reader, self.id, start, self.frontier, READ_BLOCKS)
+            for index, pending in rows:
+                mask = self._free_later(reader, index, pending, now)
+                if mask and index not in behind:
+                    yield index, mask
+            start = rows[-1][0] + 1 if rows else self.frontier
+        for index in range(max(self.cursor, self.frontier), self.blocks_count):
+            mask = self._free_later(reader, index, block_mask(self.total, index), now)
+            if mask:
+                yield index, mask
+
+    def _free_later(self, reader: apsw.Connection, index: int, pending: int, now: Now) -> int:
+        """What of a block from the cursor on may be handed out when its turn comes now."""
+        work = self.blocks.get(index)
+        free = pending if work is None else work.free
+        if work is not None and work.attempts is not None:
+            rows: Iterable[AttemptRow] = work.attempts
+        elif index < self.frontier or work is not None:
+            rows = (row for _, row in backlog.attempts(reader, self.id, index, index + 1))
+        else:
+            rows = ()
+        for row in rows:
+            if min(max(row.due_at - now.wall, 0), row.delay_ms):
+                free &= ~row.mask
+        return free
+
+    def _read(self, reader: apsw.Connection) -> bool:
+        """Bring the next blocks below the frontier into memory; False when there are none, and the cursor stands at the frontier.
+
+        They enter `blocks` at once, so that a fold between now and their turn is not missed.
+        """
+        rows = backlog.supply(reader, self.id, self.cursor, self.frontier, READ_BLOCKS)
+        if not rows:
+            self.cursor = self.frontier
+            return False
+        known: dict[int, list[AttemptRow]] = {}
+        for index, attempt in backlog.attempts(reader, self.id, rows[0][0], rows[-1][0] + 1):
+            known.setdefault(index, []).append(attempt)
+        for index, pending in rows:
+            if index not in self.blocks:
+                work = self.blocks[index] = BlockWork(index, pending)
+                work.attempts = tuple(known.get(index, ()))
+        self.loaded = [index for index, _ in reversed(rows)]
+        return True
+
+    def restore_delays(self, reader: apsw.Connection, now: Now) -> list[tuple[BlockWork, MonoNs, AttemptRow]]:
+        """Find all chunks that wait for a retry from before a restart. Cost: the rows of failed attempts, once."""
+        self.has_all_delays = True
+        found = []
+        for index in backlog.delayed_blocks(reader, self.id, now.wall):
+            work = self.block(reader, index)
+            found += [(work, due, row) for due, row in self._restore_delays(reader, work, now)]
+        return found
+
+    def _restore_delays(self, reader: apsw.Connection, work: BlockWork, now: Now) -> list[tuple[MonoNs, AttemptRow]]:
+        """Chunks of a block read after a restart that are not due yet: what remains of a delay lies between nothing and all of it."""
+        late = []
+        for row in self.attempts_of(reader, work):
+            remaining_ms = min(max(row.due_at - now.wall, 0), row.delay_ms)
+            mask = row.mask & work.free
+            if remaining_ms and mask:
+                work.delayed |= mask
+                self.delayed_count += mask.bit_count()
+                late.append((MonoNs(now.mono + remaining_ms * 1_000_000), row._replace(mask=mask)))
+        return late
+
+    def forget_if_plain(self, work: BlockWork) -> None:
+        """Drop a block from memory that is finished, or of a submission that is, once the file says so too."""
+        if (not work.pending or self.state != "open") and not (work.parts or work.done or work.settling):
+            self.blocks.pop(work.index, None)
+
+
+def split_by_attempt(rows: tuple[AttemptRow, ...], mask: int) -> list[tuple[int, int]]:
+    """`mask` as parts of equal attempt number (failures and losses so far): (attempt, mask), the untried first."""
+    parts = []
+    rest = mask
+    for row in rows:
+        hit = row.mask & rest
+        tries = row.attempts + row.lost
+        if hit and tries:  # a row without tries only tells since when its chunks may be handed out
+            parts.append((tries, hit))
+            rest &= ~hit
+    if rest:
+        parts.insert(0, (0, rest))
+    return parts
+
+
+def tried(
+    rows: tuple[AttemptRow, ...], mask: int, *, attempts: int, lost: int, due_at: int, delay_ms: int
+) -> tuple[tuple[AttemptRow, ...], list[AttemptRow]]:
+    """Count `attempts` failures and `lost` losses more for the chunks in `mask`, next due at `due_at`.
+
+    Returns:
+        All rows of the block, rows with equal fields joined; and the new rows of the chunks in `mask`.
+    """
+    changed: dict[tuple[int, int], int] = {}
+    kept: dict[tuple[int, int, int, int], int] = {}
+    rest = mask
+    for row in rows:
+        hit = row.mask & mask
+        rest &= ~hit
+        if hit:
+            counts = (row.attempts + attempts, row.lost + lost)
+            changed[counts] = changed.get(counts, 0) | hit
+        if row.mask & ~mask:
+            fields = row[1:]
+            kept[fields] = kept.get(fields, 0) | row.mask & ~mask
+    if rest:
+        changed[attempts, lost] = changed.get((attempts, lost), 0) | rest
+    new = [AttemptRow(hit, *counts, due_at, delay_ms) for counts, hit in changed.items()]
+    for row in new:
+        kept[row[1:]] = kept.get(row[1:], 0) | row.mask
+    return tuple(AttemptRow(hit, *fields) for fields, hit in kept.items()), new

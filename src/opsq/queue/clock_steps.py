@@ -1,0 +1,104 @@
+"""Steps of the wall clock: durations that are stored as instants move with it, so that they end when they should after a restart too.
+
+While a process lives its deadlines are monotonic and no step matters to them. Must not decide what a deadline means. The instants of
+retries are left alone: they are many, and never longer away than their back-off.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import apsw
+
+from opsq.clock import Now
+from opsq.queue.batch import Batch
+from opsq.queue.state import Core
+from opsq.store import backlog, meta, submissions
+from opsq.store.database import Database
+
+STEP_MS = 500
+"""What makes a step; a clock that is slewed makes one now and then."""
+
+
+class Steps:
+    """Compares the clocks.
+
+    Args:
+        boot: names the boot of the machine, within which monotonic instants can be compared; empty: it is not known.
+    """
+
+    def __init__(self, core: Core, boot: str) -> None:
+        self._core = core
+        self._boot = boot
+        self._offset_ms = _offset_ms(core.now)
+        reader = core.reader
+        is_same_boot = bool(boot) and meta.get_text(reader, "boot") == boot
+        step_ms = self._offset_ms - meta.get_int(reader, "clock_offset") if is_same_boot else 0
+        core.missed_step_ms = step_ms if abs(step_ms) >= STEP_MS else 0
+        if (core.missed_step_ms or (boot and not is_same_boot)) and not core.database.is_read_only:
+            self._move_now(core.missed_step_ms)
+
+    def watch(self, now: Now) -> None:
+        """See whether the wall clock has been stepped."""
+        step_ms = _offset_ms(now) - self._offset_ms
+        if abs(step_ms) >= STEP_MS:
+            self._offset_ms += step_ms
+            self._move(step_ms)
+
+    def _move_now(self, step_ms: int) -> None:
+        """Write it before anybody is served; with the first batch if there is no room for it."""
+        database = self._core.database
+        try:
+            database.begin()
+            _move(self._boot, self._offset_ms, step_ms, database, self._core.batch)
+            database.commit()
+        except apsw.FullError:
+            database.rollback()
+            self._move(step_ms)
+            return
+        self._core.missed_step_ms = 0
+
+    def _move(self, step_ms: int) -> None:
+        batch = self._core.batch
+        batch.statements.append(partial(_move, self._boot, self._offset_ms, step_ms))
+        batch.entries.append(_Stepped(self, step_ms))
+
+    def moved(self, step_ms: int) -> None:
+        """The instants were moved in the file."""
+        for supply in self._core.supplies.values():
+            row = supply.row
+            if row.delay_ms is not None and row.not_before_at is not None and supply.state == "scheduled":
+                supply.row = row = row._replace(not_before_at=row.not_before_at + step_ms)
+            if row.expires_ms is not None and row.expires_at is not None and supply.state in {"scheduled", "open"}:
+                supply.row = row._replace(expires_at=row.expires_at + step_ms)
+
+    def not_moved(self, step_ms: int) -> None:
+        """The batch is gone: the step is seen again."""
+        self._offset_ms -= step_ms
+
+
+def _offset_ms(now: Now) -> int:
+    return now.wall - now.mono // 1_000_000
+
+
+def _move(boot: str, offset_ms: int, step_ms: int, database: Database, _: Batch) -> None:
+    writer = database.writer
+    if step_ms:
+        submissions.move_durations(writer, step_ms)
+        backlog.move_leases(writer, step_ms)
+    meta.put(writer, "boot", boot)
+    meta.put(writer, "clock_offset", offset_ms)
+
+
+class _Stepped:
+    __slots__ = ("_step_ms", "_steps")
+
+    def __init__(self, steps: Steps, step_ms: int) -> None:
+        self._steps = steps
+        self._step_ms = step_ms
+
+    def settle(self, now: Now) -> None:
+        self._steps.moved(self._step_ms)
+
+    def cancel(self, now: Now) -> None:
+        self._steps.not_moved(self._step_ms)

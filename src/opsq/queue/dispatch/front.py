@@ -1,0 +1,433 @@
+"""The front of an arm: which submission comes next, and how many of its chunks the gates allow.
+
+A front merges two things: the SQL walk, which has got as far as the *read level*, and a heap of submissions at or below that level that are
+known to have free work. What becomes free below the level goes into the heap, so the level never moves back, no call walks again over what
+is reserved or finished, and a submission with nothing free is in neither. Rows that the walk has read ahead wait in the same heap.
+
+What a gate closes is *set aside* under that gate. When the gate opens only the best of it comes back, as its representative; the next one
+follows when the representative leaves the heap and the gate is still open. So a gate with 10⁵ submissions behind it costs as little as one.
+
+This file knows orders, filters and gates; it must not know chunks, reservations or time.
+
+Source: Temporal's task reader (read level, and a merge of what is written below it).
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import random
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from opsq.queue.chunks.live_submission import Supply
+from opsq.strategy.arms import (
+    CUSTOM_PRIORITY,
+    FAIR,
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    RANDOM,
+    SHUFFLES,
+    Arm,
+    Filter,
+    Key,
+    Order,
+    Sortable,
+    walk_sql,
+)
+
+if TYPE_CHECKING:
+    from opsq.queue.dispatch.gates import Blocker
+    from opsq.queue.state import Core
+
+WALK_ROWS = 32
+"""Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
+
+LOADED_TOGETHER = 8
+"""Of what the walk has read so many submissions are loaded by one statement: 3 to 5 µs each, not 7, for a statement costs 3 by itself.
+
+Leaving out the columns that a reserve does not need would spare 1 µs. More at once cost little less each, and make one call wait for all.
+"""
+
+ASIDE_ROWS = 10
+"""A submission that is set aside costs its turn as much as so many rows more: it was mostly loaded for nothing else."""
+
+DECK_TURNS = 16
+"""A call on a deck is filled by about so many submissions."""
+
+_END = (1 << 63) - 1
+
+
+class Walk(NamedTuple):
+    """Which lane is walked, and what is looked up for each row: lanes that it must be in too, and keys that it must not have."""
+
+    lane_id: int
+    """`~id` when a filter names one submission."""
+    probes: tuple[int, ...] = ()
+    absent_keys: tuple[str, ...] = ()
+    is_single: bool = False
+    """There is nothing to walk."""
+
+
+class Front:
+    """A front in the order of submission ids, ascending (`OldestFirst`); base of the other orders."""
+
+    order: Order = OLDEST_FIRST
+    has_turns = False
+    """Whether the next submission comes although the present one has more."""
+
+    __slots__ = (
+        "_ahead",
+        "_representatives",
+        "_represents",
+        "arm",
+        "aside",
+        "has_more",
+        "heap",
+        "is_stale",
+        "level",
+        "members",
+        "on_news",
+        "rows_visited",
+        "set_aside_count",
+        "walk",
+        "walk_statement",
+    )
+
+    def __init__(self, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None) -> None:
+        self.arm = arm
+        self.walk = walk
+        self.walk_statement = walk_sql(arm.order, len(walk.probes), len(walk.absent_keys))
+        self.on_news = on_news
+        self.heap: list[Key] = []
+        self.members: set[int] = set()
+        self.aside: dict[Blocker, list[Key]] = {}
+        self.has_more = not walk.is_single
+        self.is_stale = False
+        """A lane that it walks or looks into is no more: it is to be made anew."""
+        self.rows_visited = 0
+        self.set_aside_count = 0
+        self.level: Key = self._start()
+        self._ahead: Iterator[int] = iter(())
+        """What the walk has read and nobody has loaded yet, in its order."""
+        self._represents: dict[int, Blocker] = {}
+        self._representatives: dict[Blocker, int] = {}
+
+    # --- what others tell ---------------------------------------------------------------------------------------------------------
+
+    def offer(self, submission: Supply) -> None:
+        """A submission may have free work from now on."""
+        if submission.id in self.members:
+            return
+        filters = self.arm.filters
+        if filters and not passes(filters, submission):
+            return
+        was_dry = self.is_dry
+        key = self._key(submission)
+        if self._is_above_level(key) and not self.walk.is_single:
+            self.has_more = True
+        else:
+            self._push(key)
+        if was_dry and self.on_news is not None:
+            self.on_news()
+
+    def readmit(self, core: Core, blocker: Blocker) -> bool:
+        """A gate may have opened: bring back the best of what was set aside under it, unless it has a representative already."""
+        keys = self.aside.get(blocker)
+        if not keys or blocker in self._representatives or core.gates.is_closed(self.arm.gates, blocker):
+            return False
+        was_dry = self.is_dry
+        key = self._key_again(heapq.heappop(keys))
+        if not keys:
+            del self.aside[blocker]
+            core.gates.forget(blocker, self)
+        heapq.heappush(self.heap, key)
+        self._represents[key[-1]] = blocker
+        self._representatives[blocker] = key[-1]
+        if was_dry and self.on_news is not None:
+            self.on_news()
+        return True
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing is known to be free; costs no query."""
+        return not self.heap and not self.has_more
+
+    # --- serving ------------------------------------------------------------------------------------------------------------------
+
+    def next(self, core: Core) -> tuple[Supply, int] | None:
+        """The submission that comes next and how many of its chunks the gates allow; None when the front is dry or the turn is over.
+
+        Cost: O(log n) a submission; every row and every submission passed over is taken from `core.rows_left`.
+        """
+        while core.rows_left > 0:
+            if self._wants_walk():
+                before = self.rows_visited
+                self.has_more = self._read(core)
+                core.rows_left -= self.rows_visited - before
+                continue
+            if not self.heap:
+                return None
+            submission_id = self.heap[0][-1]
+            supply = core.supply(submission_id, islice(self._ahead, LOADED_TOGETHER))
+            if supply is None or not supply.is_open:
+                core.rows_left -= 1
+                self.drop(core)
+                continue
+            blocker, room = core.gates.look(self.arm.gates, supply)
+            if blocker is None:
+                return supply, room
+            core.rows_left -= 1
+            core.charge(ASIDE_ROWS)
+            self._set_aside(core, blocker)
+        return None
+
+    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+        """The submission that comes next gave `taken` chunks; `has_more`: it may have free ones left."""
+        if not has_more:
+            self.drop(core)
+
+    def drop(self, core: Core) -> None:
+        """The submission that comes next has nothing free any more."""
+        submission_id = heapq.heappop(self.heap)[-1]
+        self.members.discard(submission_id)
+        if self._represents:
+            self._retire(core, submission_id)
+
+    def turn(self, count: int) -> int:
+        """How many chunks one turn gives in a call for `count`."""
+        return count
+
+    def close(self, core: Core) -> None:
+        """The front is not used any more."""
+        for blocker in self.aside:
+            core.gates.forget(blocker, self)
+        self.aside.clear()
+
+    def fork(self, on_news: Callable[[], None] | None = None) -> Self:
+        """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
+
+        Cost: what is known to be free, and what is set aside.
+        """
+        twin = copy.copy(self)
+        twin.on_news = on_news
+        twin.heap = list(self.heap)
+        twin.members = set(self.members)
+        twin.aside = {blocker: list(keys) for blocker, keys in self.aside.items()}
+        twin._represents = dict(self._represents)
+        twin._representatives = dict(self._representatives)
+        return twin
+
+    def leaves(self) -> Iterator[Front]:
+        """The fronts that set submissions aside: this one."""
+        yield self
+
+    def _set_aside(self, core: Core, blocker: Blocker) -> None:
+        """The gate holds the submission that comes next: it waits under the gate."""
+        key = heapq.heappop(self.heap)
+        keys = self.aside.get(blocker)
+        if keys is None:
+            keys = self.aside[blocker] = []
+            core.gates.remember(blocker, self)
+        heapq.heappush(keys, key)
+        self.set_aside_count += 1
+        if self._represents:
+            self._retire(core, key[-1], but=blocker)
+
+    def _retire(self, core: Core, submission_id: int, but: Blocker | None = None) -> None:
+        """A submission leaves the heap: whatever it represented gets the next representative, if its gate is open."""
+        blocker = self._represents.pop(submission_id, None)
+        if blocker is not None:
+            del self._representatives[blocker]
+            if blocker != but:
+                self.readmit(core, blocker)
+
+    # --- orders -------------------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, int | float | str | bool | None]:
+        """Where the front stands, for people."""
+        return {
+            "read_level": ".".join(map(str, self.level)),
+            "is_walked": not self.has_more,
+            "known_free": len(self.heap),
+            "set_aside": sum(len(keys) for keys in self.aside.values()),
+            "rows_visited": self.rows_visited,
+        }
+
+    def _push(self, key: Key) -> None:
+        heapq.heappush(self.heap, key)
+        self.members.add(key[-1])
+
+    def _wants_walk(self) -> bool:
+        return not self.heap and self.has_more
+
+    def _rows(self, core: Core, *bound: int) -> list[Any]:
+        """The next rows above a bound; each ends with whether it passes the filters."""
+        walk = self.walk
+        rows: list[Any] = core.reader.execute(
+            self.walk_statement, (walk.lane_id, WALK_ROWS, *bound, *walk.probes, *walk.absent_keys)
+        ).fetchall()
+        self.rows_visited += len(rows)
+        self._ahead = iter([row[-2] for row in rows if row[-1]])
+        return rows
+
+    def _read(self, core: Core) -> bool:
+        """Read the next rows above the level into the heap; False when the lane ends there."""
+        rows = self._rows(core, *self._bound())
+        members = self.members
+        for row in rows:
+            *_, submission_id, passes = row
+            if passes and submission_id not in members:
+                self._push(self._key_of_row(row[:-1]))
+        if rows:
+            self.level = self._key_of_row(rows[-1][:-1])
+        return len(rows) == WALK_ROWS
+
+    def _start(self) -> Key:
+        return (-1,)
+
+    def _bound(self) -> Key:
+        return self.level
+
+    def _key(self, submission: Sortable) -> Key:
+        return (submission.id,)
+
+    def _key_of_row(self, row: tuple[int, ...]) -> Key:
+        return row
+
+    def _key_again(self, key: Key) -> Key:
+        """The key of what comes back from behind a gate."""
+        return key
+
+    def _is_above_level(self, key: Key) -> bool:
+        return key > self.level
+
+
+class NewestFront(Front):
+    """A front in the order of submission ids, descending (`NewestFirst`)."""
+
+    order = NEWEST_FIRST
+    __slots__ = ()
+
+    def _start(self) -> Key:
+        return (-_END, _END)
+
+    def _bound(self) -> Key:
+        return self.level[-1:]
+
+    def _key(self, submission: Sortable) -> Key:
+        return (-submission.id, submission.id)
+
+    def _key_of_row(self, row: tuple[int, ...]) -> Key:
+        return (-row[0], row[0])
+
+
+class PriorityFront(Front):
+    """A front by falling priority, then age (`CustomPriority`): keys are (minus the priority, id)."""
+
+    order = CUSTOM_PRIORITY
+    __slots__ = ()
+
+    def _start(self) -> Key:
+        return (-_END, -1)
+
+    def _key(self, submission: Sortable) -> Key:
+        return (-submission.priority, submission.id)
+
+
+class Deck(Front):
+    """A front as a shuffled deck, cut at a random place (`Random`): keys are (lap, distance from the cut, id).
+
+    The walk is the first lap: from the cut to the end of the deck, then from its beginning to the cut. Who still has work after its turn
+    waits in the heap for the next lap; who comes new, or back, has its turn in this lap if its place is still ahead. Who has missed a turn
+    behind a gate has it as soon as the gate opens, and keeps that place in the deck: so nobody has two turns while another has none.
+    """
+
+    order = RANDOM
+    has_turns = True
+    __slots__ = ("_cut", "_is_second_leg", "_last_row", "_turn")
+
+    def __init__(self, arm: Arm, walk: Walk, rng: random.Random, on_news: Callable[[], None] | None = None) -> None:
+        super().__init__(arm, walk, on_news)
+        self._cut = rng.randrange(SHUFFLES)
+        self._is_second_leg = False
+        self._last_row: Key = (self._cut, -1)
+        self._turn: Key = (0, -1, -1)
+
+    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+        """The submission has had its turn: it waits for the next lap, if it has more."""
+        key = self.heap[0]
+        self._turn = max(self._turn, key)
+        if not has_more:
+            self.drop(core)
+            return
+        lap, place, submission_id = key
+        heapq.heapreplace(self.heap, (lap + 1, place, submission_id))
+        if self._represents:
+            self._retire(core, submission_id)
+
+    def turn(self, count: int) -> int:
+        """A sixteenth of the call, at least one chunk, and whole blocks where that is possible."""
+        turn = max(1, count // DECK_TURNS)
+        return -(-turn // 64) * 64 if turn >= 32 else turn
+
+    def _wants_walk(self) -> bool:
+        # The walk is the first lap: it ends before the second lap begins.
+        return self.has_more and (not self.heap or self.heap[0][0] > 0)
+
+    def _read(self, core: Core) -> bool:
+        rows = self._rows(core, *self._last_row, self._cut if self._is_second_leg else SHUFFLES)
+        for shuffle, submission_id, passes in rows:
+            self.level = self._place(0, shuffle, submission_id)
+            self._last_row = (shuffle, submission_id)
+            if passes and submission_id not in self.members:
+                self._push(self.level)
+        if len(rows) == WALK_ROWS:
+            return True
+        if not self._is_second_leg:
+            # What comes new between the last row and the end of the deck lies below the level now.
+            self._is_second_leg = True
+            self._last_row = (-1, -1)
+            self.level = (0, SHUFFLES - self._cut, -1)
+            return True
+        self.level = (1, -1, -1)
+        return False
+
+    def _start(self) -> Key:
+        return (0, -1, -1)
+
+    def _key(self, submission: Sortable) -> Key:
+        key = self._place(self._turn[0], submission.shuffle, submission.id)
+        return key if key > self._turn else (key[0] + 1, *key[1:])
+
+    def _key_again(self, key: Key) -> Key:
+        lap, place, _ = self._turn
+        return key if key > self._turn else (lap, place + 1, key[-1])
+
+    def _place(self, lap: int, shuffle: int, submission_id: int) -> Key:
+        return (lap, (shuffle - self._cut) % SHUFFLES, submission_id)
+
+    def _is_above_level(self, key: Key) -> bool:
+        return key[0] == 0 and key > self.level
+
+
+def passes(filters: tuple[Filter, ...], supply: Supply) -> bool:
+    """Whether a submission passes all filters."""
+    metadata = supply.metadata
+    return all(entry.matches(supply.id, metadata) for entry in filters)
+
+
+def takes(arm: Arm, supply: Supply) -> bool:
+    """Whether an arm may ever serve a submission, gates aside."""
+    return passes(arm.filters, supply) and (not arm.inner or any(takes(inner, supply) for inner in arm.inner))
+
+
+_FRONTS: dict[str, type[Front]] = {front.order.name: front for front in (Front, NewestFront, PriorityFront)}
+
+
+def make_front(arm: Arm, walk: Walk, rng: random.Random, on_news: Callable[[], None] | None = None) -> Front:
+    """The front of an arm that is not `Fair`."""
+    if arm.order is FAIR:
+        raise ValueError(arm)
+    return Deck(arm, walk, rng, on_news) if arm.order is RANDOM else _FRONTS[arm.order.name](arm, walk, on_news)

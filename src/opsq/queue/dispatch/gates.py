@@ -1,0 +1,355 @@
+"""Gates: what holds a submission back although it has free chunks, and who is waiting behind it.
+
+One mechanism for the gates of strategies (`PreferDistinct`, `MaxSimultaneous`), for the limits and for the pauses of operators. Owns the
+counts of live reservations per metadata value, the token buckets, and for each closed gate the fronts that have set something aside under
+it. It must not decide what comes next. Counts are kept only for keys that some gate asks about.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from opsq.clock import MonoNs, Now
+from opsq.queue.dispatch.rules import NO_LIMIT, Rules
+from opsq.store.rules import LimitRow
+from opsq.strategy.arms import SUBMISSION_KEY, Gate
+from opsq.strategy.tree import Max, Percent, Value
+
+if TYPE_CHECKING:
+    from opsq.queue.chunks.live_submission import Supply
+    from opsq.queue.dispatch.front import Front
+    from opsq.queue.state import Core
+
+REFRESH_NS = 1_000_000_000
+"""A percentage follows the count of consumers at most this often."""
+TOKENS_A_TICK = 1_000
+"""Tokens that wake somebody in one tick; if more have come, the next tick follows at once."""
+BUCKETS_KEPT = 10_000
+"""Token buckets in memory; beyond this number those that are full are forgotten, which changes nothing."""
+
+
+class Blocker(NamedTuple):
+    """What a submission waits for: the count of a lane (`live`; the lane of a submission itself is `~id`), a token, the end of a pause."""
+
+    kind: str
+    number: int
+    lane_id: int = 0
+
+
+class Bucket:
+    """A token bucket: `tokens` at the instant `at`, refilled at `rate_per_s` up to `burst`."""
+
+    __slots__ = ("at", "burst", "rate_per_s", "tokens")
+
+    def __init__(self, limit: LimitRow, now: MonoNs) -> None:
+        self.rate_per_s = limit.rate_per_s or 0.0
+        self.burst = limit.burst or max(1, math.ceil(self.rate_per_s))
+        self.tokens = float(self.burst)
+        self.at = now
+
+    def is_of(self, limit: LimitRow) -> bool:
+        """Whether the limit says what it said when the bucket was made."""
+        made = Bucket(limit, self.at)
+        return (made.rate_per_s, made.burst) == (self.rate_per_s, self.burst)
+
+    def refill(self, now: MonoNs) -> float:
+        """The tokens there are now."""
+        if now == self.at:  # asked a moment ago, by the same call
+            return self.tokens
+        tokens = self.tokens + (now - self.at) / 1e9 * self.rate_per_s
+        self.at = now
+        self.tokens = tokens = min(self.burst, tokens)
+        return tokens
+
+    def next_token_at(self) -> MonoNs:
+        """When there is a whole token again, rounded up; if it is not whole then after all, at least a nanosecond later."""
+        missing = max(1.0 - self.tokens, 0.0)
+        return MonoNs(self.at + math.ceil(missing / self.rate_per_s * 1e9))
+
+
+class Gates:
+    """The gates of all strategies and rules."""
+
+    def __init__(self, core: Core, rules: Rules) -> None:
+        self._core = core
+        self._rules = rules
+        self._live: dict[int, int] = {}
+        self._taken_count = 0
+        """Chunks reserved so far, by anyone."""
+        self._keys: frozenset[str] = frozenset()
+        self._waiting: dict[Blocker, dict[Front, None]] = {}
+        self._buckets: dict[tuple[int, int], Bucket] = {}
+        self._buckets_room = BUCKETS_KEPT
+        self._tokens: list[tuple[MonoNs, Blocker]] = []
+        self._armed: set[Blocker] = set()
+        """The rates whose next token is waited for: each once, to the nanosecond, so that a burst of 1 does not bound a high rate."""
+        self._clock = core.now
+        self._consumers_count = 1
+        self._refreshed: MonoNs = core.now.mono
+
+    # --- looking ------------------------------------------------------------------------------------------------------------------
+
+    def watch(self, keys: frozenset[str]) -> None:
+        """Count live reservations under these keys from now on."""
+        added = keys - self._keys - {SUBMISSION_KEY}
+        if not added:
+            return
+        self._keys |= added
+        for supply in self._core.supplies.values():
+            if supply.reserved_count:
+                for key in added:
+                    found = supply.lane_of.get(key)
+                    if found is not None:
+                        self._live[found[0]] = self._live.get(found[0], 0) + supply.reserved_count
+
+    def look(self, gates: tuple[Gate, ...], supply: Supply) -> tuple[Blocker | None, int]:
+        """The first closed gate before a submission, or None and how many chunks may be handed out before one closes."""
+        room = NO_LIMIT
+        if not gates and not self._rules.version:
+            return None, room
+        for key, maximum in gates:
+            number = self._number_of(key, supply)
+            if number is None:
+                continue
+            left = self.max_of(maximum) - self._count(number, supply)
+            if left < room:
+                if left <= 0:
+                    return Blocker("live", number), 0
+                room = left
+        version = self._rules.version
+        if not version:
+            return None, room
+        # Counts rise and tokens fall by what is reserved and by nothing else: the room that was found holds until so much was.
+        spare = supply.taken_until - self._taken_count
+        if spare > self._core.wanted and supply.rules_version == version:
+            return None, min(room, spare)
+        blocker, allowed = self._look_at_rules(supply)
+        if blocker is not None:
+            return blocker, 0
+        supply.taken_until = self._taken_count + allowed
+        return None, min(room, allowed)
+
+    def _look_at_rules(self, supply: Supply) -> tuple[Blocker | None, int]:
+        pauses, limits = self._rules.of(supply)
+        if pauses:
+            return Blocker("pause", pauses[0].id), 0
+        room, live, buckets, now = NO_LIMIT, self._live, self._buckets, self._clock.mono
+        for limit, lane_id in limits:
+            if limit.concurrency is not None:
+                left = limit.concurrency - (live.get(lane_id, 0) if lane_id >= 0 else self._count(lane_id, supply))
+                if left < room:
+                    if left <= 0:
+                        return Blocker("live", lane_id), 0
+                    room = left
+            if limit.rate_per_s is not None:
+                bucket = buckets.get((limit.id, lane_id)) or self._bucket(limit, lane_id)
+                tokens = bucket.refill(now)
+                if tokens < room:
+                    if tokens < 1:
+                        blocker = Blocker("rate", limit.id, lane_id)
+                        self._arm(blocker, bucket)
+                        return blocker, 0
+                    room = int(tokens)
+        return None, room
+
+    def is_closed(self, gates: tuple[Gate, ...], blocker: Blocker) -> bool:
+        """Whether a gate is surely still closed for those who wait at it in a front with these gates."""
+        if blocker.kind == "pause":
+            return self._rules.is_paused(blocker.number)
+        if blocker.kind == "rate":
+            bucket = self._buckets.get((blocker.number, blocker.lane_id))
+            if bucket is None or bucket.refill(self._clock.mono) >= 1:
+                return False
+            self._arm(blocker, bucket)
+            return True
+        if blocker.number < 0:
+            supply = self._core.supplies.get(~blocker.number)
+            count = supply.reserved_count + supply.delayed_count if supply is not None else 0
+            return any(gate.key == SUBMISSION_KEY and count >= self.max_of(gate.max) for gate in gates) or count >= min(
+                (limit.concurrency or NO_LIMIT for limit in self._rules.limits_of_key(SUBMISSION_KEY)), default=NO_LIMIT
+            )
+        key = self._rules.key_of_lane(blocker.number)
+        count = self._live.get(blocker.number, 0)
+        return any(gate.key == key and count >= self.max_of(gate.max) for gate in gates) or count >= self._rules.concurrency_of(
+            blocker.number
+        )
+
+    def reserved_under(self, key: str, supply: Supply) -> int:
+        """How many chunks are reserved under the value that a submission has of a key some gate asks about."""
+        number = self._number_of(key, supply)
+        return self._count(number, supply) if number is not None else 0
+
+    def count_at(self, blocker: Blocker) -> int:
+        """How many chunks are counted at a gate that bounds them."""
+        if blocker.number >= 0:
+            return self._live.get(blocker.number, 0)
+        supply = self._core.supplies.get(~blocker.number)
+        return self._count(blocker.number, supply) if supply is not None else 0
+
+    def next_token_s(self, limit: LimitRow, lane_id: int) -> float:
+        """Seconds until a rate lets a chunk through; 0: now."""
+        bucket = self._bucket(limit, lane_id)
+        return 0.0 if bucket.refill(self._clock.mono) >= 1 else (bucket.next_token_at() - self._clock.mono) / 1e9
+
+    def busiest(self, limit: LimitRow) -> tuple[int, Value | None] | None:
+        """Most chunks reserved under one value of a concurrency limit, and which value that is; None if they are not counted.
+
+        Cost: the values with chunks reserved.
+        """
+        if limit.concurrency is None:
+            return None
+        if limit.key == SUBMISSION_KEY:
+            supplies = [supply for supply in self._core.supplies.values() if supply.reserved_count or supply.delayed_count]
+            return max(((supply.reserved_count + supply.delayed_count, supply.id) for supply in supplies), default=(0, None))
+        found: tuple[int, Value | None] = (0, limit.value)
+        for lane_id, count in self._live.items():
+            key, value = self._rules.pair_of_lane(lane_id)
+            if key == limit.key and (limit.value is None or (type(value) is type(limit.value) and value == limit.value)):
+                found = max(found, (count, value), key=lambda entry: entry[0])
+        return found
+
+    def max_of(self, maximum: Max) -> int:
+        """A maximum as a count; a percentage is of the connected consumers, rounded up, at least 1."""
+        if isinstance(maximum, Percent):
+            return max(1, math.ceil(self._consumers_count * maximum.percent / 100))
+        return maximum
+
+    def _number_of(self, key: str, supply: Supply) -> int | None:
+        """The lane under which a key counts what a submission has reserved; None if it has none."""
+        if key == SUBMISSION_KEY:
+            return ~supply.id
+        found = supply.lane_of.get(key)
+        return found[0] if found is not None else None
+
+    def _count(self, number: int, supply: Supply) -> int:
+        if number >= 0:
+            return self._live.get(number, 0)
+        if not supply.has_all_delays:
+            self._core.restore_delays(supply, self._clock)
+        return supply.reserved_count + supply.delayed_count
+
+    def _arm(self, blocker: Blocker, bucket: Bucket) -> None:
+        """Have whoever waits for a token of this rate looked at when there is one."""
+        if blocker not in self._armed:
+            self._armed.add(blocker)
+            heapq.heappush(self._tokens, (bucket.next_token_at(), blocker))
+
+    def _bucket(self, limit: LimitRow, lane_id: int) -> Bucket:
+        bucket = self._buckets.get((limit.id, lane_id))
+        if bucket is None:
+            if len(self._buckets) >= self._buckets_room:
+                full = [key for key, kept in self._buckets.items() if kept.refill(self._clock.mono) >= kept.burst]
+                for key in full:
+                    del self._buckets[key]
+                self._buckets_room = max(BUCKETS_KEPT, 2 * len(self._buckets))
+            bucket = self._buckets[limit.id, lane_id] = Bucket(limit, self._clock.mono)
+        return bucket
+
+    # --- counting -----------------------------------------------------------------------------------------------------------------
+
+    def taken(self, supply: Supply, count: int, *, is_grant: bool = True) -> None:
+        """Chunks of a submission were reserved; what is only taken up again after a reconnect spends no token."""
+        self._taken_count += count
+        if self._keys:
+            live = self._live
+            for lane_id in self._lanes_of(supply):
+                live[lane_id] = live.get(lane_id, 0) + count
+        if is_grant and self._rules.has_rates:
+            now, buckets = self._clock.mono, self._buckets
+            for limit, lane_id in self._rules.rates_of(supply):
+                bucket = buckets.get((limit.id, lane_id)) or self._bucket(limit, lane_id)
+                bucket.tokens = bucket.refill(now) - count  # filled up first, for what is over the burst by now is lost
+
+    def take_back(self, supply: Supply, count: int) -> None:
+        """Undo `taken` of a trial: nothing opens, for nothing was given to anybody."""
+        for lane_id in self._lanes_of(supply):
+            left = self._live.get(lane_id, 0) - count
+            if left > 0:
+                self._live[lane_id] = left
+            else:
+                self._live.pop(lane_id, None)
+        if self._rules.has_rates:
+            for limit, lane_id in self._rules.rates_of(supply):
+                self._bucket(limit, lane_id).tokens += count
+
+    def given_back(self, supply: Supply, count: int) -> None:
+        """Chunks of a submission are reserved no more: gates may open."""
+        if self._keys:
+            live = self._live
+            for lane_id in self._lanes_of(supply):
+                left = live.get(lane_id, 0) - count
+                if left > 0:
+                    live[lane_id] = left
+                else:
+                    live.pop(lane_id, None)
+                if self._waiting:
+                    self._open(Blocker("live", lane_id))
+        self.slot_freed(supply)
+        if self._rules.pauses and not supply.reserved_count:
+            self._core.has_news = True  # what is paused and reserved by nobody does not hold a call that waits for the end of work
+
+    def slot_freed(self, supply: Supply) -> None:
+        """A chunk of a submission is neither reserved nor waiting for its retry any more."""
+        if self._waiting:
+            self._open(Blocker("live", ~supply.id))
+
+    def _lanes_of(self, supply: Supply) -> tuple[int, ...]:
+        """The lanes of a submission that are counted; worked out when the keys change."""
+        if supply.counted_keys is not self._keys:
+            lane_of = supply.lane_of
+            supply.counted_keys = self._keys
+            supply.counted_lanes = tuple([lane_of[key][0] for key in self._keys if key in lane_of])
+        return supply.counted_lanes
+
+    # --- waiting behind a gate ----------------------------------------------------------------------------------------------------
+
+    def remember(self, blocker: Blocker, front: Front) -> None:
+        """A front has set something aside under this gate."""
+        self._waiting.setdefault(blocker, {})[front] = None
+
+    def forget(self, blocker: Blocker, front: Front) -> None:
+        """A front has nothing aside under this gate any more."""
+        fronts = self._waiting.get(blocker)
+        if fronts is not None:
+            fronts.pop(front, None)
+            if not fronts:
+                del self._waiting[blocker]
+
+    def _open(self, blocker: Blocker) -> None:
+        fronts = self._waiting.get(blocker)
+        if fronts:
+            for front in list(fronts):
+                if front.readmit(self._core, blocker):
+                    self._core.has_news = True
+
+    def rules_changed(self) -> None:
+        """Rules were set or lifted: whatever they held may go on."""
+        limits = {limit.id: limit for limit in self._rules.limits}
+        self._buckets = {key: bucket for key, bucket in self._buckets.items() if key[0] in limits and bucket.is_of(limits[key[0]])}
+        self._armed.clear()  # a token of another rate comes at another time; whoever still waits is armed anew
+        self._tokens.clear()
+        for blocker in list(self._waiting):
+            self._open(blocker)
+
+    def tick(self, now: Now) -> None:
+        """Wake what waits for a token, and follow the count of consumers."""
+        self._clock = now if now.mono >= self._clock.mono else Now(self._clock.mono, now.wall)
+        for _ in range(TOKENS_A_TICK if self._tokens else 0):
+            if not self._tokens or self._tokens[0][0] > now.mono:
+                break
+            blocker = heapq.heappop(self._tokens)[1]
+            self._armed.discard(blocker)
+            self._open(blocker)
+        if now.mono - self._refreshed >= REFRESH_NS:
+            self._refreshed = now.mono
+            count = max(1, len(self._core.consumers))
+            if count != self._consumers_count:
+                self._consumers_count = count
+                for blocker in [blocker for blocker in self._waiting if blocker.kind == "live"]:
+                    self._open(blocker)
+
+    def next_due(self) -> MonoNs | None:
+        """When the next token comes."""
+        return self._tokens[0][0] if self._tokens else None

@@ -1,0 +1,97 @@
+"""Reserves that follow completions in one request: answered once those are committed, a few in each turn of the event loop.
+
+Decides who is next, and deals the chunks of a block to calls of one chunk; everything else about a reserve is `parked`'s. A client that
+keeps many such calls under way works on the first answers while the others are made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from opsq.clock import Now
+from opsq.errors import OpsqError
+from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.dispatch.reserve import Parked
+from opsq.queue.state import Core, Peer
+from opsq.wire.messages import CompleteAndReserve, ErrorReply, Grant
+
+TURN_CALLS = 32
+"""Calls answered in one turn: a fraction of a millisecond."""
+
+
+class Following:
+    """The calls whose completions are committed and that have not been answered yet, in order."""
+
+    def __init__(self, core: Core, parked: Parked, reservations: Reservations) -> None:
+        self._core = core
+        self._parked = parked
+        self._reservations = reservations
+        self._calls: deque[tuple[Peer, CompleteAndReserve]] = deque()
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether there are more calls than one turn answers."""
+        return bool(self._calls)
+
+    def add(self, calls: list[tuple[Peer, CompleteAndReserve]]) -> None:
+        """What these calls complete is committed."""
+        self._calls += calls
+
+    def serve(self, now: Now) -> None:
+        """Answer the first calls."""
+        left = TURN_CALLS
+        while self._calls and left > 0:
+            dealt = self._deal(left, now)
+            if not dealt:
+                self._reserve(*self._calls.popleft(), now)
+            left -= dealt or 1
+
+    def _reserve(self, peer: Peer, request: CompleteAndReserve, now: Now) -> None:
+        if not peer.is_connected:
+            return
+        try:
+            self._parked.reserve(peer, request, now)
+        except OpsqError as error:
+            self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint))
+
+    def _deal(self, most: int, now: Now) -> int:
+        """Give one chunk each to the first calls that are alike: of one connection and strategy, for one chunk.
+
+        Returns:
+            How many were answered; 0: the first call must go the long way.
+        """
+        core = self._core
+        peer, request = self._calls[0]
+        front = self._parked.ready_front(peer, request)
+        if front is None:
+            return 0
+        request_ids = self._alike(peer, request.strategy, most)
+        dealt = 0
+        while dealt < len(request_ids):
+            found = front.next(core)
+            if found is None:
+                break
+            supply, room = found
+            parts = self._reservations.take_each(peer, supply, 1 if front.has_turns else min(len(request_ids) - dealt, room), now)
+            if not parts:
+                break
+            front.served(core, len(parts), has_more=supply.may_have_more)
+            for part in parts:
+                grant = Grant(supply.id, part.work.index, part.granted, 0, part.mac)
+                core.outbox.append((peer, self._parked.reserved(peer, request_ids[dealt], part.reservation, [grant])))
+                dealt += 1
+        for _ in range(dealt):
+            self._calls.popleft()
+        core.has_granted |= dealt > 0
+        return dealt
+
+    def _alike(self, peer: Peer, strategy: str, most: int) -> list[int]:
+        """The ids of the first calls that can be answered like the very first, up to `most`."""
+        request_ids: list[int] = []
+        for other, request in self._calls:
+            if other is not peer or request.strategy != strategy or request.count != 1 or request.lease_s is not None:
+                break
+            request_ids.append(request.id)
+            if len(request_ids) == most:
+                break
+        return request_ids

@@ -1,0 +1,435 @@
+"""Reserve calls: serving them from the fronts of their arms, and parking those that find nothing until something becomes free.
+
+Parked calls with equal strategies are served by one run, the longest waiting first; while nothing changes they cost no query at all. A run
+visits at most `TURN_ROWS` rows in one turn of the event loop and goes on in the next from where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from opsq.clock import MonoNs, Now, after
+from opsq.errors import StorageFull
+from opsq.ids import first_bits
+from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.chunks.reservations import Part, Reservation, Reservations
+from opsq.queue.dispatch.fair import FairFront
+from opsq.queue.dispatch.front import Front
+from opsq.queue.dispatch.until_empty import Remaining
+from opsq.queue.state import DESCRIBED_KEPT, Core, Peer
+from opsq.queue.timers import Timers
+from opsq.store import submissions
+from opsq.strategy.arms import Arm, compile_arms
+from opsq.strategy.text import check_named, parse
+from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, SubmissionContent
+
+TURN_ROWS = 2_000
+"""Rows visited and grants made in one turn of the event loop; a few milliseconds."""
+ANSWER_ROWS = 40
+"""A parked call that is answered costs its turn as much as so many rows: with encoding and sending its reply up to 100 µs."""
+PLANS_KEPT = 4_096
+PARTS_LIMIT = 32_768
+"""Grants in one reply, so that it fits into a frame whatever count was asked for."""
+DESCRIPTION_BYTES = 4_096
+"""What a description may have besides content: metadata, at most 64 pairs, mostly far less."""
+DESCRIBED_BYTES = 4 << 20
+"""Descriptions of submissions in one reply; a client asks for those that are left out."""
+_ENDLESS_S = float("inf")
+
+
+class Call:
+    """A reserve call that has not been answered."""
+
+    __slots__ = ("deadline", "is_over", "parts", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
+
+    def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, text: str, now: Now) -> None:
+        self.peer = peer
+        self.request = request
+        self.text = text
+        self.since: MonoNs = now.mono
+        self.deadline: MonoNs | None = None
+        self.is_over = False
+        self.wanted = request.count
+        self.reservation: Reservation | None = None
+        self.parts: list[Part] = []
+        """What was found for it so far; of a run that was interrupted some may have been taken away again."""
+        self.shortest_s = _ENDLESS_S
+
+
+class _Plan(NamedTuple):
+    """The canonical text of a strategy, and its arms, each under a name that equal arms share."""
+
+    text: str
+    arms: list[tuple[str, Arm]]
+
+
+class _Line(OrderedDict[Call, None]):
+    """Parked calls with equal strategies, the longest waiting first."""
+
+    until_empty_count = 0
+    no_wait_count = 0
+
+    @property
+    def first(self) -> Call:
+        return next(iter(self))
+
+    def join(self, call: Call) -> None:
+        self[call] = None
+        self.until_empty_count += call.request.until_empty
+        self.no_wait_count += call.request.wait_s == 0
+
+    def leave(self, call: Call) -> None:
+        del self[call]
+        self.until_empty_count -= call.request.until_empty
+        self.no_wait_count -= call.request.wait_s == 0
+
+
+class Parked:
+    """Serves and parks reserve calls."""
+
+    def __init__(self, core: Core, reservations: Reservations) -> None:
+        check_named(core.policy.strategies)
+        self._core = core
+        self._reservations = reservations
+        self._plans: dict[str, _Plan] = {}
+        self._lines: dict[str, _Line] = {}
+        self._deadlines: Timers[Call] = Timers()
+        self._has_turn = False
+        self._remaining = core.remaining = Remaining(core)
+
+    def plan(self, text: str) -> _Plan:
+        """The canonical text and the arms of a strategy; `InvalidStrategy` if it is none."""
+        plan = self._plans.get(text)
+        if plan is None:
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            tree = parse(text, self._core.policy.strategies)
+            plan = self._plans[text] = _Plan(str(tree), [(arm.name, arm) for arm in compile_arms(tree)])
+        return plan
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
+    def waiting(self) -> dict[str, str]:
+        """The strategy that each waiting consumer waits with."""
+        return {call.peer.consumer: text for text, line in self._lines.items() for call in line}
+
+    # --- calls --------------------------------------------------------------------------------------------------------------------
+
+    def reserve(self, peer: Peer, request: Reserve | CompleteAndReserve, now: Now) -> None:
+        """Answer with grants now, or park the call.
+
+        Raises:
+            InvalidStrategy: the strategy cannot be parsed.
+            StorageFull: nothing is handed out while the disk is full, and the call does not want to wait.
+        """
+        plan = self.plan(request.strategy)
+        core = self._core
+        core.consumers[peer] = plan.text
+        if core.is_draining:
+            core.reply(peer, Reserved(request.id))
+            return
+        if core.is_full and request.wait_s == 0:
+            raise StorageFull("The storage is full, so nothing is handed out.", hint="Free some space; the daemon tries again by itself.")
+        is_first = plan.text not in self._lines
+        if is_first and not core.is_full:
+            core.rows_left = TURN_ROWS
+            if _is_single(request) and self._deal(peer, request, plan, now):
+                return
+        call = Call(peer, request, plan.text, now)
+        if not core.is_full:
+            # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its end.
+            if is_first:
+                if self._answer(call, plan, now):
+                    return
+            elif not (self._has_turn or core.has_news) and self._answer_nothing(call, plan):
+                return
+        self._lines.setdefault(plan.text, _Line()).join(call)
+        peer.calls[request.id] = call
+        if request.wait_s is not None:
+            call.deadline = after(now.mono, request.wait_s)
+            self._deadlines.add(call.deadline, call)
+
+    def _deal(self, peer: Peer, request: Reserve | CompleteAndReserve, plan: _Plan, now: Now) -> bool:
+        """Give one chunk from the first arm, as nearly all calls of one chunk are answered; False: the call must go the long way.
+
+        It spares what only longer calls need: half of what a reserve costs.
+        """
+        core = self._core
+        core.wanted = 1
+        front = core.front(*plan.arms[0]) if not core.rules.is_all_paused else None
+        found = front.next(core) if front is not None else None
+        if front is None or found is None:
+            return False
+        supply = found[0]
+        parts = self._reservations.take_each(peer, supply, 1, now)
+        if not parts:
+            return False
+        front.served(core, 1, has_more=supply.may_have_more)
+        (part,) = parts
+        grant = Grant(supply.id, part.work.index, part.granted, 0, part.mac)
+        core.has_granted = True
+        core.reply(peer, self.reserved(peer, request.id, part.reservation, [grant]))
+        return True
+
+    def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
+        """The front from which a call of one chunk may take it without ceremony; None: it must be asked for by `reserve`."""
+        core = self._core
+        if not _is_single(request) or not peer.is_connected:
+            return None
+        plan = self.plan(request.strategy)
+        if core.is_draining or core.is_full or core.rules.is_all_paused or plan.text in self._lines:
+            return None
+        core.consumers[peer] = plan.text
+        core.rows_left = TURN_ROWS
+        core.wanted = 1
+        return core.front(*plan.arms[0])
+
+    def abandon(self, peer: Peer, request_id: int) -> None:
+        """The caller does not want to wait any longer."""
+        call = peer.calls.get(request_id)
+        if call is not None:
+            self._end(call)
+
+    def disconnect(self, peer: Peer) -> None:
+        """Forget the calls of a connection."""
+        for call in list(peer.calls.values()):
+            self._end(call)
+
+    def stop(self) -> None:
+        """Answer all parked calls with nothing: the daemon drains."""
+        for line in list(self._lines.values()):
+            for call in list(line):
+                self._end(call)
+
+    def tick(self, now: Now) -> None:
+        """Answer the calls whose time is over, unless a run that may serve them is not at its end."""
+        if self.has_turn:
+            return
+        for call in self._deadlines.take(now.mono):
+            if not call.is_over:
+                self._end(call)
+
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has something to do."""
+        return self._deadlines.next_due()
+
+    def _end(self, call: Call) -> None:
+        """Answer a parked call with nothing; what was found for it so far is free again."""
+        self._leave(call)
+        for part in call.parts:
+            if part.mask:
+                self._reservations.free(part.supply, part.work, part.mask)
+        self._core.reply(call.peer, Reserved(call.request.id))
+
+    def _leave(self, call: Call) -> None:
+        call.is_over = True
+        if call.deadline is not None:
+            self._deadlines.discard(call.deadline, call)
+        call.peer.calls.pop(call.request.id, None)
+        line = self._lines[call.text]
+        line.leave(call)
+        if not line:
+            del self._lines[call.text]
+
+    # --- serving ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a run stopped at its bound and wants to go on."""
+        return self._has_turn and not (self._core.is_full or self._core.is_draining)
+
+    def serve(self, now: Now, *, is_turn: bool = False) -> None:
+        """Serve parked calls after something has changed; the strategy whose first call waits longest comes first.
+
+        Args:
+            is_turn: a new turn of the event loop: a run that stopped at its bound goes on.
+        """
+        core = self._core
+        if not (core.has_news or (is_turn and self._has_turn)) or core.is_full or core.is_draining:
+            return
+        core.has_news = self._has_turn = False
+        core.rows_left = TURN_ROWS
+        for text, line in sorted(self._lines.items(), key=lambda item: item[1].first.since):
+            plan = self.plan(text)
+            while line and core.rows_left > 0:
+                call = line.first
+                is_dealt = not call.parts and _is_single(call.request) and self._deal(call.peer, call.request, plan, now)
+                if not is_dealt and not self._answer(call, plan, now):
+                    break
+                self._leave(call)
+                core.charge(ANSWER_ROWS)
+            if core.rows_left <= 0:
+                self._has_turn = True
+                return
+            if line.no_wait_count or (line.until_empty_count and self._is_over(plan)):
+                for call in list(line):
+                    if self._answer_nothing(call, plan):
+                        self._leave(call)
+
+    def _answer(self, call: Call, plan: _Plan, now: Now) -> bool:
+        """Answer a call if it can be answered now: with grants, or with nothing when it does not want to wait."""
+        core, request = self._core, call.request
+        if not self._fill(call, plan, now):
+            self._has_turn = True
+            return False
+        reservation, grants = call.reservation, self._grants(call)
+        if reservation is None or not grants:
+            return self._answer_nothing(call, plan)
+        self._reservations.seal(reservation, request.lease_s or call.shortest_s, now)
+        if request.lease_s is not None:
+            self._reply_after_commit(call, reservation, grants)
+        else:
+            core.has_granted = True
+            core.reply(call.peer, self.reserved(call.peer, request.id, reservation, grants))
+        return True
+
+    def _answer_nothing(self, call: Call, plan: _Plan) -> bool:
+        """Nothing is free: answer a call that does not want to wait for more."""
+        request = call.request
+        if request.until_empty:
+            may_come = self._remaining.may_come(plan.arms)
+            if may_come is None:
+                self._has_turn = True  # then it is known in one of the next turns
+                return False
+            if not may_come:
+                self._core.reply(call.peer, Reserved(request.id, is_empty=True))
+                return True
+        if request.wait_s == 0:
+            self._core.reply(call.peer, Reserved(request.id))
+            return True
+        return False
+
+    def _grants(self, call: Call) -> list[Grant]:
+        """What was found for a call and is still all there."""
+        grants = []
+        for part in call.parts:
+            if part.mask == part.granted:
+                grants.append(Grant(part.supply.id, part.work.index, part.granted, part.attempt, part.mac))
+            elif part.mask:  # some of it was finished by an earlier holder while the run was interrupted
+                self._reservations.free(part.supply, part.work, part.mask)
+        return grants
+
+    def _fill(self, call: Call, plan: _Plan, now: Now) -> bool:
+        """Reserve up to the count asked for, from the first arms that have work; False: the turn is over before that was done."""
+        core, request = self._core, call.request
+        if call.parts and not any(part.mask for part in call.parts):
+            call.reservation, call.parts, call.wanted = None, [], request.count  # its submissions have ended meanwhile
+        for name, arm in () if core.rules.is_all_paused else plan.arms:
+            front = core.front(name, arm)
+            while call.wanted and front is not None:
+                if len(call.parts) >= PARTS_LIMIT:
+                    return True
+                turn = front.turn(request.count)
+                core.wanted = min(call.wanted, turn)
+                found = front.next(core)
+                if found is None:
+                    break
+                supply, room = found
+                most = min(call.wanted, room)
+                taken = self._take(call, supply, turn, now, ends_whole=True) if turn < most else self._take(call, supply, most, now)
+                call.wanted -= taken
+                core.rows_left -= 1
+                front.served(core, taken, has_more=supply.may_have_more)
+            if call.wanted and core.rows_left <= 0:
+                return False
+        return True
+
+    def _take(self, call: Call, supply: Supply, count: int, now: Now, *, ends_whole: bool = False) -> int:
+        """Reserve up to `count` chunks of one submission, in index order; if it `ends_whole`, rather fewer than a part of a last block.
+
+        A turn that began within a block would else end within one too, and each call get twice as many parts of blocks.
+        """
+        core, reservation = self._core, call.reservation
+        left = count
+        while left and core.rows_left > 0:
+            found = supply.next_block(core.reader, now)
+            if found is None:
+                break
+            work, late = found
+            for due, row in late:
+                core.add_retry(due, supply, work, row)
+            core.rows_left -= 1
+            mask = work.free
+            if not mask:
+                continue
+            if mask.bit_count() > left:
+                if ends_whole and left < count:
+                    break
+                mask = first_bits(mask, left)
+            left -= mask.bit_count()
+            if reservation is None:
+                reservation = call.reservation = self._open(call, supply.row.reservation_s, now)
+            call.parts += self._reservations.add(reservation, supply, work, mask)
+        if left < count:
+            core.gates.taken(supply, count - left)
+            call.shortest_s = min(call.shortest_s, supply.row.reservation_s)
+        return count - left
+
+    def _open(self, call: Call, length_s: float, now: Now) -> Reservation:
+        request = call.request
+        if request.count == 1 and request.lease_s is None:
+            return self._reservations.open_single(call.peer, length_s, now)
+        return self._reservations.open(call.peer, length_s, now, is_lease=request.lease_s is not None)
+
+    def reserved(self, peer: Peer, request_id: int, reservation: Reservation, grants: list[Grant]) -> Reserved:
+        """The reply to a reserve; it describes the submissions that this connection has not been told of yet."""
+        core, told = self._core, peer.described
+        described: list[SubmissionContent] = []
+        room_bytes = DESCRIBED_BYTES
+        for grant in grants:
+            submission_id = grant.submission_id
+            if submission_id not in told and room_bytes > 0:
+                if len(told) >= DESCRIBED_KEPT:
+                    told.clear()
+                told.add(submission_id)
+                described.append(self.describe(core.supplies[submission_id]))
+                room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
+        return Reserved(request_id, reservation.id, reservation.length_s, grants, described)
+
+    def describe(self, supply: Supply) -> SubmissionContent:
+        """What a consumer needs to read the chunks of a submission."""
+        content = supply.row.short_content
+        if content is None:
+            content = submissions.content(self._core.reader, supply.id)
+        return SubmissionContent(supply.id, supply.total, content, supply.metadata, bool(supply.row.has_attachment))
+
+    def _reply_after_commit(self, call: Call, reservation: Reservation, grants: list[Grant]) -> None:
+        """A lease is a row, so its reply waits for the commit."""
+        batch = self._core.batch
+        batch.leased |= {id(part): part for part in reservation.parts.values()}
+        batch.entries.append(_Leased(self._reservations, reservation))
+        batch.replies.append((call.peer, self.reserved(call.peer, call.request.id, reservation, grants)))
+
+    def _is_over(self, plan: _Plan) -> bool:
+        """Whether nothing may come any more; where that is not known yet, the next turn goes on with the search."""
+        may_come = self._remaining.may_come(plan.arms)
+        self._has_turn = self._has_turn or may_come is None
+        return may_come is False
+
+
+def _is_single(request: Reserve | CompleteAndReserve) -> bool:
+    """Whether a call is for one chunk that its connection is to hold."""
+    return request.count == 1 and request.lease_s is None
+
+
+class _Leased:
+    """A lease that is being committed."""
+
+    __slots__ = ("_reservation", "_reservations")
+
+    def __init__(self, reservations: Reservations, reservation: Reservation) -> None:
+        self._reservations = reservations
+        self._reservation = reservation
+
+    def settle(self, now: Now) -> None:
+        peer = self._reservation.peer
+        if peer is not None and not peer.is_connected:
+            self._reservations.give_back(self._reservation)  # nobody was told of it
+
+    def cancel(self, now: Now) -> None:
+        if self._reservation.peer is not None:
+            self._reservation.peer.described.clear()
+        for part in list(self._reservation.parts.values()):
+            self._reservations.free(part.supply, part.work, part.mask)

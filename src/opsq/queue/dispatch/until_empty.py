@@ -1,0 +1,99 @@
+"""Whether a strategy may still get work without a new submission: what `--until-empty` asks, again and again.
+
+Nothing may come when no open submission passes the filters, but for those that are paused and have nothing reserved or delayed. Of these
+there may be very many, so a search looks at each once, a bounded number in a turn, and goes on from there the next time. Must not answer
+calls.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from opsq.queue.dispatch.front import takes
+from opsq.store import lanes
+from opsq.strategy.arms import Arm
+
+if TYPE_CHECKING:
+    from opsq.queue.chunks.live_submission import Supply
+    from opsq.queue.state import Core
+
+SEARCHES_KEPT = 256
+SEARCH_ROWS = 64
+LOOK_ROWS = 4
+"""A submission that is looked at costs its turn as much as so many rows: most must be loaded for it."""
+
+
+class _Search:
+    """How far an arm's submissions, by id, are known to have nothing that may come."""
+
+    __slots__ = ("passed_id", "rules_version")
+
+    def __init__(self, rules_version: int) -> None:
+        self.passed_id = -1
+        self.rules_version = rules_version
+
+
+class Remaining:
+    """Knows of each arm that was asked for how far its submissions have nothing more."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._searches: OrderedDict[str, _Search] = OrderedDict()
+
+    def may_come(self, arms: list[tuple[str, Arm]]) -> bool | None:
+        """Whether anything may come for one of these arms, each with a name that is the same for equal ones; None: not known in this turn.
+
+        Cost: the submissions that nobody has looked at since they may have changed; `rows_left` bounds those of a turn.
+        """
+        is_known = True
+        for name, arm in arms:
+            found = self._may_come(name, arm)
+            if found:
+                return True
+            is_known = is_known and found is not None
+        return False if is_known else None
+
+    def freed(self, supply: Supply) -> None:
+        """A submission has something to do that it may not have had when a search passed it."""
+        for search in self._searches.values():
+            if search.passed_id >= supply.id:
+                search.passed_id = supply.id - 1
+
+    def _may_come(self, name: str, arm: Arm) -> bool | None:
+        core = self._core
+        if not arm.filters and not arm.inner and not core.rules.pauses:
+            return core.states["open"] > 0
+        walk = core.walk(arm)
+        if walk is None:
+            return False
+        if walk.is_single:
+            return self._has_work(arm, ~walk.lane_id)
+        search = self._search(name)
+        while True:
+            submission_ids = lanes.open_ids(core.reader, walk.lane_id, search.passed_id, SEARCH_ROWS)
+            for submission_id in submission_ids:
+                if self._has_work(arm, submission_id):
+                    return True
+                search.passed_id = submission_id
+                core.charge(LOOK_ROWS)
+                if core.rows_left <= 0:
+                    return None
+            if len(submission_ids) < SEARCH_ROWS:
+                return False
+
+    def _has_work(self, arm: Arm, submission_id: int) -> bool:
+        supply = self._core.supply(submission_id)
+        if supply is None or not supply.is_open or not takes(arm, supply):
+            return False
+        return bool(supply.reserved_count or supply.delayed_count or not self._core.rules.of(supply)[0])
+
+    def _search(self, name: str) -> _Search:
+        version = self._core.rules.version
+        search = self._searches.get(name)
+        if search is None or search.rules_version != version:
+            search = self._searches[name] = _Search(version)
+            if len(self._searches) > SEARCHES_KEPT:
+                self._searches.popitem(last=False)
+        self._searches.move_to_end(name)
+        return search

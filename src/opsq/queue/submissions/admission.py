@@ -1,0 +1,226 @@
+"""Whether there is room for submissions: how many chunks may be unfinished, how much of the disk must stay free, and who waits for room.
+
+Counts, and holds submissions back; it must not hold back anything else, and is told of each batch that was committed.
+
+First come, first served: while somebody waits for room, nobody else gets any, though it might suffice for him. Else a large submission
+would wait for as long as small ones come; as it is, no more comes in before it than was there when it began to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from opsq.clock import MonoNs, Now, after
+from opsq.errors import NoRoom, OpsqError
+from opsq.queue.batch import Batch
+from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
+from opsq.queue.state import Core, Peer
+from opsq.queue.timers import Timers
+from opsq.store import history, lanes, submissions
+from opsq.store.filesystem import Space, space
+from opsq.wire.messages import ErrorReply, HasRoom, Submit
+from opsq.wire.messages import Room as AskRoom
+
+_WAIT = "Wait for it with --wait-for-room"
+
+
+class _Waiting:
+    """A request that waits for room."""
+
+    __slots__ = ("admit", "content_bytes", "due", "needed", "peer", "request_id")
+
+    def __init__(
+        self,
+        peer: Peer,
+        request: Submit | AskRoom,
+        needed: Callable[[], int | None],
+        admit: Callable[[Now], None],
+        due: MonoNs | None,
+    ) -> None:
+        self.peer = peer
+        self.request_id = request.id
+        self.needed = needed
+        self.admit = admit
+        self.due = due
+        self.content_bytes = _content_bytes(request)
+
+
+class Room:
+    """Lets submissions in.
+
+    Args:
+        folders: whose file systems must keep `min_free_bytes` free: first that of the database, then that of the content if it is local.
+    """
+
+    def __init__(self, core: Core, folders: Sequence[Path]) -> None:
+        self._core = core
+        self._folders = tuple(folders)
+        self._line: dict[tuple[Peer, int], _Waiting] = {}
+        self._deadlines: Timers[tuple[Peer, int]] = Timers()
+        self._backlog_count = 0
+        self._accepted_count = 0
+        """Chunks of submissions that are being committed."""
+
+    def restore(self) -> None:
+        """Count what is unfinished, of what was folded and of what was not when the last process ended.
+
+        A submission is final when its removal begins; but what was not folded by then never reaches the counters of its lanes.
+        """
+        core = self._core
+        for _, lane in lanes.counts(core.reader, ""):
+            self._backlog_count = lane.total - lane.completed - lane.dead - lane.skipped - sum(core.unfolded_completed.values())
+        self._backlog_count -= submissions.removed_unfinished(core.reader)
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    @property
+    def limit(self) -> int | None:
+        """How many chunks may be unfinished; None: any number."""
+        return self._core.policy.max_backlog_chunks or None
+
+    def disk_free_bytes(self) -> int | None:
+        """What is left on the fullest of the file systems; None: it cannot be told."""
+        return min((found.free_bytes for found in map(space, self._folders) if found is not None), default=None)
+
+    # --- requests -----------------------------------------------------------------------------------------------------------------
+
+    def found(self, peer: Peer, request: AskRoom) -> None:
+        """Tell a producer that there is room."""
+        limit = self.limit
+        left_count = None if limit is None else max(limit - self._backlog_count - self._accepted_count, 0)
+        self._core.reply(peer, HasRoom(request.id, left_count))
+
+    def enter(
+        self, peer: Peer, request: Submit | AskRoom, most: int, needed: Callable[[], int | None], admit: Callable[[Now], None], now: Now
+    ) -> None:
+        """Have a request admitted: now, or, if it wants to wait, as soon as there is room for it and for those before it.
+
+        Args:
+            most: for how many more chunks it needs room at most.
+            needed: for how many it does, which takes some look-ups to know; None: it brings nothing new.
+
+        Raises:
+            NoRoom: there is none; also if there can never be any.
+        """
+        is_next = not self._line and (not self._core.is_full or request.wait_s == 0)
+        lack = self._lack(most, _content_bytes(request))
+        if is_next and lack is None:
+            admit(now)
+            return
+        count = needed()
+        if count is not None and count < most:
+            lack = self._lack(count, _content_bytes(request))
+        if count is None or (is_next and lack is None):
+            admit(now)
+            return
+        limit = self.limit
+        if limit is not None and count > limit:
+            raise NoRoom(
+                f"{count} chunks are more than the {limit} that may be unfinished at once.",
+                hint="Submit them in parts, or raise the setting max_backlog_chunks of the daemon.",
+            )
+        if request.wait_s == 0:
+            raise lack or self._others()
+        due = after(now.mono, request.wait_s) if request.wait_s is not None else None
+        self._line[peer, request.id] = _Waiting(peer, request, needed, admit, due)
+        if due is not None:
+            self._deadlines.add(due, (peer, request.id))
+
+    def abandon(self, peer: Peer, request_id: int) -> None:
+        """The producer does not want to wait any longer."""
+        if (peer, request_id) in self._line:
+            self._refuse(peer, request_id)
+
+    def disconnect(self, peer: Peer) -> None:
+        """Forget what a connection waited for."""
+        for place in [place for place in self._line if place[0] is peer]:
+            self._leave(*place)
+
+    # --- news ---------------------------------------------------------------------------------------------------------------------
+
+    def accept(self, batch: Batch, chunks_count: int) -> None:
+        """A submission is part of a batch from now on: its chunks count."""
+        batch.accepted_count += chunks_count
+        self._accepted_count += chunks_count
+
+    def ended(self, batch: Batch, *, is_committed: bool) -> None:
+        """A batch was committed, or is gone. Cost: the rows of its history, if there is a limit."""
+        self._accepted_count -= batch.accepted_count
+        if is_committed and self.limit is not None:
+            _, total, _, dead, skipped = batch.lane_counts.get(lanes.ALL, (0, 0, 0, 0, 0))
+            self._backlog_count += total - dead - skipped
+            self._backlog_count -= sum(row.mask.bit_count() for row in batch.history if row.event == history.COMPLETED)
+
+    def serve(self, now: Now) -> None:
+        """Admit those for whom there is room now, the longest waiting first."""
+        while self._line and not self._core.is_full:
+            place, waiting = next(iter(self._line.items()))
+            count = waiting.needed()
+            if count is not None and self._lack(count, waiting.content_bytes) is not None:
+                return
+            self._leave(*place)
+            try:
+                waiting.admit(now)
+            except OpsqError as error:
+                self._core.reply(waiting.peer, ErrorReply(waiting.request_id, error.code, error.message, error.hint))
+
+    def tick(self, now: Now) -> None:
+        """Refuse those whose time is over, and look whether the disk has room again: nobody tells of that."""
+        self.serve(now)
+        for peer, request_id in self._deadlines.take(now.mono):
+            waiting = self._line.get((peer, request_id))
+            if waiting is not None and waiting.due is not None and waiting.due <= now.mono:
+                self._refuse(peer, request_id)
+
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has somebody to refuse."""
+        return self._deadlines.next_due()
+
+    # --- inside -------------------------------------------------------------------------------------------------------------------
+
+    def _leave(self, peer: Peer, request_id: int) -> _Waiting:
+        waiting = self._line.pop((peer, request_id))
+        if waiting.due is not None:
+            self._deadlines.discard(waiting.due, (peer, request_id))
+        return waiting
+
+    def _refuse(self, peer: Peer, request_id: int) -> None:
+        waiting = self._leave(peer, request_id)
+        error = self._lack(waiting.needed() or 0, waiting.content_bytes) or self._others()
+        self._core.reply(peer, ErrorReply(request_id, error.code, error.message, error.hint))
+
+    def _lack(self, chunks_count: int, content_bytes: int) -> NoRoom | None:
+        """Why there is no room for so much; None: there is."""
+        limit = self.limit
+        there = self._backlog_count + self._accepted_count
+        if limit is not None and chunks_count and there + chunks_count > limit:
+            return NoRoom(
+                f"There is no room for {chunks_count} more chunks: {there} are unfinished, and {limit} may be.",
+                hint=f"{_WAIT}, or raise the setting max_backlog_chunks of the daemon.",
+            )
+        for number, folder in enumerate(self._folders) if self._core.policy.min_free_bytes != 0 else ():
+            wanted_bytes = content_bytes if number == len(self._folders) - 1 and number else 0
+            found = space(folder)
+            if found is not None and found.free_bytes - wanted_bytes < self._floor_bytes(found):
+                more = f", and {wanted_bytes} are to be written" if wanted_bytes else ""
+                return NoRoom(
+                    f"There is no room on the disk: {folder} has {found.free_bytes} bytes left{more};"
+                    f" {self._floor_bytes(found)} must stay free.",
+                    hint=f"Free some space. {_WAIT}, or lower the setting min_free_bytes of the daemon.",
+                )
+        return None
+
+    def _floor_bytes(self, found: Space) -> int:
+        least_bytes = self._core.policy.min_free_bytes
+        return min(FLOOR_BYTES, found.total_bytes // FLOOR_SHARE) if least_bytes is None else least_bytes
+
+    def _others(self) -> NoRoom:
+        count = len(self._line)
+        text = f"{count} submission{'s' if count != 1 else ''} wait{'' if count != 1 else 's'} for room already."
+        return NoRoom(text, hint=f"{_WAIT}, or raise the setting max_backlog_chunks of the daemon.")
+
+
+def _content_bytes(request: Submit | AskRoom) -> int:
+    return request.content_bytes if isinstance(request, AskRoom) else 0

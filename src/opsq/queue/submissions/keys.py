@@ -1,0 +1,117 @@
+"""What keys of producers have made: request keys, idempotency keys, and requests that were taken back before they came.
+
+Must not make submissions, nor know unique keys, which are free again when their submission has ended.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from opsq.clock import Now
+from opsq.errors import Conflict, UsageError
+from opsq.ids import SubmissionId
+from opsq.queue.batch import Batch
+from opsq.queue.state import Core, Peer
+from opsq.store import request_keys, submissions
+from opsq.store.database import Database
+from opsq.wire.messages import Find, Found, NewSubmission, Withdraw
+
+
+class Keys:
+    """Knows which submission a key has made, also one whose commit is under way."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._by_request_key: dict[bytes, tuple[SubmissionId, bytes]] = {}
+        self._by_idempotency_key: dict[str, SubmissionId] = {}
+        self._withdrawing: set[bytes] = set()
+
+    def known(self, new: NewSubmission) -> SubmissionId | None:
+        """The submission that this request has made before, or that its idempotency key has."""
+        known = self._by_request(new.request_key)
+        if known is None and new.idempotency_key is not None:
+            known = self._by_idempotency(new.idempotency_key)
+        return known
+
+    def check(self, new: NewSubmission) -> None:
+        """See to it that a request may make a submission, or has made the very one that it asks for.
+
+        Raises:
+            Conflict: it was taken back, or its key has made a submission of other content.
+        """
+        key = new.request_key
+        if key in self._withdrawing or request_keys.is_withdrawn(self._core.reader, key):
+            raise Conflict(
+                f"The request {key.hex()} was withdrawn, so it makes no submission.", hint="Submit again, under a new request key."
+            )
+        under_way = self._by_request_key.get(key)
+        if under_way is not None:
+            known, content = under_way
+        else:
+            found = submissions.by_request_key(self._core.reader, key)
+            if found is None:
+                return
+            known, content = found, submissions.content(self._core.reader, found)
+        if content != new.content:
+            raise Conflict(
+                f"The request key {key.hex()} is held by submission {known}, whose content is another.",
+                hint=f"`opsq show {known}` tells what it is; other content needs a new request key.",
+            )
+
+    def enter(self, new: NewSubmission, submission_id: SubmissionId) -> None:
+        """A submission is part of a batch."""
+        self._by_request_key[new.request_key] = (submission_id, new.content)
+        if new.idempotency_key is not None:
+            self._by_idempotency_key[new.idempotency_key] = submission_id
+
+    def leave(self, new: NewSubmission) -> None:
+        """The batch of a submission has ended, one way or the other: the file tells."""
+        self._by_request_key.pop(new.request_key, None)
+        if new.idempotency_key is not None:
+            self._by_idempotency_key.pop(new.idempotency_key, None)
+
+    def find(self, peer: Peer, request: Find) -> None:
+        """Tell which submission a key has made; one that is being committed is told when it is."""
+        if (request.request_key is None) == (request.idempotency_key is None):
+            raise UsageError("Find needs a request key or an idempotency key, and not both.")
+        if request.request_key is not None:
+            known = self._by_request(request.request_key)
+            is_withdrawn = request.request_key in self._withdrawing or request_keys.is_withdrawn(self._core.reader, request.request_key)
+        else:
+            known, is_withdrawn = self._by_idempotency(request.idempotency_key or ""), False
+        self._core.batch.replies.append((peer, Found(request.id, known, is_withdrawn)))
+
+    def withdraw(self, peer: Peer, request: Withdraw, now: Now) -> None:
+        """Take a request back: it has made a submission, which is told and left alone, or it will never make one."""
+        core, key = self._core, request.request_key
+        known = self._by_request(key)
+        if known is None and key not in self._withdrawing and not request_keys.is_withdrawn(core.reader, key):
+            self._withdrawing.add(key)
+            core.batch.statements.append(partial(_withdraw, key, now.wall))
+            core.batch.entries.append(_Withdrawn(self._withdrawing, key))
+        core.batch.replies.append((peer, Found(request.id, known, known is None)))
+
+    def _by_request(self, request_key: bytes) -> SubmissionId | None:
+        under_way = self._by_request_key.get(request_key)
+        return under_way[0] if under_way is not None else submissions.by_request_key(self._core.reader, request_key)
+
+    def _by_idempotency(self, key: str) -> SubmissionId | None:
+        return self._by_idempotency_key.get(key) or request_keys.by_idempotency_key(self._core.reader, key)
+
+
+def _withdraw(request_key: bytes, withdrawn_at: int, database: Database, _: Batch) -> None:
+    request_keys.withdraw(database.writer, request_key, withdrawn_at)
+
+
+class _Withdrawn:
+    __slots__ = ("_key", "_withdrawing")
+
+    def __init__(self, withdrawing: set[bytes], key: bytes) -> None:
+        self._withdrawing = withdrawing
+        self._key = key
+
+    def settle(self, now: Now) -> None:
+        self._withdrawing.discard(self._key)
+
+    def cancel(self, now: Now) -> None:
+        self._withdrawing.discard(self._key)

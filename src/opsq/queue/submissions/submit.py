@@ -1,0 +1,305 @@
+"""How submissions come in: validation, request keys and unique keys, and the instant at which they open.
+
+Must not know how a submission ends.
+"""
+
+from __future__ import annotations
+
+from opsq.clock import MonoNs, Now, after
+from opsq.errors import UsageError
+from opsq.ids import SubmissionId, SubmissionIds
+from opsq.queue.batch import Batch
+from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.dispatch.rules import check_weight
+from opsq.queue.state import Core, Peer
+from opsq.queue.submissions.admission import Room
+from opsq.queue.submissions.keys import Keys
+from opsq.queue.timers import Timers
+from opsq.store import lanes, request_keys, submissions
+from opsq.store.database import Database
+from opsq.store.submissions import SubmissionRow
+from opsq.strategy.arms import shuffle_of
+from opsq.wire.messages import Created, NewSubmission, Submit, Submitted
+from opsq.wire.messages import Room as AskRoom
+
+CONTENT_LIMIT_BYTES = 64 << 10
+ATTACHMENT_LIMIT_BYTES = 1 << 20
+METADATA_LIMIT = 64
+BUILT_IN_KEYS = frozenset({"submission"})
+DUE_LIMIT = 200
+"""Scheduled submissions opened by one look at the clock."""
+
+
+class Intake:
+    """Takes submissions in."""
+
+    def __init__(self, core: Core, room: Room, keys: Keys) -> None:
+        self._core = core
+        self._room = room
+        self._keys = keys
+        self._ids = SubmissionIds(submissions.last_id(core.reader))
+        self._delays: Timers[SubmissionId] = Timers()
+        self._opening: set[int] = set()
+        self._is_behind = False
+
+    def restore(self, now: Now) -> None:
+        """Set the timers of delays that are still running: what remains lies between nothing and the whole."""
+        for submission_id, state, not_before_at, delay_ms, *_ in submissions.with_durations(self._core.reader):
+            if state == "scheduled" and not_before_at is not None and delay_ms is not None:
+                remaining_ms = min(max(not_before_at + self._core.missed_step_ms - now.wall, 0), delay_ms)
+                self._delays.add(after(now.mono, remaining_ms / 1000), submission_id)
+
+    def submit(self, peer: Peer, request: Submit, now: Now) -> None:
+        """Store submissions, all or none, as soon as there is room for them; the reply follows the commit.
+
+        Raises:
+            UsageError: one of them cannot be; nothing is stored.
+            Conflict: one of them was withdrawn, or its request key has made another.
+            NoRoom: there is no room for them, and the producer does not want to wait.
+        """
+        for new in request.submissions:
+            _validate(new)
+            self._keys.check(new)
+        most = sum(new.chunks_count for new in request.submissions)
+        self._room.enter(peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now)
+
+    def ask_for_room(self, peer: Peer, request: AskRoom, now: Now) -> None:
+        """Tell a producer that there is room, before it writes content; nothing is set aside for it.
+
+        Raises:
+            NoRoom: there is none, and the producer does not want to wait.
+        """
+        count, key = request.chunks_count, request.unique_key
+
+        def needed() -> int | None:
+            return count if key is None or self._holder(key) is None else None
+
+        self._room.enter(peer, request, count, needed, lambda _: self._room.found(peer, request), now)
+
+    def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
+        for new in request.submissions:
+            self._keys.check(new)  # once more: it may have waited for room meanwhile
+        created = [self._submit_one(new, now) for new in request.submissions]
+        self._core.batch.replies.append((peer, Submitted(request.id, created)))
+
+    def _needed(self, request: Submit) -> int | None:
+        """How many chunks a request would add; None: all its submissions are known already."""
+        new = {one.unique_key or one.idempotency_key or one.request_key: one for one in request.submissions if self._known(one) is None}
+        return sum(one.chunks_count for one in new.values()) if new else None
+
+    def _known(self, new: NewSubmission) -> SubmissionId | None:
+        """The submission that this request has made before, or that has one of its keys."""
+        known = self._keys.known(new)
+        if known is None and new.unique_key is not None:
+            known = self._holder(new.unique_key)
+        return known
+
+    def _holder(self, unique_key: str) -> SubmissionId | None:
+        """The submission that has this unique key now."""
+        return self._core.unique_keys.get(unique_key) or submissions.by_unique_key(self._core.reader, unique_key)
+
+    def _submit_one(self, new: NewSubmission, now: Now) -> Created:
+        core, batch = self._core, self._core.batch
+        known = self._known(new)
+        if known is not None:
+            return Created(known, False)
+        row = self._row(new, now)
+        self._keys.enter(new, row.id)
+        if new.unique_key is not None and row.state != "completed":
+            core.unique_keys[new.unique_key] = row.id
+        self._room.accept(batch, new.chunks_count)
+        core.has_until_start |= new.unique_until_start
+        entry = _Submitted(self, new, row)
+        batch.entries.append(entry)
+        batch.statements.append(entry.write)
+        for key, weight in new.weights.items():
+            core.rules.put_weight(key, new.metadata[key], weight, by_submission=True)
+        return Created(row.id, True)
+
+    def _row(self, new: NewSubmission, now: Now) -> SubmissionRow:
+        policy = self._core.policy
+        backoff = new.backoff or policy.backoff
+        not_before_at, delay_ms = _instant(now, new.not_before_at, new.delay_s)
+        expires_at, expires_ms = _instant(now, new.expires_at, new.expires_s)
+        if new.chunks_count == 0:
+            state = "completed"
+        elif not_before_at is not None and not_before_at > now.wall:
+            state = "scheduled"
+        else:
+            state = "open"
+        submission_id = self._ids.next(now.wall)
+        return SubmissionRow(
+            id=submission_id,
+            state=state,
+            chunks_total=new.chunks_count,
+            chunks_completed=0,
+            chunks_dead=0,
+            chunks_skipped=0,
+            chunks_dropped=0,
+            frontier=0,
+            priority=new.priority,
+            shuffle=shuffle_of(submission_id),
+            reservation_s=new.reservation_s or policy.reservation_s,
+            max_attempts=new.max_attempts or policy.max_attempts,
+            max_lost=new.max_lost or policy.max_lost,
+            backoff_base_s=backoff.base_s,
+            backoff_factor=backoff.factor,
+            backoff_max_s=backoff.max_s,
+            keep_on_dead=int(new.keep_on_dead),
+            submitted_at=now.wall,
+            not_before_at=not_before_at,
+            delay_ms=delay_ms,
+            expires_at=expires_at,
+            expires_ms=expires_ms,
+            finished_at=now.wall if state == "completed" else None,
+            revived_at=None,
+            request_key=new.request_key,
+            unique_key=new.unique_key,
+            unique_until=submissions.UNTIL_START if new.unique_until_start else submissions.UNTIL_DONE,
+            reason="",
+            lanes=b"",
+            has_attachment=int(new.attachment is not None),
+            short_content=new.content if len(new.content) <= submissions.SHORT_CONTENT_BYTES else None,
+        )
+
+    def stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
+        """A submission was committed."""
+        self._forget_keys(new, row)
+        core = self._core
+        core.states[row.state] += 1
+        core.lanes_version += 1
+        if row.state == "open":
+            # A walk may have met its row between the COMMIT and now, and handed out of it.
+            core.became_free(core.supplies.get(row.id) or core.keep(Supply(row)))
+        elif row.state == "scheduled" and row.delay_ms is not None:
+            self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
+        if row.expires_ms is not None and row.state != "completed":
+            core.expiries.add(after(now.mono, row.expires_ms / 1000), row.id)
+
+    def refused(self, new: NewSubmission, row: SubmissionRow) -> None:
+        """The batch of a submission is gone."""
+        self._forget_keys(new, row)
+
+    def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
+        self._keys.leave(new)
+        if new.unique_key is not None and row.state != "completed":
+            self._core.unique_keys.pop(new.unique_key, None)
+
+    def tick(self, now: Now) -> None:
+        """Open what is due: delays by the monotonic clock, `--at` by the wall clock."""
+        for submission_id in self._delays.take(now.mono):
+            self._open(submission_id, now)
+        if self._core.states["scheduled"]:
+            due = submissions.due(self._core.reader, now.wall, DUE_LIMIT)
+            self._is_behind = len(due) == DUE_LIMIT
+            for submission_id in due:
+                self._open(submission_id, now)
+
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has something to open; `--at` is looked at each second in any case, and at once while more of them are due."""
+        return MonoNs(0) if self._is_behind and not self._opening else self._delays.next_due()
+
+    def _open(self, submission_id: SubmissionId, now: Now) -> None:
+        supply = self._core.supply(submission_id)
+        if supply is None or supply.state != "scheduled" or submission_id in self._opening:
+            return
+        if supply.is_closing:
+            self._try_again(supply, now)  # in case that the end does not come about
+            return
+        self._opening.add(submission_id)
+        supply.pins += 1
+        self._core.batch.statements.append(lambda database, _: submissions.set_open(database.writer, supply.row, supply.lanes))
+        self._core.batch.entries.append(_Opened(self, supply))
+
+    def opened(self, supply: Supply) -> None:
+        """The opening of a submission was committed."""
+        self._opening.discard(supply.id)
+        supply.pins -= 1
+        if supply.state == "scheduled":
+            self._core.states["scheduled"] -= 1
+            self._core.states["open"] += 1
+            supply.state = "open"
+            self._core.became_free(supply)
+
+    def not_opened(self, supply: Supply, now: Now) -> None:
+        """The batch of an opening is gone: try again."""
+        self._opening.discard(supply.id)
+        supply.pins -= 1
+        self._try_again(supply, now)
+
+    def _try_again(self, supply: Supply, now: Now) -> None:
+        if supply.row.delay_ms is not None:
+            self._delays.add(after(now.mono, 1.0), supply.id)
+
+
+def _validate(new: NewSubmission) -> None:
+    for key in new.metadata:
+        if key in BUILT_IN_KEYS:
+            raise UsageError(f"The metadata key {key!r} is built in.", hint="Choose another name for the key.")
+    for key, weight in new.weights.items():
+        check_weight(weight)
+        if key not in new.metadata:
+            raise UsageError(f"A weight for {key!r} needs that key in the metadata.")
+    if len(new.metadata) > METADATA_LIMIT:
+        raise UsageError(f"{len(new.metadata)} metadata pairs are more than the {METADATA_LIMIT} that a submission may have.")
+    if new.delay_s is not None and new.not_before_at is not None:
+        raise UsageError("A submission has either a delay or a time to start at, not both.")
+    if new.unique_until_start and new.unique_key is None:
+        raise UsageError("Until when a unique key is held needs a unique key.")
+    if new.expires_s is not None and new.expires_at is not None:
+        raise UsageError("A submission has either a time to live or a time to expire at, not both.")
+    if len(new.content) > CONTENT_LIMIT_BYTES:
+        raise UsageError(f"The content description has {len(new.content)} bytes; the limit is {CONTENT_LIMIT_BYTES}.")
+    if new.attachment is not None and len(new.attachment) > ATTACHMENT_LIMIT_BYTES:
+        raise UsageError(
+            f"The attachment has {len(new.attachment)} bytes; the limit is {ATTACHMENT_LIMIT_BYTES}.", hint="Attach a path or URL instead."
+        )
+
+
+def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | None, int | None]:
+    """(wall instant, full length in ms if it was given as a duration)."""
+    if duration_s is not None:
+        return now.wall + int(duration_s * 1000), int(duration_s * 1000)
+    return at, None
+
+
+class _Submitted:
+    __slots__ = ("_intake", "_new", "_row")
+
+    def __init__(self, intake: Intake, new: NewSubmission, row: SubmissionRow) -> None:
+        self._intake = intake
+        self._new = new
+        self._row = row
+
+    def write(self, database: Database, batch: Batch) -> None:
+        new, writer = self._new, database.writer
+        found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
+        row = self._row = self._row._replace(lanes=lanes.encode(found))
+        submissions.insert(writer, row, new.content, new.attachment)
+        if new.idempotency_key is not None:
+            request_keys.keep(writer, new.idempotency_key, row.id)
+        lane_ids = [lane for lane, _ in found.values()]
+        lanes.attach(writer, row.id, lane_ids)
+        if row.state == "open":
+            lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
+        batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, 0))
+
+    def settle(self, now: Now) -> None:
+        self._intake.stored(self._new, self._row, now)
+
+    def cancel(self, now: Now) -> None:
+        self._intake.refused(self._new, self._row)
+
+
+class _Opened:
+    __slots__ = ("_intake", "_supply")
+
+    def __init__(self, intake: Intake, supply: Supply) -> None:
+        self._intake = intake
+        self._supply = supply
+
+    def settle(self, now: Now) -> None:
+        self._intake.opened(self._supply)
+
+    def cancel(self, now: Now) -> None:
+        self._intake.not_opened(self._supply, now)

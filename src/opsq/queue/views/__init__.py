@@ -1,0 +1,1 @@
+"""What the engine reports: states, counts, history, explanations, and subscriptions to them. Reads only."""

@@ -1,0 +1,260 @@
+"""A trial: a strategy is served from the live queue as if for calls of one chunk each, and afterwards nothing has changed.
+
+It owns the forked fronts, what the trial has taken, and the stopwatch. Everything happens within one call of the engine, so nobody sees
+what is taken meanwhile; it must not reserve, spend a token, move a pass or turn a deck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter_ns  # measures only: nothing is decided by it
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+from opsq.clock import Now
+from opsq.queue.chunks.live_submission import Supply, split_by_attempt
+from opsq.queue.dispatch.fair import FairFront
+from opsq.queue.dispatch.front import Deck, Front
+from opsq.queue.dispatch.gates import Blocker
+from opsq.queue.dispatch.rules import NO_LIMIT
+from opsq.store import backlog
+from opsq.strategy.arms import Arm, Gate
+
+if TYPE_CHECKING:
+    from opsq.queue.state import Core
+
+PARTS = ("walk", "look_ups", "gates", "order", "supply")
+"""What a reserve spends its time on: reading rows, loading submissions, asking gates, keeping the order, finding free chunks."""
+
+
+class Found(NamedTuple):
+    """What comes next: the submission, the number of the arm that gives it, and how many chunks the gates allow."""
+
+    supply: Supply
+    arm: int
+    room: int
+
+
+class Peeked(NamedTuple):
+    """The next free chunk of a submission, after `attempt` failures and losses."""
+
+    chunk: int
+    attempt: int
+
+
+class ArmTrial:
+    """One arm in a trial; `used_ns` by part. Its front is there as soon as it was asked, as with a real call."""
+
+    def __init__(self, name: str, arm: Arm) -> None:
+        self.name = name
+        self.arm = arm
+        self.front: Front | FairFront | None = None
+        self.rows_visited = 0
+        self.used_ns = dict.fromkeys(PARTS, 0)
+        self.offered: dict[int, int] = {}
+        self.has_work = False
+        """A submission was found; it need not have been taken from."""
+
+    @property
+    def gives_single(self) -> bool:
+        """Whether the order may turn to another submission after each chunk."""
+        return isinstance(self.front, FairFront | Deck)
+
+
+class Trial:
+    """Serves a strategy on trial; use it in a `with` block.
+
+    Args:
+        arms: the arms under their names, as a plan has them.
+        rows: how many rows may be visited in all, and chunks taken.
+    """
+
+    def __init__(self, core: Core, arms: list[tuple[str, Arm]], rows: int, now: Now) -> None:
+        self._core = core
+        self._now = now
+        self._watch = _Watch(core, rows)
+        self._taken: list[tuple[Supply, int]] = []
+        self._free: dict[int, _Free] = {}
+        self._rng_state = core.rng.getstate()
+        core.wanted = NO_LIMIT  # it tells exactly what the gates allow
+        self.arms = [ArmTrial(name, arm) for name, arm in arms]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        core = self._core
+        for arm in self.arms:
+            if arm.front is not None:
+                core.unregister(arm.front)
+        for supply, count in self._taken:
+            supply.reserved_count -= count
+            core.gates.take_back(supply, count)
+        core.rng.setstate(self._rng_state)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the trial has visited as many rows as it may."""
+        return self._watch.rows_left <= 0
+
+    @property
+    def rows_left(self) -> int:
+        """How many rows it may still visit."""
+        return max(self._watch.rows_left, 0)
+
+    def next(self) -> Found | None:
+        """What the next call for one chunk would be given; None when all arms are dry, or the trial is cut."""
+        for number, trial in enumerate(self.arms):
+            found = self._next_of(number, trial)
+            if found is not None or self.is_cut:
+                return found
+        return None
+
+    def probe(self) -> None:
+        """Ask each arm that has given nothing whether it has work."""
+        for number, trial in enumerate(self.arms):
+            if not trial.has_work and not self.is_cut:
+                self._next_of(number, trial)
+
+    def _next_of(self, number: int, trial: ArmTrial) -> Found | None:
+        if trial.front is None:
+            live = self._core.front_in_use(trial.name)
+            trial.front = live.fork() if live is not None else self._core.make(trial.arm)
+        if trial.front is None:
+            return None
+        watch = self._watch
+        watch.trial = trial
+        start = perf_counter_ns()
+        parts = sum(trial.used_ns.values())
+        found = trial.front.next(cast("Core", watch))
+        trial.used_ns["order"] += perf_counter_ns() - start - (sum(trial.used_ns.values()) - parts)
+        if found is None:
+            return None
+        trial.has_work = True
+        return Found(found[0], number, found[1])
+
+    def chunk(self, found: Found) -> Peeked | None:
+        """The chunk that comes next of a submission; None when it has none free."""
+        start = perf_counter_ns()
+        free = self._free.get(found.supply.id)
+        if free is None:
+            free = self._free[found.supply.id] = _Free(found.supply, self._core, self._now)
+        peeked = free.next()
+        self.arms[found.arm].used_ns["supply"] += perf_counter_ns() - start
+        return peeked
+
+    def has_more(self, supply: Supply) -> bool:
+        """Whether a submission has another free chunk behind the last one that `chunk` gave."""
+        free = self._free.get(supply.id)
+        return free is not None and free.has_more()
+
+    def take(self, found: Found, count: int, *, has_more: bool) -> None:
+        """Take `count` chunks of what comes next; 0 with nothing more drops it."""
+        self._watch.rows_left -= 1
+        if count:
+            found.supply.reserved_count += count
+            self._core.gates.taken(found.supply, count)
+            self._taken.append((found.supply, count))
+        trial = self.arms[found.arm]
+        if trial.front is not None:
+            trial.offered[found.supply.id] = trial.offered.get(found.supply.id, 0) + count
+            start = perf_counter_ns()
+            trial.front.served(cast("Core", self._watch), count, has_more=has_more)
+            trial.used_ns["order"] += perf_counter_ns() - start
+
+    def set_aside(self, number: int) -> Iterator[tuple[tuple[Gate, ...], Blocker, int]]:
+        """What an arm has set aside: the gates of the front, the gate that is closed, how many submissions wait there."""
+        front = self.arms[number].front
+        for leaf in front.leaves() if front is not None else ():
+            for blocker, keys in leaf.aside.items():
+                yield leaf.arm.gates, blocker, len(keys)
+
+
+class _Free:
+    """The free chunks of a submission, one by one."""
+
+    def __init__(self, supply: Supply, core: Core, now: Now) -> None:
+        self._supply = supply
+        self._core = core
+        self._blocks = supply.peek(core.reader, now)
+        self._block = 0
+        self._mask = 0
+        self._attempts: list[tuple[int, int]] = []
+
+    def next(self) -> Peeked | None:
+        """Take the next one."""
+        if not self.has_more():
+            return None
+        low = self._mask & -self._mask
+        self._mask ^= low
+        attempt = next((attempt for attempt, mask in self._attempts if mask & low), 0)
+        return Peeked(self._block * 64 + low.bit_length() - 1, attempt)
+
+    def has_more(self) -> bool:
+        """Whether there is another one."""
+        if not self._mask:
+            self._block, self._mask = next(self._blocks, (0, 0))
+            self._attempts = self._tried() if self._mask else []
+        return bool(self._mask)
+
+    def _tried(self) -> list[tuple[int, int]]:
+        supply = self._supply
+        work = supply.blocks.get(self._block)
+        if work is not None and work.attempts is not None:
+            rows = work.attempts
+        else:
+            rows = tuple(row for _, row in backlog.attempts(self._core.reader, supply.id, self._block, self._block + 1))
+        return split_by_attempt(rows, self._mask)
+
+
+class _Rows:
+    """What a statement gave, as a cursor gives it."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def fetchall(self) -> list[Any]:
+        return self._rows
+
+    def fetchone(self) -> Any:
+        return self._rows[0] if self._rows else None
+
+
+class _Watch:
+    """Stands between a front and the core, as core, reader and gates in one: counts rows, measures each part, has a budget of its own."""
+
+    def __init__(self, core: Core, rows_left: int) -> None:
+        self._core = core
+        self._gates = core.gates
+        self.rows_left = rows_left
+        self.trial: ArmTrial
+        self.reader = self.gates = self
+        self.rules = core.rules
+        self.make = core.make
+        self.unregister = core.unregister
+        self.retire = core.unregister  # what a trial has served is of no account
+        self.lanes_version = core.lanes_version
+        self.is_closed = core.gates.is_closed
+        self.remember = core.gates.remember
+        self.forget = core.gates.forget
+
+    def charge(self, rows_count: int) -> None:
+        """A trial is bounded by what it visits alone, so that it tells as much as it can."""
+
+    def execute(self, sql: str, bindings: tuple[Any, ...]) -> _Rows:
+        start = perf_counter_ns()
+        rows = self._core.reader.execute(sql, bindings).fetchall()
+        self.trial.used_ns["walk"] += perf_counter_ns() - start
+        self.trial.rows_visited += len(rows)
+        return _Rows(rows)
+
+    def supply(self, submission_id: int, beside: Iterable[int] = ()) -> Supply | None:
+        start = perf_counter_ns()
+        supply = self._core.supply(submission_id, beside)
+        self.trial.used_ns["look_ups"] += perf_counter_ns() - start
+        return supply
+
+    def look(self, gates: tuple[Gate, ...], supply: Supply) -> tuple[Blocker | None, int]:
+        start = perf_counter_ns()
+        found = self._gates.look(gates, supply)
+        self.trial.used_ns["gates"] += perf_counter_ns() - start
+        return found

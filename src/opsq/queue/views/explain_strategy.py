@@ -1,0 +1,163 @@
+"""`explain` of a strategy: its arms, their statements and plans, where their fronts stand, and on demand a dry reservation.
+
+Reads only. What a dry reservation is stands in `trial`; why a submission is not running, in `reasons`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from opsq.clock import Now
+from opsq.queue.dispatch.front import takes
+from opsq.queue.dispatch.gates import Blocker
+from opsq.queue.dispatch.reserve import TURN_ROWS, Parked
+from opsq.queue.state import Core, Peer
+from opsq.queue.views.dry_run import PARTS, ArmTrial, Trial
+from opsq.store import backlog
+from opsq.store.rules import LimitRow, PauseRow
+from opsq.strategy import arms, explain
+from opsq.strategy.arms import SUBMISSION_KEY, Gate
+from opsq.strategy.text import parse
+from opsq.strategy.tree import Value, format_value
+from opsq.units import format_rate
+from opsq.wire.messages import Arm, Explain, Explained, Offer, PlanStep, Statement
+
+TRIED_COUNT = 100
+"""A dry reservation asks for so many chunks, one by one."""
+OFFERS_SHOWN = 10
+GATES_SHOWN = 20
+
+Analysis = dict[str, int | float | str | bool | dict[str, int]]
+
+
+class Explaining:
+    """Explains strategies."""
+
+    def __init__(self, core: Core, parked: Parked) -> None:
+        self._core = core
+        self._parked = parked
+
+    def explain(self, peer: Peer, request: Explain, now: Now) -> None:
+        """Answer with the arms of a strategy; with `analyze` also with what `TRIED_COUNT` calls for one chunk each would get."""
+        plan = self._parked.plan(request.strategy)
+        analyses: list[Analysis] = [{} for _ in plan.arms]
+        offers: list[Offer] = []
+        if request.analyze:
+            analyses, offers = self._analyze(plan.arms, now)
+        found = [self._arm(arm, name, analysis) for (name, arm), analysis in zip(plan.arms, analyses, strict=True)]
+        self._core.reply(peer, Explained(request.id, plan.text, found, explain.notes(parse(plan.text)), offers))
+
+    def _arm(self, arm: arms.Arm, name: str, analysis: Analysis) -> Arm:
+        """One arm for people; `name` finds its front, if there is one."""
+        core = self._core
+        front = core.front_in_use(name)
+        statements = explain.statements(arm) + ([] if arm.fair_key else [("supply", backlog.SUPPLY_SQL)])
+        return Arm(
+            order=f"Fair({arm.fair_key})" if arm.fair_key else arm.order.name,
+            why=arm.order.why,
+            filters=[str(entry) for entry in arm.filters],
+            gates=[str(gate) for gate in arm.gates],
+            statements=[
+                Statement(purpose, sql, [PlanStep(*step) for step in explain.plan(core.reader, sql)]) for purpose, sql in statements
+            ],
+            front=front.describe() if front is not None else {},
+            inner=[self._arm(inner, "", {}) for inner in arm.inner],
+            analysis=analysis,
+        )
+
+    # --- the dry reservation ------------------------------------------------------------------------------------------------------
+
+    def _analyze(self, named: list[tuple[str, arms.Arm]], now: Now) -> tuple[list[Analysis], list[Offer]]:
+        offers: list[Offer] = []
+        offered_count = 0
+        with Trial(self._core, named, TURN_ROWS, now) as trial:
+            while offered_count < TRIED_COUNT and (found := trial.next()) is not None:
+                peeked = trial.chunk(found)
+                if peeked is None:
+                    trial.take(found, 0, has_more=False)
+                    continue
+                offered_count += 1
+                trial.take(found, 1, has_more=trial.has_more(found.supply))
+                if len(offers) < OFFERS_SHOWN:
+                    supply = found.supply
+                    offers.append(Offer(supply.id, peeked.chunk, peeked.attempt, supply.metadata, found.arm + 1))
+            trial.probe()
+            analyses = [self._analysis(one, offered_count, is_cut=trial.is_cut) for one in trial.arms]
+            set_aside = [list(trial.set_aside(number)) for number in range(len(named))]
+        for (_, arm), analysis, aside in zip(named, analyses, set_aside, strict=True):
+            reserved, delayed = self._busy(arm)
+            analysis |= {"set_aside": self._by_gate(aside), "reserved": reserved, "in_back_off": delayed}
+        return analyses, offers
+
+    def _analysis(self, trial: ArmTrial, served_count: int, *, is_cut: bool) -> Analysis:
+        offered = sum(trial.offered.values())
+        found: Analysis = {
+            "offered": offered,
+            "submissions": len([count for count in trial.offered.values() if count]),
+            "calls": TRIED_COUNT,
+            "served": served_count,
+            "is_dry": not trial.has_work and not is_cut,
+            "is_cut": is_cut,
+            "rows_visited": trial.rows_visited,
+        }
+        if trial.front is not None:
+            found["read_level"] = str(trial.front.describe().get("read_level", ""))
+        return found | {f"{part}_us": round(trial.used_ns[part] / 1000, 1) for part in PARTS}
+
+    def _by_gate(self, aside: list[tuple[tuple[Gate, ...], Blocker, int]]) -> dict[str, int]:
+        """Submissions that wait at each gate, those that only the trial has closed left out; only the gates at which most wait."""
+        found: Counter[str] = Counter()
+        for gates, blocker, count in aside:
+            if self._core.gates.is_closed(gates, blocker):
+                found[self.gate_name(gates, blocker)] += count
+        return dict(found.most_common(GATES_SHOWN))
+
+    def gate_name(self, gates: tuple[Gate, ...], blocker: Blocker) -> str:
+        """What a closed gate is called, whichever of its values is meant."""
+        rules = self._core.rules
+        if blocker.kind == "pause":
+            return next((pause_name(row) for row in rules.pauses if row.id == blocker.number), "a pause that has ended")
+        if blocker.kind == "rate":
+            return next((rate_name(row) for row in rules.limits if row.id == blocker.number), "a rate that was lifted")
+        count = self._core.gates.count_at(blocker)
+        key, value = (SUBMISSION_KEY, None) if blocker.number < 0 else rules.pair_of_lane(blocker.number)
+        names = [str(gate) for gate in gates if gate.key == key and count >= self._core.gates.max_of(gate.max)]
+        names += [
+            limit_name(row)
+            for row in rules.limits_of_key(key)
+            if row.concurrency is not None and count >= row.concurrency and row.value in {None, value}
+        ]
+        return " and ".join(names) or f"a limit of {key} that was lifted"
+
+    def _busy(self, arm: arms.Arm) -> tuple[int, int]:
+        """Chunks reserved, and in back-off, of the submissions that an arm may serve. Cost: the submissions in memory."""
+        reserved = delayed = 0
+        for supply in self._core.supplies.values():
+            if (supply.reserved_count or supply.delayed_count) and supply.is_open and takes(arm, supply):
+                reserved += supply.reserved_count
+                delayed += supply.delayed_count
+        return reserved, delayed
+
+
+def pairs_name(pairs: tuple[tuple[str, Value], ...]) -> str:
+    """Metadata pairs as people write them."""
+    return " ".join(f"{key}={format_value(value)}" for key, value in pairs) or "everything"
+
+
+def pause_name(row: PauseRow) -> str:
+    """A pause by what it holds."""
+    return f"pause of {pairs_name(row.pairs)}"
+
+
+def limit_name(row: LimitRow) -> str:
+    """A limit by how many chunks at once it allows."""
+    return f"limit of {_bounded(row)} ≤ {row.concurrency}"
+
+
+def rate_name(row: LimitRow) -> str:
+    """A limit by how many chunks it lets start in a time."""
+    return f"rate of {_bounded(row)} ≤ {format_rate(row.rate_per_s or 0.0, row.rate_span_s)}"
+
+
+def _bounded(row: LimitRow) -> str:
+    return f"each {row.key}" if row.value is None else f"{row.key}={format_value(row.value)}"

@@ -1,0 +1,90 @@
+"""What the history tells: events that fulfil conditions, page by page. Reads only."""
+
+from __future__ import annotations
+
+from opsq.errors import UsageError
+from opsq.queue.state import Core, Peer
+from opsq.store import history, lanes
+from opsq.store.history import HistoryRow, Where
+from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows
+
+PAGE_BYTES = 4 << 20
+"""A page ends with the event in which its reasons and metadata become longer."""
+
+
+class Chronicle:
+    """Answers questions about what has happened."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def history(self, peer: Peer, request: History) -> None:
+        """Answer with a page of events.
+
+        Raises:
+            UsageError: an event that there is not, or a chunk of no submission.
+        """
+        core = self._core
+        where = self._where(request.where)
+        if where is None:
+            core.reply(peer, HistoryRows(request.id, [], None, {}))
+            return
+        rows, following = history.page(
+            core.reader, where, request.after, request.limit, core.folding.folded_seq, newest_first=request.newest_first
+        )
+        events: list[HistoryEvent] = []
+        metadata: dict[int, dict[str, int | str]] = {}
+        size_bytes = 0
+        for seq, row in rows:
+            if size_bytes > PAGE_BYTES:
+                following = events[-1].seq
+                break
+            if row.submission_id not in metadata:
+                pairs = metadata[row.submission_id] = lanes.metadata(core.reader, row.submission_id)
+                size_bytes += sum(len(key) + len(str(value)) for key, value in pairs.items())
+            size_bytes += len(row.reason)
+            events.append(_event(seq, row))
+        core.reply(peer, HistoryRows(request.id, events, following, {key: pairs for key, pairs in metadata.items() if pairs}))
+
+    def _where(self, conditions: HistoryFilter) -> Where | None:
+        """The conditions as the store knows them; None when a metadata pair has never been."""
+        unknown = sorted(set(conditions.events) - set(history.EVENTS))
+        if unknown:
+            raise UsageError(f"{unknown[0]!r} is no event.", hint=f"Events are {', '.join(history.EVENTS)}.")
+        if conditions.index is not None and conditions.submission_id is None:
+            raise UsageError("A chunk was named without its submission.", hint="Name it as SUBMISSION/INDEX.")
+        found = [lanes.find(self._core.reader, key, value) for key, value in conditions.metadata.items()]
+        lane_ids = tuple(lane_id for lane_id in found if lane_id is not None)
+        if len(lane_ids) < len(found):
+            return None
+        return Where(
+            conditions.submission_id,
+            conditions.index,
+            tuple(conditions.events),
+            conditions.consumer,
+            lane_ids,
+            conditions.reason,
+            tuple(conditions.exit_statuses),
+            tuple(conditions.signals),
+            conditions.from_at,
+            conditions.to_at,
+        )
+
+
+def _event(seq: int, row: HistoryRow) -> HistoryEvent:
+    return HistoryEvent(
+        seq,
+        row.at,
+        row.event,
+        row.submission_id,
+        row.block,
+        row.mask,
+        row.attempt,
+        row.consumer,
+        row.run_s,
+        row.run_max_s,
+        row.wait_s,
+        row.exit_status,
+        row.signal,
+        row.reason,
+    )

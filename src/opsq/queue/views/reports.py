@@ -1,0 +1,235 @@
+"""What the engine tells about itself: states, lists, counts, dead letters.
+
+Reads only, and from counters: it must never scan the backlog.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+
+from opsq.clock import Now
+from opsq.errors import NotFound, UsageError
+from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.dispatch.reserve import DESCRIBED_BYTES, DESCRIPTION_BYTES, Parked
+from opsq.queue.state import Core, Peer
+from opsq.queue.submissions.admission import Room
+from opsq.store import lanes, meta, submissions
+from opsq.store.submissions import SubmissionRow
+from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
+from opsq.wire.messages import (
+    Attachment,
+    Backoff,
+    ConsumerState,
+    Counts,
+    DaemonState,
+    Describe,
+    Described,
+    GetAttachment,
+    List,
+    Listed,
+    Show,
+    Shown,
+    Status,
+    SubmissionContent,
+    SubmissionState,
+)
+
+CONSUMERS_SHOWN = 1_000
+
+
+class Reports:
+    """Answers questions."""
+
+    def __init__(self, core: Core, reservations: Reservations, parked: Parked, room: Room) -> None:
+        self._core = core
+        self._reservations = reservations
+        self._parked = parked
+        self._room = room
+
+    def state(self, submission_id: int) -> SubmissionState:
+        """The state of one submission; `NotFound` if there is none."""
+        supply = self._core.supply(submission_id)
+        if supply is None:
+            raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
+        return _state(supply.row, supply)
+
+    def show(self, peer: Peer, request: Show) -> None:
+        """Answer with the state of a submission."""
+        self._core.reply(peer, Shown(request.id, self.state(request.submission_id)))
+
+    def list(self, peer: Peer, request: List) -> None:
+        """Answer with a page of submissions. Cost: the rows of the page, and those that the state condition passes over."""
+        core = self._core
+        unknown = sorted(set(request.states) - set(submissions.STATES))
+        if unknown:
+            raise UsageError(f"{unknown[0]!r} is no state of a submission.", hint=f"States are {', '.join(submissions.STATES)}.")
+        lane_ids = [lanes.find(core.reader, key, value) for key, value in request.metadata.items()]
+        if None in lane_ids:
+            core.reply(peer, Listed(request.id, [], None))
+            return
+        rows = list(submissions.listed(core.reader, request.states, [lane for lane in lane_ids if lane], request.before, request.limit))
+        states = []
+        for row in rows:
+            supply = core.supplies.get(row.id) or (core.supply(row.id) if row.id in core.unfolded_done else None)
+            states.append(_state(supply.row if supply else row, supply))
+        core.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
+
+    def describe(self, peer: Peer, request: Describe) -> None:
+        """Answer with the content of submissions, as many of the first as fit into a reply."""
+        described: list[SubmissionContent] = []
+        room_bytes = DESCRIBED_BYTES
+        for submission_id in request.submission_ids:
+            supply = self._core.supply(submission_id) if room_bytes > 0 else None
+            if supply is not None:
+                described.append(self._parked.describe(supply))
+                room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
+        self._core.reply(peer, Described(request.id, described))
+
+    def attachment(self, peer: Peer, request: GetAttachment) -> None:
+        """Answer with the attachment of a submission."""
+        self.state(request.submission_id)
+        self._core.reply(peer, Attachment(request.id, submissions.attachment(self._core.reader, request.submission_id)))
+
+    # --- status -------------------------------------------------------------------------------------------------------------------
+
+    def status(self, peer: Peer, request: Status, now: Now) -> None:
+        """Answer with counts and consumers; what only the daemon knows is left empty."""
+        core = self._core
+        total = next(self._counts("", None))
+        oldest = self._reservations.oldest()
+        core.reply(
+            peer,
+            DaemonState(
+                id=request.id,
+                server="",
+                pid=0,
+                state="full" if core.is_full else "draining" if core.is_draining else "running",
+                uptime_s=(now.mono - core.now.mono) / 1e9,
+                total=total,
+                by=list(self._counts(request.by, request.by)) if request.by is not None else [],
+                states=dict(core.states),
+                consumers=self._consumers(now),
+                parked_count=len(self._parked),
+                connections_count=0,
+                oldest_reservation_s=(now.mono - oldest.granted_at.mono) / 1e9 if oldest is not None else 0.0,
+                unfolded_count=len(core.folding),
+                file_bytes=core.database.file_bytes(),
+                free_bytes=core.database.free_bytes(),
+                wal_bytes=core.database.wal_bytes,
+                settings={},
+                unmatched_count=self._unmatched(total.waiting_count),
+                backlog_limit=self._room.limit,
+                room_waiting_count=len(self._room),
+                disk_free_bytes=self._room.disk_free_bytes(),
+            ),
+        )
+
+    def _counts(self, lane_key: str, by: str | None) -> Iterator[Counts]:
+        """The counters of lanes, with what memory knows on top. Cost: the values of the key, and the submissions with work in memory."""
+        core = self._core
+        for submission_id in list(core.unfolded_done) if by is not None else ():
+            core.supply(submission_id)
+        with core.reader:  # one snapshot: a fold may be committed at any moment
+            found = list(lanes.counts(core.reader, lane_key))
+            ahead = core.folding.completed_ahead(meta.get_int(core.reader, "folded_seq"))
+        live: dict[int, list[int]] = {}
+        for supply in core.supplies.values():
+            completed = supply.completed - supply.folded - ahead.get(supply.id, 0)
+            if completed or supply.reserved_count or supply.delayed_count:
+                for lane_id in supply.lanes if by is not None else (lanes.ALL,):
+                    sums = live.setdefault(lane_id, [0, 0, 0])
+                    sums[0] += completed
+                    sums[1] += supply.reserved_count
+                    sums[2] += supply.delayed_count
+        for lane_id, lane in found:
+            completed, reserved, delayed = live.get(lane_id, (0, 0, 0))
+            if by is None:
+                completed += sum(core.unfolded_completed.values())
+            done = lane.completed + completed
+            waiting = lane.total - done - lane.dead - lane.skipped - reserved - delayed
+            yield Counts(
+                lane.value if by is not None else None, lane.submissions, max(waiting, 0), delayed, reserved, done, lane.dead, lane.skipped
+            )
+
+    def _unmatched(self, waiting: int) -> int | None:
+        """Waiting chunks that no strategy of a connected consumer takes; None: nobody is connected, or counters alone cannot tell.
+
+        They can where every strategy selects values of one and the same key: lanes of one key have no submission in common.
+        """
+        core = self._core
+        if not core.consumers:
+            return None
+        wanted = {filters for text in set(core.consumers.values()) for _, arm in self._parked.plan(text).arms for filters in _selects(arm)}
+        keys = {entry.key for filters in wanted for entry in filters}
+        if any(not filters for filters in wanted):
+            return 0
+        if len(keys) != 1 or SUBMISSION_KEY in keys or any(len(filters) > 1 for filters in wanted):
+            return None
+        (key,) = keys
+        taken = {(type(entry.value), entry.value) for filters in wanted for entry in filters}
+        matched = sum(counts.waiting_count for counts in self._counts(key, key) if (type(counts.value), counts.value) in taken)
+        return max(waiting - matched, 0)
+
+    def _consumers(self, now: Now) -> builtins.list[ConsumerState]:
+        waiting = self._parked.waiting()
+        held: dict[str, tuple[bool, int, float]] = {}
+        for reservation in self._reservations.all():
+            count = sum(part.mask.bit_count() for part in reservation.parts.values())
+            age_s = (now.mono - reservation.granted_at.mono) / 1e9
+            is_connected, known, oldest_s = held.get(reservation.consumer, (False, 0, 0.0))
+            is_connected = is_connected or (reservation.peer is not None and not reservation.is_lease)
+            held[reservation.consumer] = (is_connected, known + count, max(oldest_s, age_s))
+        names = sorted(held.keys() | waiting.keys())[:CONSUMERS_SHOWN]
+        return [
+            ConsumerState(
+                name,
+                held.get(name, (True, 0, 0.0))[0] or name in waiting,
+                held.get(name, (True, 0, 0.0))[1],
+                held.get(name, (True, 0, 0.0))[2],
+                waiting.get(name),
+            )
+            for name in names
+        ]
+
+
+def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
+    """The filters under which an arm, or an arm inside it, serves anything."""
+    if arm.is_impossible:
+        return
+    if not arm.inner:
+        yield arm.filters
+    for inner in arm.inner:
+        yield from _selects(inner.within(arm.filters, ()))
+
+
+def _state(row: SubmissionRow, supply: Supply | None) -> SubmissionState:
+    return SubmissionState(
+        submission_id=row.id,
+        state=supply.state if supply else row.state,
+        chunks_count=row.chunks_total,
+        completed_count=supply.completed if supply else row.chunks_completed,
+        dead_count=supply.dead if supply else row.chunks_dead,
+        skipped_count=row.chunks_skipped,
+        reserved_count=supply.reserved_count if supply else 0,
+        delayed_count=supply.delayed_count if supply else 0,
+        metadata={key: value for key, (_, value) in lanes.decode(row.lanes).items()},
+        priority=row.priority,
+        max_attempts=row.max_attempts,
+        max_lost=row.max_lost,
+        backoff=Backoff(row.backoff_base_s, row.backoff_factor, row.backoff_max_s),
+        keep_on_dead=bool(row.keep_on_dead),
+        reservation_s=row.reservation_s,
+        submitted_at=row.submitted_at,
+        not_before_at=row.not_before_at,
+        expires_at=row.expires_at,
+        finished_at=row.finished_at,
+        unique_key=row.unique_key,
+        has_attachment=bool(row.has_attachment),
+        reason=row.reason,
+        unique_until_start=row.unique_until != submissions.UNTIL_DONE,
+        holds_unique_key=row.unique_key is not None
+        and row.unique_until != submissions.STARTED
+        and (supply.state if supply else row.state) not in submissions.FINAL_STATES,
+    )

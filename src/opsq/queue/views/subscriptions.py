@@ -1,0 +1,163 @@
+"""Who waits for what of a submission: its end (`Wait`), or its next result (`Results`). Answers are pushed, nobody polls.
+
+Must not decide when a submission ends; it is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opsq.clock import MonoNs, Now, after
+from opsq.errors import NotFound
+from opsq.ids import block_mask
+from opsq.queue.chunks.live_submission import BlockWork, Supply
+from opsq.queue.state import Core, Peer
+from opsq.queue.timers import Timers
+from opsq.store import backlog, dead, submissions
+from opsq.wire.messages import ResultRow, ResultRows, Results, Shown, Wait
+
+if TYPE_CHECKING:
+    from opsq.queue.views.reports import Reports
+
+PAGE_BYTES = 4 << 20
+"""A page of results ends with the block in which it becomes longer; a block has at most 64 results of 4 KiB."""
+
+
+class Watched:
+    """Waiting calls by submission."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._ends: dict[int, dict[tuple[Peer, int], None]] = {}
+        self._readers: dict[int, dict[tuple[Peer, int], tuple[Results, MonoNs | None]]] = {}
+        self._deadlines: Timers[tuple[int, Peer, int]] = Timers()
+        self.reports: Reports
+
+    def wait(self, peer: Peer, request: Wait) -> None:
+        """Tell `peer` when the submission is final; at once if it is."""
+        state = self.reports.state(request.submission_id)
+        if state.state in submissions.FINAL_STATES:
+            self._core.reply(peer, Shown(request.id, state))
+        else:
+            self._ends.setdefault(request.submission_id, {})[peer, request.id] = None
+            peer.watches[request.id] = request.submission_id
+
+    def results(self, peer: Peer, request: Results, now: Now) -> None:
+        """Send result rows, as soon as the chunk asked for is completed or nothing more will come."""
+        rows = self._rows(request)
+        if rows.is_final or request.wait_s == 0 or self._is_completed(request, rows):
+            self._core.reply(peer, rows)
+            return
+        due = after(now.mono, request.wait_s) if request.wait_s is not None else None
+        self._readers.setdefault(request.submission_id, {})[peer, request.id] = (request, due)
+        peer.watches[request.id] = request.submission_id
+        if due is not None:
+            self._deadlines.add(due, (request.submission_id, peer, request.id))
+
+    def abandon(self, peer: Peer, request_id: int) -> None:
+        """Stop waiting; the call gets what there is now."""
+        submission_id = peer.watches.get(request_id)
+        if submission_id is None:
+            return
+        request = self._remove(submission_id, peer, request_id)
+        if request is None:
+            self._core.reply(peer, Shown(request_id, self.reports.state(submission_id)))
+        else:
+            self._core.reply(peer, self._rows(request))
+
+    def disconnect(self, peer: Peer) -> None:
+        """Forget all that a connection waited for."""
+        for request_id, submission_id in list(peer.watches.items()):
+            self._remove(submission_id, peer, request_id)
+
+    def completed(self, supply: Supply, work: BlockWork, mask: int) -> None:
+        """Chunks were completed: answer those who wait for one of them."""
+        for (peer, _), (request, _) in list(self._readers.get(supply.id, {}).items()):
+            block, bit = divmod(request.from_index, 64)
+            if block == work.index and mask >> bit & 1:
+                self._answer(peer, request)
+
+    def ended(self, supply: Supply) -> None:
+        """A submission has become final: answer everyone."""
+        waiting = self._ends.pop(supply.id, None)
+        if waiting:
+            state = self.reports.state(supply.id)
+            for peer, request_id in waiting:
+                peer.watches.pop(request_id, None)
+                self._core.reply(peer, Shown(request_id, state))
+        for (peer, _), (request, _) in list(self._readers.get(supply.id, {}).items()):
+            self._answer(peer, request)
+
+    def tick(self, now: Now) -> None:
+        """Answer those whose time is over."""
+        for submission_id, peer, request_id in self._deadlines.take(now.mono):
+            waiting = self._readers.get(submission_id, {}).get((peer, request_id))
+            if waiting is not None:
+                self._answer(peer, waiting[0])
+
+    def next_due(self) -> MonoNs | None:
+        """When `tick` has something to do."""
+        return self._deadlines.next_due()
+
+    def _answer(self, peer: Peer, request: Results) -> None:
+        self._remove(request.submission_id, peer, request.id)
+        self._core.reply(peer, self._rows(request))
+
+    def _remove(self, submission_id: int, peer: Peer, request_id: int) -> Results | None:
+        """Take a waiting call out; the request, if it waited for results."""
+        peer.watches.pop(request_id, None)
+        ends = self._ends.get(submission_id, {})
+        if (peer, request_id) in ends:
+            del ends[peer, request_id]
+            if not ends:
+                del self._ends[submission_id]
+            return None
+        readers = self._readers[submission_id]
+        request, due = readers.pop((peer, request_id))
+        if due is not None:
+            self._deadlines.discard(due, (submission_id, peer, request_id))
+        if not readers:
+            del self._readers[submission_id]
+        return request
+
+    def _is_completed(self, request: Results, rows: ResultRows) -> bool:
+        first = rows.completed[0] if rows.completed else 0
+        return bool(first >> request.from_index % 64 & 1)
+
+    def _rows(self, request: Results) -> ResultRows:
+        core = self._core
+        supply = core.supply(request.submission_id)
+        if supply is None:
+            raise NotFound(f"Submission {request.submission_id} is not known.")
+        start = request.from_index // 64
+        end = min(start + request.limit_blocks, supply.blocks_count)
+        rows, end = self._results(supply, start, end)
+        pending = dict(backlog.supply(core.reader, supply.id, start, min(end, supply.frontier), end - start + 1)) if start < end else {}
+        completed = []
+        for index in range(start, end):
+            whole = block_mask(supply.total, index)
+            work = supply.blocks.get(index)
+            if work is not None:
+                completed.append(whole & ~work.unfinished)
+            else:
+                completed.append(whole & ~(pending.get(index, 0) if index < supply.frontier else whole))
+        for chunk in backlog.dead_chunks(core.reader, supply.id, start * 64, end * 64) if supply.dead else ():
+            completed[chunk // 64 - start] &= ~(1 << chunk % 64)
+        for block, mask in dead.dropped(core.reader, supply.id, start, end) if supply.row.chunks_dropped else ():
+            completed[block - start] &= ~mask
+        content = submissions.content(core.reader, supply.id) if request.from_index == 0 else b""
+        is_final = supply.state in submissions.FINAL_STATES
+        return ResultRows(request.id, end, rows, completed, supply.total, is_final, supply.state, content)
+
+    def _results(self, supply: Supply, start: int, end: int) -> tuple[list[ResultRow], int]:
+        """The result rows of blocks from `start` on, before `end` and before there are too many bytes of them; and the block after them."""
+        rows: list[ResultRow] = []
+        size_bytes = 0
+        for block, mask, results in backlog.results(self._core.reader, supply.id, start, end):
+            if size_bytes > PAGE_BYTES and block != rows[-1].block:
+                return rows, block
+            rows.append(ResultRow(block, mask, msgspec.Raw(results)))
+            size_bytes += len(results)
+        return rows, end

@@ -1,0 +1,105 @@
+"""Runs a program once per chunk: the chunk is its stdin or a file, its stdout or another file is the result.
+
+This file must not move bytes of running programs (process.py does).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from opsq.errors import OpsqError, WorkFailed
+from opsq.runner.feeding.invocation import Template, value_texts
+from opsq.runner.feeding.programs import Common, Programs
+from opsq.runner.process.child import Child, Finished, Said
+from opsq.runner.process.pipes import Range
+
+if TYPE_CHECKING:
+    from opsq.client.sync.chunk import Chunk
+
+
+class _Files(NamedTuple):
+    """What of one chunk lies in files."""
+
+    submission_id: int
+    input: str = ""
+    """A file of ours; empty: there is none, or it is the user's."""
+    output: str = ""
+
+
+class WholeChunks(Programs):
+    """One run per chunk.
+
+    Args:
+        command: may have all placeholders but `{}`.
+    """
+
+    def __init__(self, command: Sequence[str], common: Common) -> None:
+        self._template = Template(command)
+        super().__init__(common)
+        self._files: dict[Child, _Files] = {}
+
+    def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
+        """See `Programs.start`."""
+        names = self._template.names
+        environment = self._environments.of(chunk)
+        values: dict[str, str] = {}
+        files = _Files(chunk.submission_id)
+        try:
+            if names:
+                values = value_texts(chunk)
+                if "{attachment}" in names:
+                    values["{attachment}"] = attachment_of(environment)
+                if "{in}" in names:
+                    place = chunk.file_path
+                    if place is None:
+                        files = files._replace(input=self._scratch.write("in", stdin))
+                    values["{in}"] = files.input if place is None else os.fsdecode(place)
+                    stdin = b""
+                if "{out}" in names:
+                    values["{out}"] = self._scratch.name("out")
+                    files = files._replace(output=values["{out}"])
+            argv = self._template.fill(values)
+            child = self._children.start(argv, stdin, environment, said=said, keeps_stdout=not files.output)
+        except OpsqError as error:
+            self._clear(files)
+            if isinstance(error, WorkFailed):
+                return self._children.start_nothing(error)
+            raise
+        self._attachments.use(files.submission_id)
+        self._files[child] = files
+        return child
+
+    def _ended(self, finished: Finished) -> Finished:
+        files = self._files.pop(finished.child, None)
+        if files is None:
+            return finished
+        self._attachments.let_go(files.submission_id)
+        try:
+            # What a failed run has written is no result either, but its status may be one that counts as done.
+            if files.output and finished.error is None and finished.exit_status is not None:
+                finished = finished._replace(stdout=self._scratch.take(files.output))
+        except WorkFailed as error:
+            if finished.exit_status == 0:
+                finished = finished._replace(error=error)
+        finally:
+            self._clear(files)
+        return finished
+
+    def _clear(self, files: _Files) -> None:
+        for path in (files.input, files.output):
+            if path:
+                self._scratch.remove(path)
+
+
+def attachment_of(environment: dict[str, str]) -> str:
+    """The path for `{attachment}`.
+
+    Raises:
+        WorkFailed: the submission has none.
+    """
+    path = environment.get("OPSQ_ATTACHMENT")
+    if path is None:
+        raise WorkFailed("the command needs an {attachment}, and the submission has none")
+    return path

@@ -1,0 +1,118 @@
+"""The private folder of one consumer: files that its programs read or write by path, each gone when it is not needed any more.
+
+This file must not know chunks or programs. The folder itself goes with `close`, or by the guard when we are killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+
+from opsq.errors import OpsqError, Refused, StorageFull, WorkFailed
+from opsq.runner.process.pipes import Feed, Output, Range
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Scratch:
+    """A new folder, 0700, where TMPDIR says; made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._folder = ""
+        self._numbers = itertools.count()
+
+    @property
+    def folder(self) -> str:
+        """Its path.
+
+        Raises:
+            Refused: there is no place for temporary files.
+        """
+        if not self._folder:
+            try:
+                self._folder = tempfile.mkdtemp(prefix="opsq-")
+            except OSError as error:
+                raise Refused(
+                    f"No folder can be made for temporary files: {error}.", hint="Set TMPDIR to one that can be written."
+                ) from error
+        return self._folder
+
+    def guarded(self) -> str:
+        """The folder, for whoever removes it when we are killed; "" if there can be none, which only matters to who needs one."""
+        try:
+            return self.folder
+        except Refused:
+            return ""
+
+    def name(self, kind: str) -> str:
+        """A path that nobody has used yet."""
+        return f"{self.folder}/{next(self._numbers)}.{kind}"
+
+    def write(self, kind: str, content: bytes | Range, mode: int = 0o600) -> str:
+        """Make a file of that content and return its path.
+
+        Raises:
+            StorageFull, Refused: it cannot be written.
+            ContentChanged, ContentMissing: the range cannot be read.
+        """
+        path = self.name(kind)
+        feed = Feed(content)
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            try:
+                while not feed.send(fd):
+                    pass  # a file takes what it is given
+            finally:
+                os.close(fd)
+        except OSError as error:
+            self.remove(path)
+            raise self._unwritable(error) from error
+        except OpsqError as error:
+            self.remove(path)
+            cause = error.__cause__
+            # A feed takes every error for one of what it reads.
+            if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+                raise self._unwritable(cause) from error
+            raise
+        return path
+
+    def _unwritable(self, error: OSError) -> Refused:
+        kind = StorageFull if error.errno in _NO_ROOM else Refused
+        return kind(f"A file for a program cannot be written in {self.folder}: {error.strerror}.", hint="TMPDIR says where such files lie.")
+
+    def take(self, path: str) -> Output:
+        """What a program has written to `path`; the file has no name afterwards.
+
+        Raises:
+            WorkFailed: it has written nothing there, or what it made is no file.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise WorkFailed("it ended well, but has not written {out}") from None
+        except OSError as error:
+            raise WorkFailed(f"what it made of {{out}} cannot be read: {error.strerror}") from None
+        self.remove(path)
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            os.close(fd)
+            raise WorkFailed("what it made of {out} is no file")
+        return Output(b"", fd, state.st_size)
+
+    def remove(self, path: str) -> None:
+        """Remove what lies there, if anything does."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError:  # a program may make a folder where we asked for a file
+            shutil.rmtree(path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove the folder, with whatever programs have left in it."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,75 @@
+"""Failures that the daemon has not answered yet: each is counted and told once it is known that it counts.
+
+This file sends nothing; whoever fails a chunk enters it here. A failure that the daemon refuses (its submission has ended,
+by an earlier failure or otherwise) is none, so nobody is told of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from opsq.client.sync.chunk import Chunk
+    from opsq.runner.polled_consumer import DrivenConsumer
+    from opsq.runner.progress import ChunkEnd, Viewer
+    from opsq.runner.tally import Tally
+
+
+class _Failed(NamedTuple):
+    chunk: Chunk
+    end: ChunkEnd
+    text: str
+    reconnects_count: int
+
+
+class Failures:
+    """What failed, until it is answered.
+
+    Args:
+        consumer: holds the chunks, and hears what is refused.
+        tally: where failures are counted.
+        viewer: told of them.
+    """
+
+    def __init__(self, consumer: DrivenConsumer, tally: Tally, viewer: Viewer) -> None:
+        self._consumer = consumer
+        self._tally = tally
+        self._viewer = viewer
+        self._unanswered: list[_Failed] = []
+        self._unreadable: set[int] = set()
+
+    def enter(self, chunk: Chunk, end: ChunkEnd, text: str, *, is_shared: bool = False) -> None:
+        """Enter a failure that is about to be sent; it is told if it is no refused one.
+
+        Args:
+            is_shared: others of the submission are going to fail alike: only of the first `text` is told.
+        """
+        if is_shared:
+            text = "" if chunk.submission_id in self._unreadable else text
+            self._unreadable.add(chunk.submission_id)
+        self._unanswered.append(_Failed(chunk, end, text, self._consumer.reconnects_count))
+
+    def settle(self, *, is_last: bool = False) -> None:
+        """Count and tell what has been answered since.
+
+        Args:
+            is_last: nothing will be answered any more; what is open counts.
+        """
+        unanswered, self._unanswered = self._unanswered, []
+        for failed in unanswered:
+            chunk = failed.chunk
+            # What is answered is not held any more.
+            if not (chunk.is_revoked or is_last):
+                self._unanswered.append(failed)
+            elif not self._is_refused(failed):
+                self._tally.failed(chunk)
+                if failed.text:
+                    self._viewer.say(failed.text)
+                self._viewer.ended(failed.end)
+        if not self._unanswered:
+            self._consumer.refused.clear()
+
+    def _is_refused(self, failed: _Failed) -> bool:
+        # What was sent again may be refused because it was taken the first time.
+        is_sent_once = failed.reconnects_count == self._consumer.reconnects_count
+        return is_sent_once and (failed.chunk.submission_id, failed.chunk.index) in self._consumer.refused

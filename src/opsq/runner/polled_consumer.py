@@ -1,0 +1,222 @@
+"""The consumer of a loop that never waits: it orders chunks, hands them out, takes verdicts, and is polled.
+
+This file adds to `Consumer` what only such a loop asks for; it must not know child processes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Literal
+
+from opsq.client.core.consumer_base import AGAIN_S, OnLost
+from opsq.client.core.held_block import Result
+from opsq.client.sync.chunk import Chunk
+from opsq.client.sync.consumer import Consumer
+from opsq.errors import OpsqError
+from opsq.ids import mask_indexes
+from opsq.wire.messages import (
+    ChunkMask,
+    Completed,
+    Counts,
+    DaemonState,
+    Held,
+    Reply,
+    Show,
+    Shown,
+    Status,
+    SubmissionContent,
+    SubmissionState,
+)
+
+if TYPE_CHECKING:
+    from opsq.client.sync.connection import Dial
+
+Until = Literal["", "empty", "idle"]
+"""When to end: never; when nothing can come any more; at the first moment when nothing can be reserved."""
+
+_AT_ONCE_S = 1.0
+"""How long one who leaves at once waits for the answer to what he gives back."""
+
+
+class DrivenConsumer(Consumer):
+    """A consumer without a thread of its own.
+
+    Args:
+        open_wire: makes a greeted transport; after a loss it is called again for ever, with growing pauses.
+        strategy: the order in which chunks are wanted.
+        until: when `is_ended` becomes true.
+        on_lost: told of chunks that were taken away, in the midst of any call.
+    """
+
+    def __init__(self, open_wire: Dial, strategy: str, until: Until, on_lost: OnLost) -> None:
+        self.refused: set[tuple[int, int]] = set()
+        """Submission and index of the chunks whose verdict was refused; who looks at it empties it."""
+        self.reconnects_count = 0
+        """How often what is held was taken up again, and what had no answer sent again."""
+        self.counts: Counts | None = None
+        """What the daemon said last about how things stand; see `ask_counts`."""
+        self.is_counting = False
+        """Whether the daemon was asked and has not answered."""
+        self._counted_value: str | None = None
+        self._in_place: dict[int, bool] = {}
+        super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_driven=True)
+        self._until = until
+
+    @property
+    def ready_count(self) -> int:
+        """How many chunks `take` can hand out now."""
+        return self._ledger.ready_count
+
+    def upcoming(self, limit_count: int) -> list[tuple[int, int]]:
+        """Submission and index of the chunks that `take` hands out next."""
+        return self._ledger.upcoming(limit_count)
+
+    def read_here(self, described: SubmissionContent, index: int) -> bytes:
+        """The content of a chunk, read by the calling thread, which may be any. Raises as `ChunkReader.read`."""
+        return self._contents.reader(described).read(index)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every verdict was sent and answered."""
+        return self._ledger.is_settled
+
+    @property
+    def store_folder(self) -> str | None:
+        """The folder of the daemon's store, if that is made of files and can be seen from here."""
+        path = self._contents.unchecked.path("x")
+        folder = None if path is None else os.path.dirname(path)
+        return folder if folder is not None and os.path.isdir(folder) else None
+
+    def order(self, count: int) -> None:
+        """Have up to `count` chunks reserved, unless a reserve is on its way or nothing can come any more."""
+        if not self.is_ended:
+            self.want(count, wait_s=0.0 if self._until == "idle" else None, until_empty=self._until == "empty")
+
+    def send(self) -> None:
+        """Tell the daemon now instead of soon what was begun and what has a verdict."""
+        self._flush()
+
+    def ask_counts(self, submission_id: int | None, pair: tuple[str, str] | None = None) -> None:
+        """Have the daemon say how things stand: with one submission, those with a metadata pair, or all; `counts` has it once answered."""
+        if not self.is_counting:
+            self.is_counting = True
+            self._counted_value = None if pair is None else pair[1]
+            request_id = self._link.next_id()
+            request = (
+                Show(request_id, submission_id) if submission_id is not None else Status(request_id, None if pair is None else pair[0])
+            )
+            self._link.send([request], self._counted)
+
+    def _counted(self, reply: Reply) -> None:
+        self.is_counting = False
+        if isinstance(reply, DaemonState) and self._counted_value is not None:
+            self.counts = next((counts for counts in reply.by if counts.value == self._counted_value), self.counts)
+        elif isinstance(reply, DaemonState):
+            self.counts = reply.total
+        elif isinstance(reply, Shown):
+            self.counts = _counts_of(reply.submission)
+
+    def due_s(self) -> float:
+        """In how many seconds something is to be done even if nothing arrives: `poll`, or an `order` after a refusal."""
+        due_s = self.next_poll_s()
+        if self._ask is None and not self.is_ended and not self._is_stopping:
+            again_s = self._ask_at - time.monotonic()
+            if 0 < again_s <= AGAIN_S:
+                return min(due_s, again_s)
+        return due_s
+
+    def is_in_place(self, submission_id: int) -> bool:
+        """Whether the content of a submission is files that were submitted in place, as far as that can be read."""
+        from opsq.content.manifest import PartTable
+
+        found = self._in_place.get(submission_id)
+        if found is None:
+            try:
+                content = self.reader(submission_id).content
+                # A submission is submitted in place as a whole or not at all.
+                found = bool(content.parts_count) and PartTable(self._contents.unchecked, content)[0].identity is not None
+            except OpsqError:
+                return False
+            self._in_place[submission_id] = found
+        return found
+
+    def complete_by_file(self, chunk: Chunk, descriptor: int, *, run_s: float, exit_status: int | None) -> None:
+        """Complete a chunk whose result is all of an open file; it is copied to the store in constant memory.
+
+        Raises:
+            StorageFull: the store has no room. The chunk has no verdict then.
+        """
+        chunk.complete(self._store_file(chunk.submission_id, descriptor), run_s=run_s, exit_status=exit_status)
+
+    def _store_file(self, submission_id: int, descriptor: int) -> Result:
+        with self._flushing:
+            writer = self._writers.get(submission_id)
+            if writer is None:
+                writer = self._contents.result_writer(self.describe(submission_id), self.name)
+                self._writers[submission_id] = writer
+            stored = writer.append_file(descriptor)
+            with self._lock:
+                self._unsynced.add(submission_id)
+        return (stored.object, stored.offset, stored.length)
+
+    def give_back_ready(self) -> int:
+        """Give back what `take` has not handed out.
+
+        Returns:
+            How many that were.
+        """
+        count = 0
+        while (chunk := self.take()) is not None:
+            chunk.release()
+            count += 1
+        return count
+
+    def order_no_more(self) -> int:
+        """Reserve nothing any more, and give back what `take` has not handed out, on its way included.
+
+        Returns:
+            How many were given back here.
+        """
+        count = self.give_back_ready()
+        self._is_stopping = True
+        self._abandon_all()
+        self.send()
+        return count
+
+    def leave_at_once(self) -> None:
+        """Give back everything and end, without waiting for a daemon that is not there."""
+        self._is_stopping = True
+        with self._lock:
+            self._ledger.release_all()
+        self._flush()
+        if self._link.is_connected:
+            self._link.wait_until(lambda: self._is_settled() or not self._link.is_connected, _AT_ONCE_S)
+        self._link.close()
+        self._contents.close()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _answered(self, reply: Reply) -> None:
+        if isinstance(reply, Completed):
+            for refusal in reply.refusals:
+                self.refused.update((refusal.submission_id, index) for index in mask_indexes(refusal.block, refusal.mask))
+        super()._answered(reply)
+
+    def _holdings(self) -> tuple[list[Held], list[ChunkMask]]:
+        self.reconnects_count += 1
+        return super()._holdings()
+
+
+def _counts_of(state: SubmissionState) -> Counts:
+    finished_count = state.completed_count + state.dead_count + state.skipped_count
+    return Counts(
+        state.submission_id,
+        1,
+        state.chunks_count - finished_count - state.reserved_count - state.delayed_count,
+        state.delayed_count,
+        state.reserved_count,
+        state.completed_count,
+        state.dead_count,
+        state.skipped_count,
+    )

@@ -1,0 +1,63 @@
+"""What a consumer of programs is asked to do, as one record that the command line, `opsq run` and tests fill in.
+
+This file decides nothing; the meaning of each field is kept by the pool.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from opsq.runner.exit_policy import Verdicts
+from opsq.runner.feeding.programs import Feeding
+from opsq.runner.polled_consumer import Until
+
+OnLost = Literal["stop", "finish"]
+"""What happens to the program of a chunk that is not ours any more."""
+
+
+class Logs(NamedTuple):
+    """Where the stderr of programs goes instead of to a person: `FOLDER/SUBMISSION/INDEX.ATTEMPT.log`."""
+
+    folder: str
+    is_failed_only: bool = False
+    """Keep only those of attempts that were not completed."""
+
+
+class ConsumeOptions(NamedTuple):
+    """All that can be asked for."""
+
+    feeding: Feeding = Feeding()
+    jobs: int | None = None
+    """How many programs run at once; None: one a core."""
+    strategy: str = "Random"
+    submission_id: int | None = None
+    """Work on this submission alone, in the order of the strategy."""
+    until: Until = ""
+    name: str = ""
+    """What the consumer is called; default: host and process id."""
+    grace_s: float = 10.0
+    """How long programs may go on after the first SIGTERM, SIGINT or SIGHUP; what does not end by then is terminated, then
+    killed, and its chunk given back. A second signal does all that at once."""
+    max_chunks: int | None = None
+    """End after so many chunks were completed or failed; no more are reserved than may still be run."""
+    stop_after_s: float | None = None
+    """Start nothing any more after so long, and end when what runs has ended."""
+    claim: str = ""
+    """A name that only one consumer of the daemon may hold at a time; see `Hello.claim`."""
+    max_runtime_s: float | None = None
+    """A program that runs longer is ended (SIGTERM, the grace, SIGKILL), and has failed."""
+    on_lost: OnLost = "stop"
+    verdicts: Verdicts = Verdicts()
+    logs: Logs | None = None
+    counted_pair: tuple[str, str] | None = None
+    """Metadata of the submissions whose chunks are counted for whoever looks; None: the one that is worked on, or all."""
+
+    @property
+    def whole_strategy(self) -> str:
+        """The strategy, bound to the submission if there is one."""
+        if self.submission_id is None:
+            return self.strategy
+        return f"SelectOnly(submission={self.submission_id}, {self.strategy})"
+
+
+DEFAULTS = ConsumeOptions()

@@ -1,0 +1,1 @@
+"""Child processes: started, fed, captured, and ended as groups. Nothing here knows of chunks."""

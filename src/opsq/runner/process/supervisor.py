@@ -1,0 +1,425 @@
+"""Child processes: starts them, moves their bytes, tells when each has finished, and ends them as a group.
+
+One thread owns a `Children` and makes all calls; there is no event loop. This file must not know chunks, reservations
+or the daemon: who starts a child decides what its end means.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Self
+
+from opsq.clock import MonoNs
+from opsq.errors import Bug, OpsqError, WorkFailed
+from opsq.runner.process.child import Child, Finished, Said, Series, Sink, Source, Token
+from opsq.runner.process.orphan_guard import Guard
+from opsq.runner.process.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, close_all, open_pipe, waiting_bytes, widen
+from opsq.runner.process.poller import Events
+from opsq.runner.process.process_group import signal_group, survivor
+from opsq.runner.process.spawn import Commands, keep_descriptors_from_children, refusal
+
+__all__ = ["Child", "Children", "Finished", "Output", "Range"]
+
+_WIDE_CHILDREN = 16
+"""So many children get wide pipes: Linux gives a user 64 MiB of pipes in all, and makes all further ones narrow."""
+
+_TICK_MIN_S, _TICK_MAX_S = 0.0005, 0.02
+"""How often children are looked at whose end nothing announces: soon after their outputs end, then ever less often."""
+
+
+class Children:
+    """The programs that run now.
+
+    Args:
+        spool_dir: an existing folder for outputs past `memory_bytes`; nothing with a name is left in it.
+        memory_bytes: the longest output that is kept in memory, for each child.
+        use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
+        guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard to
+            who gave it, until the folder is gone.
+
+    Raises:
+        Bug: this process dies of SIGPIPE, so it cannot feed a program that may close its stdin.
+
+    Effects: descriptors that this process was started with are marked close-on-exec, closed standard streams are opened
+    on /dev/null, and an ignored SIGCHLD (which would hide how children end) gets its default back.
+    """
+
+    def __init__(
+        self,
+        spool_dir: str | os.PathLike[str],
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        use_pidfd: bool = True,
+        guarded: Callable[[], str] | None = None,
+    ) -> None:
+        if signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL:
+            raise Bug("SIGPIPE kills this process; it must be ignored where children are fed.")
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        keep_descriptors_from_children()
+        self._spool_dir = os.fspath(spool_dir)
+        self._memory_bytes = memory_bytes
+        self._use_pidfd = use_pidfd
+        self._commands = Commands()
+        # A plain dictionary: os.environ decodes each variable each time, 80 µs a start.
+        self._env = dict(os.environ)
+        self._running: set[Child] = set()
+        self._by_tick: set[Child] = set()
+        self._tick_s = _TICK_MAX_S
+        self._finished: list[Finished] = []
+        self._events = Events()
+        self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._owns_guard = guarded is None
+        self.guard = Guard(self._spool_dir, guarded or str)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        stdin: bytes | Range = b"",
+        env: dict[str, str] | None = None,
+        *,
+        said: Said | None = None,
+        keeps_stdout: bool = True,
+    ) -> Child:
+        """Start a program in a process group of its own, with `stdin` to read; its stdout and stderr are collected.
+
+        Args:
+            argv: the command, found by the PATH of `env`, and its arguments.
+            stdin: what it reads; when empty it reads /dev/null.
+            env: its whole environment; default: ours, as it was when this was made.
+            said: is given what it says on stderr.
+            keeps_stdout: false: its stdout is no result, and goes where its stderr goes.
+
+        Raises:
+            CommandNotFound: there is no such command.
+            CommandNotExecutable: there is, but the system does not execute it.
+            Refused: no descriptor, process or memory is left for one more child.
+            ContentChanged, ContentMissing: the range cannot be read.
+        """
+        return self._start(argv, Feed(stdin), self._capture(), env, said, keeps_stdout=keeps_stdout)
+
+    def start_series(
+        self,
+        argvs: Iterator[Sequence[str | bytes]],
+        env: dict[str, str] | None = None,
+        *,
+        said: Said | None = None,
+        goes_on: Callable[[int], bool] = lambda status: status == 0,
+    ) -> Child:
+        """Start programs one after the other; the first that does not end as asked ends all.
+
+        They read /dev/null and share the pipes of stdout and stderr, so what they write is put together in order, and a
+        start costs no more than a process. It counts as one child, whose exit status is the first that is not 0.
+
+        Args:
+            argvs: one at least; may raise an error of ours, which then is that of the child.
+            goes_on: after which exit statuses the next is started.
+
+        Raises:
+            OpsqError: as `start`, and what `argvs` raises at once.
+        """
+        return self._start(next(argvs), Feed(b""), self._capture(), env, said, later=(argvs, goes_on))
+
+    def start_nothing(self, error: OpsqError | None = None, where: str = "") -> Child:
+        """What stands for a child where none is needed (an empty output), or where it has failed before it began (`error`)."""
+        child = Token()
+        self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error, where))
+        return child
+
+    def start_lasting(self, argv: Sequence[str], feed: Source, sink: Sink, env: dict[str, str] | None = None, *, said: Said) -> Child:
+        """Start a program that is fed for as long as it lives, see `push`, and whose stdout `sink` takes.
+
+        Raises:
+            OpsqError: as `start`.
+        """
+        return self._start(argv, feed, sink, env, said, is_lasting=True)
+
+    def _capture(self) -> Capture:
+        return Capture(self._spool_dir, self._memory_bytes, may_widen=len(self._running) < _WIDE_CHILDREN)
+
+    def _start(
+        self,
+        argv: Sequence[str | bytes],
+        feed: Source,
+        capture: Sink,
+        env: dict[str, str] | None,
+        said: Said | None,
+        *,
+        later: tuple[Iterator[Sequence[str | bytes]], Callable[[int], bool]] | None = None,
+        keeps_stdout: bool = True,
+        is_lasting: bool = False,
+    ) -> Child:
+        env = self._env if env is None else env
+        self.guard.begin()
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            stdin_r, stdin_w, stdout_r = self._null_fd, -1, -1
+            if is_lasting or not feed.is_empty:
+                stdin_r, stdin_w = open_pipe(theirs, ours)
+                os.set_blocking(stdin_w, False)
+                if feed.is_long and len(self._running) < _WIDE_CHILDREN:
+                    widen(stdin_w)
+                # Most chunks fit: the pipe is filled and closed before the program exists.
+                if feed.send(stdin_w):
+                    os.close(ours.pop())
+                    stdin_w = -1
+                else:
+                    feed.keep_file()
+            stderr_r, stderr_w = open_pipe(ours, theirs)
+            os.set_blocking(stderr_r, False)
+            stdout_w = stderr_w
+            if keeps_stdout:
+                stdout_r, stdout_w = open_pipe(ours, theirs)
+                os.set_blocking(stdout_r, False)
+            started = MonoNs(time.monotonic_ns())
+            stdio = (stdin_r, stdout_w, stderr_w)
+            pid = self._commands.spawn(argv, env, stdio)
+        except BaseException as error:
+            close_all(ours)
+            close_all(theirs)
+            feed.close()
+            if isinstance(error, OSError) and (refused := refusal(error)):
+                raise refused from error
+            raise
+        child = Child(pid, started, feed, capture, (stdin_w, stdout_r, stderr_r), said)
+        if later is None:
+            close_all(theirs)
+        else:
+            child._series = Series(later[0], env, stdio, later[1])
+        child._place = self.guard.enter(pid)
+        self._running.add(child)
+        if stdout_r >= 0:
+            self._events.listen(stdout_r, select.POLLIN, lambda: self._on_stdout(child))
+        self._events.listen(stderr_r, select.POLLIN, lambda: self._on_stderr(child))
+        if stdin_w >= 0:
+            self._listen_to_stdin(child)
+        self._announce_end(child)
+        return child
+
+    def _start_next(self, child: Child, series: Series) -> bool:
+        """Start the next program of a series, whose last one has exited 0; False if there is none, or none can be started."""
+        try:
+            argv = next(series.argvs, None)
+            if argv is None:
+                return False
+            child.pid = self._commands.spawn(argv, series.env, series.stdio)
+        except OpsqError as error:
+            child._error = error
+            return False
+        except OSError as error:
+            child._error = refusal(error)
+            if child._error is None:
+                raise
+            return False
+        child._wait_status = None
+        self._by_tick.discard(child)
+        self.guard.change(child._place, child.pid)
+        self._announce_end(child)
+        return True
+
+    def _announce_end(self, child: Child) -> None:
+        if self._use_pidfd and sys.platform == "linux":
+            with suppress(OSError):  # an old kernel, a sandbox, no descriptor left: then by looking
+                child._pidfd = os.pidfd_open(child.pid)
+                self._events.listen(child._pidfd, select.POLLIN, lambda: self._look_at(child))
+                return
+        self._by_tick.add(child)
+
+    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+        """Wait until something happens, and move bytes.
+
+        Args:
+            timeout_s: at most so long; None: as long as it takes.
+
+        Returns:
+            Those that have finished, in that order. May be empty before the time is over: call again.
+        """
+        if self._finished:
+            timeout_s = 0.0
+        elif self._by_tick:
+            timeout_s = self._tick_s if timeout_s is None else min(timeout_s, self._tick_s)
+        if self._events or timeout_s is not None:
+            self._events.wait(timeout_s)
+        if self._by_tick:
+            self._tick_s = min(self._tick_s * 2, _TICK_MAX_S)
+            for child in tuple(self._by_tick):
+                self._look_at(child)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
+        """Have `poll` call `on_readable` whenever `fd` can be read or is hung up: a connection, a wake-up pipe."""
+        self._events.listen(fd, select.POLLIN, on_readable)
+
+    def unwatch(self, fd: int) -> None:
+        """End what `watch` began; before `fd` is closed."""
+        self._events.forget(fd)
+
+    def push(self, child: Child) -> None:
+        """Send what the feed of a lasting child has got since."""
+        if child._stdin_fd >= 0:
+            self._on_stdin(child)
+
+    def _on_stdin(self, child: Child) -> None:
+        try:
+            is_done = child._feed.send(child._stdin_fd)
+        except OpsqError as error:
+            self.give_up(child, error)
+            is_done = True
+        if is_done:
+            child._stdin_fd = self._events.drop(child._stdin_fd)
+        else:
+            self._listen_to_stdin(child)
+
+    def _listen_to_stdin(self, child: Child) -> None:
+        """Learn of room in the pipe exactly while there is something to send: a reader that is gone would be told for ever."""
+        is_listening = child._stdin_fd in self._events
+        if child._feed.is_empty:
+            if is_listening:
+                self._events.forget(child._stdin_fd)
+        elif not is_listening:
+            self._events.listen(child._stdin_fd, select.POLLOUT, lambda: self._on_stdin(child))
+
+    def _on_stdout(self, child: Child) -> None:
+        try:
+            is_done = child._capture.take(child._stdout_fd)
+        except OpsqError as error:
+            self.give_up(child, error)
+            is_done = True
+        if is_done:
+            child._stdout_fd = self._events.drop(child._stdout_fd)
+            self._tick_s = _TICK_MIN_S
+
+    def _on_stderr(self, child: Child) -> None:
+        if child._tail.take(child._stderr_fd):
+            child._stderr_fd = self._events.drop(child._stderr_fd)
+            self._tick_s = _TICK_MIN_S
+
+    def listen(self, child: Child) -> bool:
+        """Take what a lasting child has written by now; false if it was given up, for that or before."""
+        if child._stdout_fd >= 0 and waiting_bytes(child._stdout_fd):
+            self._on_stdout(child)
+        return child._error is None
+
+    def give_up(self, child: Child, error: OpsqError) -> None:
+        """Kill a child for this reason, unless there is one already."""
+        child._error = child._error or error
+        self.kill(child)
+
+    def _look_at(self, child: Child) -> None:
+        """Finish the child if it has ended; one that was told to end has ended when its whole group has."""
+        if child._wait_status is None:
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if not pid:
+                return
+            child._wait_status = status
+            child._pidfd = self._events.drop(child._pidfd)
+        if child._is_terminated and not child._is_killed:
+            child._survivor = survivor(child.pid, child._survivor)
+            if child._survivor:
+                self._by_tick.add(child)
+                return
+        code = os.waitstatus_to_exitcode(child._wait_status)
+        if child._series is not None and child._error is None and child._series.goes_on(code):
+            child._status = child._status or code
+            if child._is_terminated or child._is_killed:
+                child._error = WorkFailed("it was ended before its last run")
+            elif self._start_next(child, child._series):
+                return
+            code = child._status
+        self._finish(child, code)
+
+    def _finish(self, child: Child, code: int) -> None:
+        # What it wrote before its end is in the pipes now; a grandchild may hold them open, and write for ever.
+        if child._stdout_fd >= 0:
+            end = child._capture.length + waiting_bytes(child._stdout_fd)
+            while child._stdout_fd >= 0 and child._capture.length < end:
+                self._on_stdout(child)
+        if child._stderr_fd >= 0 and waiting_bytes(child._stderr_fd):
+            self._on_stderr(child)
+        self._forget(child)
+        self._finished.append(
+            Finished(
+                child=child,
+                exit_status=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                stdout=child._capture.output(),
+                stderr_tail=child._tail.kept,
+                run_s=(time.monotonic_ns() - child.started) / 1e9,
+                error=child._error,
+            )
+        )
+
+    def _forget(self, child: Child) -> None:
+        self._running.discard(child)
+        self._by_tick.discard(child)
+        self.guard.leave(child._place)
+        if child._series is not None:
+            close_all(child._series.stdio[1:])
+            child._series = None
+        child._stdin_fd = self._events.drop(child._stdin_fd)
+        child._stdout_fd = self._events.drop(child._stdout_fd)
+        child._stderr_fd = self._events.drop(child._stderr_fd)
+        child._pidfd = self._events.drop(child._pidfd)
+        child._feed.close()
+
+    def terminate(self, child: Child) -> None:
+        """Ask the program and its descendants to end (SIGTERM); nothing if it has finished.
+
+        It then counts as finished when the last of its process group has ended, so `kill` still reaches all of them.
+        """
+        if child in self._running:
+            child._is_terminated = True
+            self._signal(child, signal.SIGTERM)
+            # One that is stopped must wake up to hear it.
+            self._signal(child, signal.SIGCONT)
+
+    def kill(self, child: Child) -> None:
+        """End the program and its descendants at once (SIGKILL); nothing if it has finished.
+
+        It then counts as finished when the program itself has ended: descendants of another user cannot be reached.
+        """
+        if child in self._running:
+            child._is_killed = True
+            self._signal(child, signal.SIGKILL)
+
+    def _signal(self, child: Child, number: signal.Signals) -> bool:
+        """Send a signal to the child's group; False if that could not be done."""
+        # Once nothing of the group is left, its number may be that of strangers.
+        if child._wait_status is not None and not child._survivor:
+            return False
+        return signal_group(child.pid, number)
+
+    def close(self) -> None:
+        """Kill whatever still runs, with its descendants; wait for it; free everything but what was handed out."""
+        reached = {child for child in self._running if self._signal(child, signal.SIGKILL)}
+        for child in tuple(self._running):
+            if child._wait_status is None:
+                # What may not be killed (it runs as another user) is not waited for.
+                os.waitpid(child.pid, 0 if child in reached else os.WNOHANG)
+            self._forget(child)
+            child._capture.output().close()
+        for finished in self._finished:
+            finished.stdout.close()
+        self._finished.clear()
+        if self._null_fd >= 0:
+            os.close(self._null_fd)
+            self._null_fd = -1
+        if self._owns_guard:
+            self.guard.close()

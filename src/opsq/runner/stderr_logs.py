@@ -1,0 +1,82 @@
+"""The stderr of programs in files, one for each attempt at a chunk that says anything.
+
+This file must not decide whether an attempt failed. What cannot be written is told once, and stops nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from opsq.client.sync.chunk import Chunk
+from opsq.errors import InputUnreadable
+from opsq.runner.pool_options import Logs
+
+
+class ChunkLog:
+    """The log of one attempt; the file comes into being with the first bytes."""
+
+    __slots__ = ("_fd", "_folder", "_owner", "path")
+
+    def __init__(self, owner: ChunkLogs, folder: str, name: str) -> None:
+        self._owner = owner
+        self._folder = folder
+        self.path = os.path.join(folder, name)
+        self._fd = -1
+
+    def write(self, piece: bytes) -> None:
+        """Append what a program said."""
+        if self._owner.is_broken or not piece:
+            return
+        try:
+            if self._fd < 0:
+                os.makedirs(self._folder, 0o700, exist_ok=True)
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            while piece:
+                piece = piece[os.write(self._fd, piece) :]
+        except OSError as error:
+            self._owner.broken(f"The log {self.path} cannot be written, and no more is logged: {error.strerror}.")
+
+    def close(self, *, is_completed: bool) -> None:
+        """End the log, and remove it if only those of failures are kept."""
+        if self._fd < 0:
+            return
+        os.close(self._fd)
+        self._fd = -1
+        if is_completed and self._owner.is_failed_only:
+            with suppress(OSError):
+                os.unlink(self.path)
+            with suppress(OSError):  # others of the submission are there
+                os.rmdir(self._folder)
+
+
+class ChunkLogs:
+    """Makes logs.
+
+    Args:
+        logs: where, and which are kept.
+        say: told once if they cannot be written.
+
+    Raises:
+        InputUnreadable: the folder cannot be made.
+    """
+
+    def __init__(self, logs: Logs, say: Callable[[str], None]) -> None:
+        self._folder = logs.folder
+        self.is_failed_only = logs.is_failed_only
+        self.is_broken = False
+        self._say = say
+        try:
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+        except OSError as error:
+            raise InputUnreadable(f"--log-dir {self._folder}: {error.strerror}.", hint="Name a folder that can be made.") from error
+
+    def log(self, chunk: Chunk) -> ChunkLog:
+        """The log of the attempt at a chunk that begins now."""
+        return ChunkLog(self, os.path.join(self._folder, str(chunk.submission_id)), f"{chunk.index}.{chunk.attempt}.log")
+
+    def broken(self, text: str) -> None:
+        """Write nothing any more."""
+        self.is_broken = True
+        self._say(text)

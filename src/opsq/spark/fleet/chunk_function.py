@@ -1,0 +1,108 @@
+"""Makes of a function for tables or frames one for chunks: decode, call, encode alike.
+
+This file must not know where it runs nor what becomes of the chunk. PySpark is asked for the types of a DataFrame only, where the
+chunks were made from one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opsq.errors import InputUnreadable
+from opsq.spark.formats.chunk_format import about_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from opsq.client.core.content_access import Contents
+    from opsq.client.sync.chunk import Chunk
+    from opsq.client.sync.consumer import Consumer
+    from opsq.spark.fleet.tasks import Frames
+    from opsq.spark.formats.decoder import Decode
+
+_KNOWN_COUNT = 256
+"""Of so many submissions is kept how their chunks look."""
+
+
+class _Form(NamedTuple):
+    """How the chunks of a submission look; without `decode` they are no tables."""
+
+    chunk_format: str
+    decode: Decode | None
+
+
+def caller_of(function: Any, frames: Frames, consumer: Consumer, contents: Contents) -> Callable[[Chunk], bytes]:
+    """What calls `function` for a chunk and makes bytes of what it returns.
+
+    Args:
+        function: see `opsq.spark.consume`.
+        frames: what it gets.
+        consumer: knows the submissions.
+        contents: reads what is stored with them.
+    """
+    if frames == "bytes":
+        return lambda chunk: encoded(function(chunk.data), "parquet")
+    forms: dict[int, _Form] = {}
+
+    def call(chunk: Chunk) -> bytes:
+        form = forms.get(chunk.submission_id)
+        if form is None:
+            if len(forms) >= _KNOWN_COUNT:
+                forms.clear()
+            form = forms[chunk.submission_id] = _form_of(consumer.describe(chunk.submission_id).content, contents)
+        if form.decode is None:
+            if frames != "auto":
+                raise InputUnreadable(
+                    f"Submission {chunk.submission_id} was not made from a DataFrame, so its chunks cannot be had as {frames}.",
+                    hint="With frames='bytes' the function gets them as they are.",
+                )
+            return encoded(function(chunk.data), form.chunk_format)
+        table = form.decode(chunk.data)
+        return encoded(function(table.to_pandas() if frames == "pandas" else table), form.chunk_format)
+
+    return call
+
+
+def _form_of(content: bytes, contents: Contents) -> _Form:
+    about = about_of(content, contents.store)
+    if about is None:
+        return _Form("parquet", None)
+    from opsq.spark.formats.decoder import decoder
+    from opsq.spark.formats.schemas import arrow_schema, read_schema
+
+    return _Form(about.chunk_format, decoder(about.chunk_format, arrow_schema(read_schema(about.schema))))
+
+
+def encoded(returned: Any, chunk_format: str) -> bytes:
+    """What a function returned, as the bytes of a result: tables and frames in a format, bytes as they are, None as nothing.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if returned is None:
+        return b""
+    if isinstance(returned, bytes | bytearray | memoryview):
+        return bytes(returned)
+    table = _table_of(returned)
+    if table is None:
+        raise TypeError(f"The function returned {type(returned).__name__}; a result is an Arrow table, a pandas frame, bytes, or None.")
+    if not table.num_rows:
+        return b""
+    from opsq.spark.formats.encoder import encoder, header_of
+
+    return header_of(chunk_format, table.schema) + encoder(chunk_format, table.schema)(table)
+
+
+def _table_of(returned: Any) -> pa.Table | None:
+    import pyarrow as pa
+
+    if isinstance(returned, pa.Table):
+        return returned
+    if isinstance(returned, pa.RecordBatch):
+        return pa.Table.from_batches([returned])
+    pandas = sys.modules.get("pandas")  # who returns a frame has loaded it
+    if pandas is not None and isinstance(returned, pandas.DataFrame):
+        return pa.Table.from_pandas(returned, preserve_index=False).replace_schema_metadata(None)
+    return None

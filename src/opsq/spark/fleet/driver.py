@@ -1,0 +1,213 @@
+"""The fleet: tasks of a Spark job that are consumers. This file starts them from the driver and adds up what they tell.
+
+It must not work on chunks itself (`tasks` does, on executors), nor know how a person watches. `mapInArrow` carries the tasks,
+which works in a session of Spark Connect too.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import astuple
+
+from opsq.errors import UsageError
+from opsq.ids import parse_submission_id
+from opsq.runner.polled_consumer import Until
+from opsq.runner.pool_options import ConsumeOptions
+from opsq.spark.fleet.tasks import COLUMNS, Frames, Plan, TaskSummary, work
+from opsq.spark.session.spark_session import is_remote
+from opsq.spark.source.daemon_address import resolve
+from opsq.spark.source.source_options import Reach
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_MORE_THAN_CORES = 1 << 20
+"""Rows of a range that every core of a cluster gets a part of."""
+
+
+class FleetSummary(NamedTuple):
+    """What became of a fleet, task by task and all in all."""
+
+    tasks: list[TaskSummary]
+    seconds: float
+    """From the start of the job to its end."""
+
+    def as_frame(self, spark: SparkSession) -> DataFrame:
+        """A row for each task, with the fields of `TaskSummary`."""
+        return spark.createDataFrame([astuple(task) for task in self.tasks], COLUMNS)
+
+    @property
+    def completed(self) -> int:
+        """Chunks that were completed."""
+        return sum(task.completed for task in self.tasks)
+
+    @property
+    def failed(self) -> int:
+        """Attempts that failed; a chunk may fail several times."""
+        return sum(task.failed for task in self.tasks)
+
+    @property
+    def dead(self) -> int:
+        """Chunks that failed in the fleet and are dead; one that failed in several tasks is counted by each."""
+        return sum(task.dead for task in self.tasks)
+
+    @property
+    def released(self) -> int:
+        """Chunks that were given back, no attempt counted."""
+        return sum(task.released for task in self.tasks)
+
+
+def consume(
+    spark: SparkSession,
+    *,
+    command: Sequence[str] | None = None,
+    function: Callable[[Any], Any] | None = None,
+    strategy: object = "Random",
+    submission: int | str | None = None,
+    tasks: int | None = None,
+    frames: Frames = "auto",
+    until: Until = "empty",
+    deadline_s: float | None = None,
+    options: ConsumeOptions | None = None,
+    state_dir: str | None = None,
+    address: str | None = None,
+    token: str | None = None,
+) -> FleetSummary:
+    """Work off chunks on the executors: each task of one job is a consumer until its strategy has nothing left.
+
+    Args:
+        spark: the session, also one of Spark Connect; then executors and this process must reach the daemon at one `address`.
+        command: a program and its arguments, run for each chunk: the chunk is its stdin, its stdout the result.
+        function: called for each chunk in place of a program; what it raises fails the chunk (`opsq.Retry`, `opsq.Bury`
+            say what is to come of it). It returns an Arrow table, a pandas frame, bytes or None, and a table is written in the
+            format of the chunks.
+        strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
+        submission: only chunks of this one; None: of all.
+        tasks: how many consumers; more than the session has cores wait until others have ended. None: as many as cores.
+        frames: what the function gets: "arrow" tables, "pandas" frames, "bytes"; "auto": Arrow tables of chunks that a
+            DataFrame made, bytes of others.
+        until: "empty": nothing is free, reserved by anyone or waiting for a retry; "idle": nothing can be reserved; "": only
+            the deadline ends it.
+        deadline_s: begin no chunk after so long; what runs then ends first.
+        options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy, submission
+            and ends are not looked at, and without it each task runs one program at a time.
+        state_dir: of the daemon, if every executor sees its socket.
+        address: of the daemon: host:port that every executor can reach.
+        token: for TCP; it is in no plan, no error and no log.
+
+    Returns:
+        What each task did. An error of some tasks is a warning, as long as others have ended well.
+
+    Raises:
+        UsageError: the arguments make no sense.
+        Unreachable: the daemon cannot be reached from here or from the executors; the hint says what they need.
+        OpsqError: what ended all tasks, such as a command that no executor has.
+
+    Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks given back, with one loss
+        counted for those that were begun.
+    """
+    plan = plan_fleet(
+        Reach(state_dir=state_dir, address=address, token=token),
+        command=command,
+        function=function,
+        strategy=strategy,
+        submission=submission,
+        frames=frames,
+        until=until,
+        deadline_s=deadline_s,
+        options=options,
+    )
+    summary = run_fleet(spark, plan, tasks or cores_of(spark))
+    if told := ended_early(summary):
+        warnings.warn(told, stacklevel=2)
+    return summary
+
+
+def plan_fleet(
+    reach: Reach,
+    *,
+    command: Sequence[str] | None = None,
+    function: Callable[[Any], Any] | None = None,
+    strategy: object = "Random",
+    submission: int | str | None = None,
+    frames: Frames = "auto",
+    until: Until = "empty",
+    deadline_s: float | None = None,
+    options: ConsumeOptions | None = None,
+) -> Plan:
+    """What the tasks are told; see `consume`. The deadline begins now, and the daemon has answered."""
+    if (command is None) == (function is None):
+        raise UsageError("A fleet needs a command or a function, one of them.")
+    if command is not None and (isinstance(command, str) or not command):
+        raise UsageError("command is a list: the program and its arguments.", hint='For example ["grep", "-c", "500"].')
+    if not until and deadline_s is None:
+        raise UsageError('With until="" only a deadline ends the fleet.', hint="Give deadline_s.")
+    daemon = resolve(reach)
+    daemon.open().close()
+    return Plan(
+        daemon=daemon,
+        options=(options or ConsumeOptions(jobs=1))._replace(
+            strategy=str(strategy),
+            submission_id=None if submission is None else parse_submission_id(str(submission)),
+            until=until,
+            stop_after_s=None,
+            claim="",
+        ),
+        command=None if command is None else tuple(command),
+        function=function,
+        frames=frames,
+        ends_at=None if deadline_s is None else time.time() + deadline_s,
+    )
+
+
+def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary:
+    """Run the job and wait for its end. An error of a task is told in its summary."""
+    if tasks_count < 1:
+        raise UsageError(f"{tasks_count} tasks are not possible: it starts at 1.")
+    began_at = time.monotonic()
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        names = [column.split()[0] for column in COLUMNS.split(", ")]
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                told = astuple(work(plan, number))
+                row = [pa.array([value], pa.int32() if at == 0 else None) for at, value in enumerate(told)]
+                yield pa.RecordBatch.from_arrays(row, names)
+
+    rows = spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS).collect()
+    found = sorted((TaskSummary(*row) for row in rows), key=lambda task: task.task)
+    return FleetSummary(found, time.monotonic() - began_at)
+
+
+def ended_early(summary: FleetSummary) -> str:
+    """What ended some tasks, in words; empty if all ended as asked.
+
+    Raises:
+        OpsqError: what ended all of them.
+    """
+    failures = [failure for task in summary.tasks if (failure := task.failure()) is not None]
+    if failures and len(failures) == len(summary.tasks):
+        raise failures[0]
+    return f"{len(failures)} of {len(summary.tasks)} tasks ended early. {failures[0]}" if failures else ""
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks the session runs at once.
+
+    Cost: in a session of Spark Connect a small job, which sees into how many partitions a range is cut where nobody asks for a number:
+        one a core, as everywhere in Spark, unless spark.sql.leafNodeDefaultParallelism says otherwise there.
+    """
+    if not is_remote(spark):
+        return spark.sparkContext.defaultParallelism
+    from pyspark.sql import functions as sf
+
+    [row] = spark.range(_MORE_THAN_CORES).select(sf.spark_partition_id().alias("part")).agg(sf.max("part").alias("last")).collect()
+    return int(row["last"]) + 1

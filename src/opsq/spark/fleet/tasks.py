@@ -1,0 +1,197 @@
+"""What a task of the fleet does on an executor: it is a consumer, with a program or a function, until its end has come.
+
+This file must not import PySpark: it runs, and is tested, without. Only what can be pickled comes and goes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from opsq.client.sync.connection import Connection
+from opsq.errors import OpsqError, from_code
+from opsq.runner import pool
+from opsq.runner.pool_options import ConsumeOptions
+from opsq.runner.stop_signals import StopSignals
+from opsq.runner.tally import Tally
+from opsq.spark.source.daemon_address import PATIENCE_S, Daemon
+
+if TYPE_CHECKING:
+    from opsq.client.sync.chunk import Chunk
+    from opsq.wire.messages import Claim
+
+Frames = Literal["auto", "arrow", "pandas", "bytes"]
+"""What a function gets: Arrow tables, pandas frames or bytes; auto: Arrow where the chunks were made from a DataFrame."""
+
+COLUMNS = (
+    "task int, host string, completed bigint, failed bigint, dead bigint, released bigint, seconds double, "
+    "error_code string, error string, hint string"
+)
+"""What a `TaskSummary` is as a row, for Spark."""
+_LOOK_S = 1.0
+"""How often is looked whether the executor is still there."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What every task of a fleet is told.
+
+    Attributes:
+        daemon: whose chunks are worked on.
+        options: which chunks, in which order, until when, and how programs are run; `stop_after_s` is not looked at.
+        command: the program and its arguments; None: `function` is called.
+        function: see `opsq.spark.consume`.
+        frames: what the function gets.
+        ends_at: begin nothing any more at this time of the wall clock; None: no such end.
+        patience_s: how long the daemon may be away when a task starts.
+    """
+
+    daemon: Daemon
+    options: ConsumeOptions
+    command: tuple[str, ...] | None = None
+    function: Callable[[Any], Any] | None = None
+    frames: Frames = "auto"
+    ends_at: float | None = None
+    patience_s: float = PATIENCE_S
+
+
+class TaskSummary(msgspec.Struct, frozen=True):
+    """What became of one task.
+
+    Attributes:
+        task: its number, from 0.
+        host: where it ran.
+        completed: chunks.
+        failed: attempts; a chunk may fail several times.
+        dead: chunks that failed in this task and are dead now.
+        released: chunks that were given back, no attempt counted.
+        seconds: how long it worked.
+        error_code: of what ended it; empty if it ended as asked.
+        error: in words.
+        hint: what to do.
+    """
+
+    task: int
+    host: str
+    completed: int = 0
+    failed: int = 0
+    dead: int = 0
+    released: int = 0
+    seconds: float = 0.0
+    error_code: str = ""
+    error: str = ""
+    hint: str = ""
+
+    def failure(self) -> OpsqError | None:
+        """What ended it; None if it ended as asked."""
+        return from_code(self.error_code, self.error, self.hint) if self.error_code else None
+
+
+def work(plan: Plan, number: int) -> TaskSummary:
+    """Be one consumer of the fleet. What goes wrong is told in the summary, so that it reaches the driver as it was said.
+
+    Effects: however it ends, no program of it goes on, and what has no verdict is given back. If this process is killed, a shell
+        beside it ends its programs; if only the executor dies, it ends itself and gives its chunks back.
+    """
+    host, began_at = socket.gethostname(), time.monotonic()
+    try:
+        left_s = None if plan.ends_at is None else plan.ends_at - time.time()
+        counts = (0, 0, 0, 0) if left_s is not None and left_s <= 0 else _consume(plan, f"spark-{host}-{number}", left_s)
+    except OpsqError as error:
+        seconds = time.monotonic() - began_at
+        return TaskSummary(number, host, seconds=seconds, error_code=error.code, error=_placed(error, host), hint=error.hint or "")
+    return TaskSummary(number, host, *counts, seconds=time.monotonic() - began_at)
+
+
+def _placed(error: OpsqError, host: str) -> str:
+    return error.message if host in error.message else f"On {host}: {error.message}"
+
+
+def _consume(plan: Plan, name: str, left_s: float | None) -> tuple[int, int, int, int]:
+    """Completed, failed, dead and released chunks."""
+    # An address that leads nowhere is told as such; later the daemon may be away for as long as it takes to restart it.
+    with plan.daemon.open(patience_s=plan.patience_s, name=name) as queue:
+        if plan.command is None:
+            return _call(plan, queue, left_s)
+    return _run(plan, plan.command, name, left_s)
+
+
+def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) -> tuple[int, int, int, int]:
+    address, token = plan.daemon.address, plan.daemon.token
+    patiences_s = iter([plan.patience_s])  # for the first time; later the pool itself tries again and again
+
+    def connect(*, name: str, claim: Claim | None = None) -> Connection:
+        return Connection.open(address, name=name, token=token, reconnect_s=next(patiences_s, 0.0), claim=claim)
+
+    options = plan.options._replace(name=name, stop_after_s=left_s)
+    with StopSignals() as signals, _executor_watched(lambda: signals.stop(signal.SIGHUP, is_urgent=True)):
+        outcome = pool.consume(connect, command, options, signals=signals)
+    return outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count
+
+
+def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, int]:
+    from opsq.spark.fleet.chunk_function import caller_of
+
+    tally = Tally()
+    with queue.consumer(plan.options.whole_strategy) as consumer:
+        call = caller_of(plan.function, plan.frames, consumer, queue.contents)
+
+        def counted(chunk: Chunk) -> bytes:
+            try:
+                return call(chunk)
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except Exception:  # noted, and raised on: run_each_chunk fails the chunk with it
+                tally.failed(chunk)
+                raise
+            except BaseException as error:  # an exit, or a panic of a library: it would end one task after the other, for one chunk
+                tally.failed(chunk)
+                raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
+
+        until = plan.options.until
+        with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
+            counts = consumer.run_each_chunk(counted, until_empty=until == "empty", until_idle=until == "idle")
+    dead_count = tally.dead_count(queue.link) if tally.has_failures else 0
+    return counts.completed_count, counts.failed_count, dead_count, counts.released_count
+
+
+@contextmanager
+def _stopped_after(left_s: float | None, stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` after so long, from a thread."""
+    if left_s is None:
+        yield
+        return
+    timer = threading.Timer(left_s, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _executor_watched(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop`, from a thread, when the process that started this one has gone: then nobody hears what this task says."""
+    parent, is_over = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(_LOOK_S):
+            if os.getppid() != parent:
+                stop()
+                return
+
+    thread = threading.Thread(target=watch, name="opsq-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -1,0 +1,1 @@
+"""Chunk formats: Arrow tables to bytes and back, without PySpark where possible."""

@@ -1,0 +1,1 @@
+"""Spark sessions that suit opsq, and the Java they run on."""

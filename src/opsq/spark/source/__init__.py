@@ -1,0 +1,1 @@
+"""The data source `opsq`: what Spark calls, and what that does."""

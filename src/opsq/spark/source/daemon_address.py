@@ -1,0 +1,110 @@
+"""How Spark's processes come to the daemon and its store: found out once where options are read, carried to wherever work is done.
+
+This file must not import PySpark. Executors have neither the settings nor the environment of the driver, so what travels to
+them is an address, a token and the URL of the store; nothing here ever shows the token.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import msgspec
+
+from opsq.client.sync.connection import show_address
+from opsq.client.sync.queue import Queue, connect, find_daemon
+from opsq.content.content_store import Store, open_store
+from opsq.errors import OpsqError, StoreNotVisible, Unreachable
+from opsq.spark.source.source_options import Reach
+
+PATIENCE_S = 30.0
+"""How long a daemon may be away (being restarted) before a task or a commit fails."""
+PLAN_PATIENCE_S = 5.0
+"""How long, before a job is refused: no restart is to fail a plan, and where there is no daemon that is to be told soon."""
+
+
+class Daemon(msgspec.Struct, frozen=True):
+    """A daemon, as any process may be told of it.
+
+    Attributes:
+        address: a socket path, or host and port.
+        token: for TCP, else empty.
+    """
+
+    address: str | tuple[str, int]
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Daemon({show_address(self.address)!r})"
+
+    def open(self, *, patience_s: float | None = None, name: str = "") -> Queue:
+        """A connection, tried again for up to `patience_s` seconds while nobody answers; `name` is what `status` shows.
+
+        Without `patience_s` it is that of plans.
+
+        Raises:
+            Unreachable: nobody answers; the hint says what executors need.
+        """
+        deadline = time.monotonic() + (PLAN_PATIENCE_S if patience_s is None else patience_s)
+        while True:
+            try:
+                named = name or f"spark-{socket.gethostname()}"
+                return connect(self.address, token=self.token, name=named, reconnect_s=PATIENCE_S)
+            except Unreachable as error:
+                if time.monotonic() >= deadline:
+                    raise self._unreachable(error) from error
+                time.sleep(min(0.25, max(deadline - time.monotonic(), 0.0)))
+
+    def _unreachable(self, error: OpsqError) -> Unreachable:
+        here = socket.gethostname()
+        if isinstance(self.address, str):
+            hint = (
+                f"Is it running on {here}? A socket is a file of one machine: for executors on others start it with "
+                "`opsq start --listen HOST:PORT`, and give the options address=HOST:PORT and tokenFile."
+            )
+        else:
+            hint = f"Give an address that every executor can reach: {here} cannot reach this one. Is it started with --listen?"
+        return Unreachable(f"From {here}: {error.message}", hint=hint)
+
+
+class StoreAccess(msgspec.Struct, frozen=True):
+    """The store of a daemon, as its welcome tells of it."""
+
+    url: str
+    marker: str
+    chunk_limit_bytes: int
+    is_durable: bool
+
+    def open(self) -> Store:
+        """The store, made sure of.
+
+        Raises:
+            StoreNotVisible: another store or none is at that place, seen from here.
+        """
+        store = open_store(self.url)
+        try:
+            store.check_marker(self.marker)
+        except StoreNotVisible as error:
+            raise StoreNotVisible(
+                f"From {socket.gethostname()}: {error.message}",
+                hint="Executors write and read content themselves: let all of them see the store at the same place (a shared mount), "
+                "or set the daemon's store to an s3://, gs:// or az:// URL.",
+            ) from error
+        return store
+
+
+def resolve(reach: Reach) -> Daemon:
+    """The daemon that options mean, with what this process knows of it (settings, token files).
+
+    Raises:
+        UsageError: an address cannot be understood.
+        InputUnreadable: a token is needed, and its file cannot be read.
+    """
+    address, token = find_daemon(reach.address, state_dir=reach.state_dir, token=reach.token)
+    return Daemon(address, token)
+
+
+def store_of(queue: Queue) -> StoreAccess:
+    """The store that a daemon has told of."""
+    welcome = queue.link.welcome
+    return StoreAccess(welcome.store, welcome.store_marker, welcome.chunk_limit_bytes, welcome.is_durable)

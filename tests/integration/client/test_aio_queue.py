@@ -1,0 +1,288 @@
+"""The asyncio client against a real daemon: the same names, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opsq
+from daemons import kill, running
+from opsq.client.aio.queue import AsyncQueue
+from opsq.client.core.held_block import Lost
+from opsq.content.content_writer import ContentWriter
+from opsq.content.splitter import Splitting
+from opsq.daemon import lifecycle
+from opsq.errors import Conflict, NotFinished, NotFound, TimedOut, Unreachable, UsageError, WorkFailed
+from opsq.settings import Settings
+
+DEADLINE_S = 60
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a test on a plain event loop, not longer than the deadline."""
+    asyncio.run(asyncio.wait_for(work, DEADLINE_S))
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="opsq-", dir="/tmp"))
+    with running(folder, heartbeat_s="0.3") as settings:
+        yield settings
+    shutil.rmtree(folder)
+
+
+def connect(settings: Settings, **options: Any) -> AsyncQueue:
+    return opsq.connect_async(settings.socket, **options)
+
+
+def test_the_whole_way_of_a_submission(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a\n", b"b\n"], metadata={"tenant": "x"}, attachment=b"how")
+            async for chunk in queue.consume("OldestFirst"):
+                assert chunk.metadata == {"tenant": "x"}
+                assert await chunk.attachment() == b"how"
+                await chunk.complete((await chunk.data()).upper())
+            assert (await submission.wait(10)).state == "completed"
+            assert [result async for result in submission.results()] == [b"A\n", b"B\n"]
+            assert await submission.attachment() == b"how"
+            await submission.remove()
+            with pytest.raises(NotFound):
+                await submission.state()
+
+    run(work())
+
+
+def test_submission_is_found_by_its_keys_and_a_handover_may_be_withdrawn(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            prepared = await queue.prepare([b"a"], idempotency_key="aio-nightly")
+            assert await queue.find("aio-nightly") is None
+            assert await queue.find_request(prepared.request_key) is None
+            (submission,) = await queue.submit_many([prepared])
+            key = prepared.request_key
+            for found in (await queue.find("aio-nightly"), await queue.find_request(key), await queue.withdraw(key)):
+                assert found is not None
+                assert (found.id, (await found.state()).state) == (submission.id, "open")
+            late = await queue.prepare([b"b"])
+            assert await queue.withdraw(late.request_key) is None
+            with pytest.raises(Conflict, match="withdrawn"):
+                await queue.submit_many([late])
+            await submission.cancel()
+
+    run(work())
+
+
+def test_chunk_of_a_file_in_place_tells_its_path_and_header(settings: Settings, tmp_path: Path) -> None:
+    whole, table = tmp_path / "whole", tmp_path / "table.csv"
+    whole.write_bytes(b"all of it")
+    table.write_bytes(b"a,b\n1,2\n3,4\n")
+    told = []
+    with opsq.connect(settings.socket) as queue:
+        for path, splitting in ((whole, Splitting("file", 1)), (table, Splitting("records", 1, csv_header=True))):
+            with ContentWriter(queue.contents.store, os.urandom(16).hex(), chunk_limit_bytes=1 << 20, is_durable=False) as writer:
+                writer.add_in_place(path, splitting)
+                content = writer.finish()
+            queue.submit_many([queue.describe(bytes.fromhex(content.folder), content)])
+
+    async def work() -> None:
+        async with connect(settings) as queue:
+            async for chunk in queue.consume("OldestFirst"):
+                told.append((chunk.chunks_count, await chunk.file_path(), await chunk.header()))
+                await chunk.complete()
+
+    run(work())
+    assert told == [(1, os.fsencode(whole), b""), (2, None, b"a,b\n"), (2, None, b"a,b\n")]
+
+
+def test_large_result_is_named_by_its_place(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a", b"b"])
+            async for chunk in queue.consume("OldestFirst"):
+                await chunk.complete(b"x" * (100_000 if chunk.index else 1))
+            assert (await submission.wait(10)).state == "completed"
+            small, large = [place async for place in submission.result_places()]
+            assert small == b"x"
+            assert large[1:] == (0, 100_000)
+
+    run(work())
+
+
+def test_large_chunks_and_results_go_through_the_store(settings: Settings) -> None:
+    async def work() -> None:
+        parts = [bytes([number]) * 20_000 for number in range(20)]
+        async with connect(settings) as queue:
+            submission = await queue.submit(parts)
+            async for chunk in queue.consume():
+                await chunk.complete(await chunk.data() * 2)
+            assert [result async for result in submission.results()] == [part * 2 for part in parts]
+
+    run(work())
+
+
+def test_many_tasks_work_on_overlapping_chunks(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue, asyncio.TaskGroup() as tasks:
+            submission = await queue.submit(b"%d" % number for number in range(500))
+
+            async def finish(chunk: Any) -> None:
+                await chunk.complete(await chunk.data())
+
+            async for chunk in queue.consume(overlapping=True):
+                tasks.create_task(finish(chunk))
+            assert [result async for result in submission.results()] == [b"%d" % number for number in range(500)]
+
+    run(work())
+
+
+def test_failures_and_dead_chunks(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"x", b"y"], on_dead="keep")
+            async for chunk in queue.consume("OldestFirst"):
+                if chunk.index:
+                    await chunk.fail("broken", retry=False)
+                elif chunk.attempt:
+                    await chunk.complete(b"done")
+                else:
+                    await chunk.fail("once more", delay_s=0.01)
+            assert [(dead.index, dead.reason) async for dead in submission.dead()] == [(1, "broken")]
+            with pytest.raises(WorkFailed):
+                [result async for result in submission.results()]
+            assert [result async for result in submission.results(skip_dead=True)] == [b"done"]
+            assert await submission.requeue([1]) == 1
+            with pytest.raises(NotFinished):
+                [result async for result in submission.results()]
+            async for chunk in queue.consume():
+                await chunk.complete(b"at last")
+            assert [result async for result in submission.follow()] == [b"done", b"at last"]
+
+    run(work())
+
+
+def test_a_chunk_without_a_verdict_is_an_error_and_given_back(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            await queue.submit([b"x"])
+            with pytest.raises(UsageError, match="neither completed"):
+                async for _ in queue.consume():
+                    pass
+            async for chunk in queue.consume():
+                assert chunk.attempt == 0
+                await chunk.complete()
+
+    run(work())
+
+
+def test_leaving_a_consumer_gives_back_what_it_holds(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            await queue.submit([b"x"] * 10)
+            async with queue.consumer("OldestFirst") as consumer:
+                async for chunk in consumer.chunks():
+                    if chunk.index == 4:
+                        break
+                    await chunk.complete()
+            indexes = []
+            async for chunk in queue.consume("OldestFirst"):
+                indexes.append((chunk.index, chunk.attempt))
+                await chunk.complete()
+            assert indexes == [(index, 0) for index in range(4, 10)]
+
+    run(work())
+
+
+def test_stop_ends_a_loop_that_waits_for_work(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer() as consumer:
+            await queue.submit([b"x"])
+            async for chunk in consumer.chunks(until_empty=False):
+                await chunk.complete()
+                asyncio.get_running_loop().call_later(0.01, consumer.stop)
+
+    run(work())
+
+
+def test_waits_and_calls_time_out(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"x"])
+            with pytest.raises(TimedOut, match="not finished"):
+                await submission.wait(0.01)
+            assert await submission.cancel("enough")
+            assert (await submission.wait()).state == "cancelled"
+
+    run(work())
+
+
+def test_a_thousand_waits_on_one_connection_are_all_told(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            made = await queue.submit_many([await queue.prepare([b"x"]) for _ in range(1000)])
+            waits = [asyncio.ensure_future(submission.wait()) for submission in made]
+            async for chunk in queue.consume():
+                await chunk.complete()
+            assert {state.state for state in await asyncio.gather(*waits)} == {"completed"}
+
+    run(work())
+
+
+def test_a_cancelled_chunk_is_told(settings: Settings) -> None:
+    async def work() -> None:
+        lost: list[Lost] = []
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"x"])
+            async for chunk in queue.consume(on_lost=lost.append):
+                await submission.cancel()
+                await chunk.complete(b"late")
+        assert [found.submission_id for found in lost] == [submission.id]
+
+    run(work())
+
+
+def test_questions_are_answered(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"x"], metadata={"n": 77})
+            assert [state.submission_id async for state in queue.submissions(metadata={"n": 77})] == [submission.id]
+            assert (await queue.status()).connections_count >= 1
+            assert (await queue.explain("Random")).strategy == "Random"
+            assert repr(queue.submission(str(submission.id))) == repr(submission)
+            await submission.cancel()
+
+    run(work())
+
+
+def test_nobody_there_is_unreachable(runtime_dir: Path) -> None:
+    async def work() -> None:
+        async with opsq.connect_async(runtime_dir / "no.sock"):
+            pass
+
+    with pytest.raises(Unreachable, match="opsq start"):
+        run(work())
+
+
+def test_work_goes_on_over_a_killed_daemon(runtime_dir: Path) -> None:
+    async def work(settings: Settings) -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit(b"%d" % number for number in range(200))
+            seen = 0
+            async for chunk in queue.consume("OldestFirst"):
+                seen += 1
+                if seen == 50:
+                    kill(settings)
+                    assert lifecycle.start(settings).status == "started"
+                await chunk.complete(await chunk.data())
+            assert [result async for result in submission.results()] == [b"%d" % number for number in range(200)]
+
+    with running(runtime_dir, heartbeat_s="0.3") as settings:
+        run(work(settings))

@@ -1,0 +1,255 @@
+"""The embedded queue: the real engine and store in this process, with the API of a connected one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import opsq
+from opsq.client.sync.submission import request_parts
+from opsq.errors import AlreadyRunning, Conflict, InvalidStrategy, NotFinished, NotFound, TimedOut, UsageError, WorkFailed
+from opsq.queue.policy import Policy
+from opsq.strategy import OldestFirst
+from opsq.wire.messages import Backup, Changed, Check, Checked, Stop
+from waiting import wait_until
+
+QUICK = Policy(heartbeat_s=0.2)
+
+
+def test_submitted_chunks_are_consumed_and_their_results_come_in_order(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"a\n", b"b\n", b"c"], metadata={"tenant": "x"}, attachment=b"\0how")
+        for chunk in queue.consume(OldestFirst()):
+            assert chunk.metadata == {"tenant": "x"}
+            assert chunk.attachment() == b"\0how"
+            assert chunk.chunks_count == 3
+            chunk.complete(bytes(chunk).upper())
+        assert submission.wait(10).state == "completed"
+        assert list(submission.results()) == [b"A\n", b"B\n", b"C"]
+        assert submission.attachment() == b"\0how"
+
+
+def test_a_submission_without_chunks_is_completed_at_once(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([])
+        assert submission.state().state == "completed"
+        assert list(submission.results()) == []
+
+
+def test_everything_is_there_after_closing_and_opening_again(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        number = queue.submit([b"1", b"2", b"3"]).id
+        for chunk in queue.consume("OldestFirst"):
+            chunk.complete(chunk.data)
+            break
+    with opsq.Queue.open(runtime_dir) as queue:
+        seen = []
+        for chunk in queue.consume("OldestFirst"):
+            seen.append(chunk.data)
+            chunk.complete(chunk.data)
+        assert seen == [b"2", b"3"]
+        assert list(queue.submission(str(number)).results()) == [b"1", b"2", b"3"]
+
+
+def test_large_chunks_and_results_go_through_the_store(runtime_dir: Path) -> None:
+    parts = [bytes([number]) * 50_000 for number in range(30)]
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit(iter(parts))
+        for chunk in queue.consume():
+            chunk.complete(chunk.data * 2)
+        assert list(submission.results()) == [part * 2 for part in parts]
+        assert any(isinstance(place, tuple) for place in submission.result_places())
+        submission.remove()
+        content = runtime_dir / "content"
+        wait_until(lambda: not any(path.is_dir() for path in content.iterdir()), what="content and results are gone")
+
+
+def test_a_second_owner_is_refused(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir), pytest.raises(AlreadyRunning):
+        opsq.Queue.open(runtime_dir)
+
+
+def test_a_dead_chunk_fails_the_submission_and_a_requeue_revives_it(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"good", b"bad"], max_attempts=1)
+        for chunk in queue.consume("OldestFirst"):
+            chunk.fail("no way") if chunk.data == b"bad" else chunk.complete(b"done")
+        assert submission.wait(10).state == "failed"
+        assert [(dead.index, dead.reason) for dead in submission.dead()] == [(1, "no way")]
+        with pytest.raises(WorkFailed, match=f"{submission.id}/1"):
+            list(submission.results())
+        assert list(submission.results(skip_dead=True)) == [b"done"]
+        assert submission.requeue() == 1
+        for chunk in queue.consume():
+            chunk.complete(b"after all")
+        assert list(submission.results()) == [b"done", b"after all"]
+
+
+def test_a_dropped_chunk_is_skipped_for_good(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"good", b"bad", b"worse"], max_attempts=1, on_dead="keep")
+        for chunk in queue.consume("OldestFirst"):
+            chunk.complete(b"done") if chunk.data == b"good" else chunk.fail("no way")
+        assert submission.drop([1]) == 1
+        assert submission.drop() == 1
+        assert (submission.state().dead_count, submission.state().skipped_count, submission.requeue()) == (0, 2, 0)
+        with pytest.raises(WorkFailed, match=f"{submission.id}/1"):
+            list(submission.results())
+        assert list(submission.results(skip_dead=True)) == [b"done"]
+
+
+def test_more_chunks_than_a_request_may_name_come_in_several() -> None:
+    indexes = list(range(25_000))
+    parts = request_parts(indexes)
+    assert [len(part or []) for part in parts] == [10_000, 10_000, 5_000]
+    assert [index for part in parts for index in part or []] == indexes
+    assert (request_parts(None), request_parts([])) == ([None], [[]])
+
+
+def test_a_failed_chunk_is_retried_after_its_delay(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        queue.submit([b"x"])
+        attempts = []
+        for chunk in queue.consume():
+            attempts.append(chunk.attempt)
+            chunk.complete() if chunk.attempt == 2 else chunk.fail("not yet", delay_s=0.01)
+        assert attempts == [0, 1, 2]
+
+
+def test_following_gives_results_while_the_work_goes_on(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit(b"%d" % number for number in range(200))
+        with pytest.raises(NotFinished):
+            list(submission.results())
+        found: list[bytes] = []
+        thread = threading.Thread(target=lambda: found.extend(submission.follow()))
+        thread.start()
+        for chunk in queue.consume("OldestFirst", batch=10):
+            if chunk.index == 150:
+                wait_until(lambda: len(found) >= 64, what="results before the end")
+            chunk.complete(chunk.data)
+        thread.join(20)
+        assert found == [b"%d" % number for number in range(200)]
+
+
+def test_cancelling_takes_the_chunks_away_from_a_consumer(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir, policy=QUICK) as queue:
+        submission = queue.submit([b"x", b"y"])
+        lost = []
+        for chunk in queue.consume(on_lost=lost.append):
+            assert submission.cancel("changed my mind")
+            assert not submission.cancel()
+            wait_until(lambda chunk=chunk: chunk.is_revoked, what="the chunk is revoked")
+            chunk.complete(b"late")
+        assert submission.state().state == "cancelled"
+        assert submission.state().reason == "changed my mind"
+        assert {found.code for found in lost} == {"cancelled"}
+
+
+def test_the_same_unique_key_gives_the_same_submission_and_leaves_no_content(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        first = queue.submit([b"x" * 10_000], unique_key="nightly")
+        second = queue.submit([b"y" * 10_000], unique_key="nightly")
+        assert (first.is_new, second.is_new) == (True, False)
+        assert first.id == second.id
+        folders = [path for path in (runtime_dir / "content").iterdir() if path.is_dir()]
+        assert len(folders) == 1
+
+
+def test_a_refused_submission_leaves_no_content(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        with pytest.raises(UsageError):
+            queue.submit([b"x" * 10_000], metadata={"submission": 1})
+        assert not [path for path in (runtime_dir / "content").iterdir() if path.is_dir()]
+
+
+def test_many_submissions_go_in_one_frame(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        made = queue.submit_many([queue.prepare([b"%d" % number], metadata={"n": number}) for number in range(50)])
+        assert len({submission.id for submission in made}) == 50
+        assert sum(1 for _ in queue.submissions()) == 50
+        (found,) = queue.submissions(states=["open"], metadata={"n": 7})
+        assert found.submission_id == made[7].id
+        assert queue.submit_many([]) == []
+
+
+def test_status_and_explain_answer(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        queue.submit([b"x"], metadata={"tenant": "a"})
+        state = queue.status(by="tenant")
+        assert (state.total.waiting_count, state.by[0].value, state.connections_count) == (1, "a", 1)
+        assert queue.explain(OldestFirst()).strategy == "OldestFirst"
+        with pytest.raises(InvalidStrategy):
+            queue.explain("Wrong(")
+
+
+def test_waiting_times_out_and_unknown_ids_are_not_found(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        with pytest.raises(TimedOut, match="not finished"):
+            queue.submit([b"x"]).wait(0.01)
+        with pytest.raises(NotFound):
+            queue.submission(12345).state()
+
+
+def test_many_threads_share_one_queue(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submissions = [queue.submit([b"x"] * 300) for _ in range(3)]
+        seen: list[tuple[int, int]] = []
+
+        def work() -> None:
+            for chunk in queue.consume(batch=20):
+                seen.append((chunk.submission_id, chunk.index))
+                chunk.complete(b"y")
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for submission in submissions:
+            submission.wait(30)
+        for thread in threads:
+            thread.join(30)
+        assert len(seen) == len(set(seen)) == 900, "every chunk was handed out exactly once"
+
+
+def test_maintenance_works_and_stopping_is_refused(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir / "state") as queue:
+        queue.submit([b"x"])
+        link = queue.link
+        assert link.call(Check(link.next_id()), Checked).problems == []
+        assert link.call(Backup(link.next_id(), str(runtime_dir / "copy")), Changed).count > 0
+        with pytest.raises(UsageError, match="Close it"):
+            link.call(Stop(link.next_id()), Changed)
+
+
+def test_a_consumer_that_outlives_its_queue_is_told(runtime_dir: Path) -> None:
+    queue = opsq.Queue.open(runtime_dir)
+    consumer = queue.consumer()
+    queue.close()
+    with pytest.raises(Conflict, match="closed"):
+        list(consumer)
+    consumer.close()
+
+
+def test_what_a_closed_consumer_held_is_free_again(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        queue.submit([b"x"] * 10)
+        with queue.consumer() as consumer:
+            assert consumer.reserve(10).chunks_count == 10
+        with queue.consumer() as consumer:
+            reservation = consumer.reserve(10)
+            assert reservation.chunks_count == 10
+            assert list(reservation.read()) == [b"x"] * 10
+            reservation.complete([b"%d" % number for number in range(10)])
+            consumer.flush()
+        assert queue.status().total.completed_count == 10
+
+
+def test_a_lease_outlives_its_consumer(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        queue.submit([b"x"])
+        consumer = queue.consumer(lease_s=60)
+        handle = next(consumer.chunks()).handle
+        assert str(handle).startswith(f"{handle.submission_id}/0@")
+        consumer.close()

@@ -1,0 +1,158 @@
+"""What the daemon does for the file and the content: backup, check, vacuum, a short log, and nothing left of what was removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemons import DEADLINE_S, Client, connected, error_of, running, state_of
+from opsq.content.content_store import open_store
+from opsq.daemon import lifecycle
+from opsq.daemon.housekeeping import Upkeep
+from opsq.settings import Settings
+from opsq.store.database import WAL_LIMIT_BYTES, Database
+from opsq.wire.messages import (
+    Backup,
+    Cancel,
+    Changed,
+    Check,
+    Checked,
+    NewSubmission,
+    Remove,
+    Show,
+    Shown,
+    Submit,
+    Submitted,
+    Vacuum,
+)
+from waiting import wait_until
+
+
+@pytest.fixture
+def settings(runtime_dir: Path) -> Iterator[Settings]:
+    with running(runtime_dir / "state") as found:
+        yield found
+
+
+def submit(client: Client, count: int = 1, attachment: bytes | None = None, request_key: bytes | None = None) -> list[int]:
+    keys = [request_key or os.urandom(16) for _ in range(count)]
+    reply = client.ask(Submit(2, [NewSubmission(key, 10, attachment=attachment) for key in keys]))
+    assert isinstance(reply, Submitted), reply
+    return [created.submission_id for created in reply.created]
+
+
+def test_backup_while_work_goes_on_can_be_restored(settings: Settings, runtime_dir: Path) -> None:
+    with connected(settings) as client:
+        (submission_id,) = submit(client)
+        copied = client.ask(Backup(3, str(runtime_dir / "copy.sqlite")))
+        assert isinstance(copied, Changed)
+        assert copied.count == (runtime_dir / "copy.sqlite").stat().st_size
+    (runtime_dir / "restored").mkdir(0o700)
+    os.rename(runtime_dir / "copy.sqlite", runtime_dir / "restored/opsq.sqlite")
+    with running(runtime_dir / "restored") as restored, connected(restored) as client:
+        assert isinstance(client.ask(Show(4, submission_id)), Shown)
+
+
+def test_backup_overwrites_nothing_and_wants_an_absolute_path(settings: Settings, runtime_dir: Path) -> None:
+    (runtime_dir / "there").write_text("precious")
+    with connected(settings) as client:
+        assert "File exists" in error_of(client.ask(Backup(3, str(runtime_dir / "there")))).message
+        assert "must be absolute" in error_of(client.ask(Backup(4, "relative.sqlite"))).message
+        assert error_of(client.ask(Backup(5, "/no/such/folder/copy"))).code == "input_unreadable"
+    assert (runtime_dir / "there").read_text() == "precious"
+
+
+def test_check_finds_no_problem_in_a_sound_file(settings: Settings) -> None:
+    with connected(settings) as client:
+        submit(client, 10)
+        assert client.ask(Check(3)) == Checked(3, [])
+
+
+def test_case_19_vacuum_gives_free_pages_back(settings: Settings) -> None:
+    with connected(settings) as client:
+        ids = submit(client, 200, attachment=os.urandom(20_000))
+        for submission_id in ids:
+            client.ask(Cancel(3, submission_id))
+            assert client.ask(Remove(4, submission_id)) == Changed(4)
+        wait_until(lambda: state_of(settings).free_bytes > 3_000_000, DEADLINE_S)
+        given_back = client.ask(Vacuum(5))
+        assert isinstance(given_back, Changed)
+        assert given_back.count > 3_000_000
+        assert state_of(settings).free_bytes < 1_000_000
+
+
+def test_content_of_a_removed_submission_is_deleted(settings: Settings) -> None:
+    key = os.urandom(16)
+    folder = Path(settings.state_dir, "content", key.hex())
+    with connected(settings) as client:
+        (submission_id,) = submit(client, request_key=key)
+        folder.mkdir()
+        (folder / "part-0").write_bytes(b"x" * 1000)
+        client.ask(Cancel(3, submission_id))
+        assert folder.exists()
+        client.ask(Remove(4, submission_id))
+        wait_until(lambda: not folder.exists(), DEADLINE_S)
+
+
+def test_sweep_deletes_old_content_that_no_submission_names(settings: Settings) -> None:
+    """Young content may be on its way in; a folder of another form is not ours; what a submission names stays."""
+    known, orphan, young = os.urandom(16), os.urandom(16), os.urandom(16)
+    with connected(settings) as client:
+        submit(client, request_key=known)
+    lifecycle.stop(settings)
+    content = Path(settings.state_dir, "content")
+    for name in (known.hex(), orphan.hex(), young.hex(), "not-ours"):
+        (content / name).mkdir()
+        (content / name / "part-0").write_bytes(b"x")
+    long_ago = time.time() - 48 * 3600
+    for name in (known.hex(), orphan.hex(), "not-ours"):
+        os.utime(content / name / "part-0", (long_ago, long_ago))
+        os.utime(content / name, (long_ago, long_ago))
+
+    async def sweep() -> int:
+        database = Database.open(Path(settings.database_path))
+        try:
+            return await Upkeep(database, open_store(settings.store), asyncio.get_running_loop()).sweep()
+        finally:
+            database.close()
+
+    assert asyncio.run(sweep()) == 1
+    assert {path.name for path in content.iterdir() if path.is_dir()} == {known.hex(), young.hex(), "not-ours"}
+
+
+def test_case_21_case_23_log_stays_under_its_limit_with_a_reader_open_at_all_times(settings: Settings) -> None:
+    """Readers overlap, so there is no moment without one, while more is written than the log may hold."""
+    attachment = os.urandom(8192)
+    log = Path(settings.database_path + "-wal")
+    is_over = threading.Event()
+
+    def read() -> None:
+        before: sqlite3.Connection | None = None
+        while not is_over.is_set():
+            reader = sqlite3.connect(f"file:{settings.database_path}?mode=ro", uri=True)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+            if before is not None:
+                before.close()
+            before = reader
+            is_over.wait(0.05)
+        if before is not None:
+            before.close()
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        with connected(settings) as client:
+            for _ in range(2 * WAL_LIMIT_BYTES // (500 * len(attachment))):
+                submit(client, 500, attachment)
+                assert log.stat().st_size <= WAL_LIMIT_BYTES
+    finally:
+        is_over.set()
+        reading.join()

@@ -1,0 +1,65 @@
+"""What a command line says while a job of Spark runs, without Spark: a job is a thread here."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from opsq.cli.caller import Caller
+from opsq.cli.spark import job
+from opsq.cli.spark.job import Interrupted, SparkJobs
+from opsq.runner.stop_signals import StopSignals
+from opsq.wire.messages import Counts
+
+COUNTS = Counts(None, 1, waiting_count=6, delayed_count=0, reserved_count=1, completed_count=3, dead_count=0, skipped_count=0)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look and tell as often as possible."""
+    for name in ("_LOOK_S", "_TICK_S", "LINE_S"):
+        monkeypatch.setattr(job, name, 0.0)
+
+
+def watched(signals: StopSignals, *, is_quiet: bool, is_reporting: bool, ends: int = 0) -> None:
+    """Watch a job that ends, or a signal that comes, when the queue was looked at five times."""
+    over, looks = threading.Event(), []
+
+    def look() -> Counts:
+        looks.append(1)
+        if len(looks) == 5:
+            if ends:
+                signal.raise_signal(ends)
+            else:
+                over.set()
+        return COUNTS
+
+    job = threading.Thread(target=over.wait)
+    job.start()
+    spark: Any = None
+    jobs = SparkJobs(Caller({"quiet": is_quiet}, frozenset()), spark, signals, is_reporting=is_reporting)
+    try:
+        jobs._watch("working", job, look)
+    finally:
+        over.set()
+        job.join()
+
+
+@pytest.mark.parametrize(("is_quiet", "is_reporting", "is_told"), [(False, True, True), (False, False, False), (True, True, False)])
+def test_lines_about_the_state_are_told_off_a_terminal_if_asked_for(
+    capfd: pytest.CaptureFixture[str], is_quiet: bool, is_reporting: bool, is_told: bool
+) -> None:
+    with StopSignals() as signals:
+        watched(signals, is_quiet=is_quiet, is_reporting=is_reporting)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert ("opsq: 3 of 10 chunks done" in err, bool(err)) == (is_told, is_told)
+
+
+def test_signal_ends_the_watch_with_its_status() -> None:
+    with StopSignals() as signals, pytest.raises(Interrupted) as raised:
+        watched(signals, is_quiet=False, is_reporting=False, ends=signal.SIGTERM)
+    assert raised.value.number == signal.SIGTERM

@@ -1,0 +1,282 @@
+"""`opsq spark …` as a shell meets it: what is refused before a JVM is started, and the whole pipeline through one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import opsq
+from opsq.cli.spark.data_sets import Writing, _format_of
+from opsq.cli.spark.job import Session, spark_failure
+from opsq.cli.verbs.spark import FleetConsuming, lacking, removes, way_on
+from opsq.errors import Conflict, InputUnreadable, NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
+from opsq.settings import Settings
+from spark.conftest import terminated_at_work
+from waiting import wait_until
+
+PROGRAM = str(Path(sys.executable).with_name("opsq"))
+DEADLINE_S = 280
+
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)  # each JVM takes its time, on a busy machine minutes
+LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
+
+def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `opsq spark` with that state folder."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("OPSQ_")}
+    line = [PROGRAM, "--state-dir", str(state_dir), "spark", *words]
+    return subprocess.run(line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def rows(runtime_dir: Path) -> Path:
+    """A Parquet file of 1000 rows in ten row groups."""
+    path = runtime_dir / "in.parquet"
+    table = pa.table({"id": list(range(1000)), "text": [f"row {n}" for n in range(1000)]})
+    pq.write_table(table, path, row_group_size=100)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("run", "in", "-o", "out"), 2, "needs -- and a program"),
+        (("run", "-o", "out", "--", "cat"), 2, "needs an INPUT"),
+        (("run", "in", "--", "cat"), 2, "Give --output DIR"),
+        (("run", "in", "-o", "/", "--", "cat"), 5, "/ is there already"),
+        (("run", "in", "-o", "out", "--", "no-such-program"), 127, "There is no command 'no-such-program'"),
+        (("run", "in", "-o", "out", "--strategy", "Fair(", "--", "cat"), 2, "Strategy 'Fair(', column 6"),
+        (("results", "252265274856701952", "-o", "out"), 4, "No daemon answers"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_spark_starts(runtime_dir: Path, words: tuple[str, ...], status: int, message: str) -> None:
+    ran = run(runtime_dir / "state", *words)
+    assert ran.returncode == status, ran.stderr
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_unknown_submission_is_told_before_spark_starts(daemon: Settings) -> None:
+    ran = run(daemon.state_dir, "results", "252265274856701952", "-o", "out", "--json")
+    assert ran.returncode == 3
+    assert json.loads(ran.stdout)["error"]["code"] == "not_found"
+
+
+def test_verbs_are_declared_without_pyspark() -> None:
+    code = "import sys, opsq.cli.app as app; app.build(); sys.exit(sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_settings_of_spark_are_key_and_value() -> None:
+    assert Session(conf=["spark.a=b=c", "spark.d=1"]).settings() == {"spark.a": "b=c", "spark.d": "1"}
+    with pytest.raises(UsageError, match="write KEY=VALUE"):
+        Session(conf=["nonsense"]).settings()
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("x.csv", "csv"),
+        ("x.CSV.gz", "csv"),
+        ("x/y.jsonl", "json"),
+        ("s3://b/x.orc/", "orc"),
+        ("folder", "parquet"),
+        ("logs/*.log", "text"),
+    ],
+)
+def test_format_is_what_the_name_says(path: str, wanted: str) -> None:
+    assert _format_of(path) == wanted
+
+
+class AnalysisException(Exception):
+    """As Spark's own looks."""
+
+    def getCondition(self) -> str:  # noqa: N802  # Spark's name
+        """As Spark's own does."""
+        return "PATH_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (Exception("x\n  File …\nopsq.errors.Conflict: The key is held.\n\nat org…"), Conflict, "The key is held."),
+        (Exception("ModuleNotFoundError: No module named 'opsq'"), UsageError, "opsq is not installed in the Python of the executors."),
+        (
+            AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03"),
+            InputUnreadable,
+            "Path does not exist: file:/x.",
+        ),
+        (
+            Exception("An error occurred while calling o1.save.\n: java.io.IOException: No room\n\tat x"),
+            WorkFailed,
+            "java.io.IOException: No room",
+        ),
+    ],
+)
+def test_what_spark_says_is_told_in_a_line(error: Exception, kind: type[OpsqError], message: str) -> None:
+    failure = spark_failure(error)
+    assert type(failure) is kind
+    assert message in failure.message
+    assert "\n" not in failure.message
+
+
+def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings, queue: opsq.Queue) -> None:
+    submission = queue.submit([b"good", b"bad"], max_attempts=1, on_dead="keep")
+    assert isinstance(lacking(submission, "5s"), TimedOut)
+    assert isinstance(lacking(submission, None), NotFinished)
+    assert "` goes on, then `opsq spark results" in way_on(submission.state(), is_temporary=False)
+    for chunk in queue.consume("OldestFirst"):
+        if chunk.data == b"good":
+            chunk.complete(b"")
+        else:
+            chunk.fail("no such word", retry=False)
+    failure = lacking(submission, None)
+    assert isinstance(failure, WorkFailed)
+    assert failure.message == f"1 of 2 chunks died.\nChunk {submission.id}/1: no such word"
+    writes = f"`opsq spark results {submission.id} -o DIR --skip-dead` writes what there is"
+    assert way_on(submission.state(), is_temporary=True) == f"After `opsq start`, {writes}, `opsq rm {submission.id}` removes it."
+
+
+def test_run_leaves_a_submission_that_was_there_before_it(queue: opsq.Queue) -> None:
+    made, found = (queue.submit([b"x"], idempotency_key="nightly") for _ in range(2))
+    assert made.id == found.id
+    assert [removes(one, keep=False) for one in (made, found)] == [True, False]
+    assert not removes(made, keep=True)
+
+
+def test_jobs_of_a_fleet_are_told_to_be_of_each_task() -> None:
+    told = get_type_hints(FleetConsuming, include_extras=True)["jobs"].__metadata__[0].help
+    assert told == "Programs at once in each task; 1 by default."
+    assert FleetConsuming().jobs is None
+
+
+def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(runtime_dir: Path, rows: Path) -> None:
+    output = runtime_dir / "out.json"
+    state_dir = runtime_dir / "state"
+    ran = run(
+        state_dir,
+        "run",
+        str(rows),
+        "--rows-per-chunk",
+        "64",
+        "--tasks",
+        "2",
+        "-o",
+        str(output),
+        "--result-schema",
+        "id BIGINT NOT NULL, text STRING",
+        *LOCAL,
+        "--json",
+        "--",
+        "sed",
+        "s/row/line/",
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(ran.stdout)
+    assert (document["state"], document["completed"], document["rows"]) == ("completed", document["chunks"], 1000)
+    assert sum(task["completed"] for task in document["tasks"]) == document["chunks"]
+    lines = [line for path in sorted(output.glob("part-*")) for line in path.read_text().splitlines()]
+    assert [json.loads(line) for line in lines] == [{"id": n, "text": f"line {n}"} for n in range(1000)]
+    with opsq.Queue.open(state_dir) as queue:
+        assert list(queue.submissions()) == []
+
+
+def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(runtime_dir: Path) -> None:
+    source, output = runtime_dir / "in.parquet", runtime_dir / "out.parquet"
+    numbers = range(50)
+    table = pa.table(
+        {
+            "id": pa.array(numbers, pa.int32()),
+            "price": pa.array([Decimal(n).scaleb(-2) for n in numbers], pa.decimal128(10, 2)),
+            "day": pa.array([dt.date(2026, 1, 1) + dt.timedelta(n) for n in numbers]),
+            "nothing": pa.nulls(50, pa.timestamp("us", "UTC")),
+            "pairs": pa.array([[("k", n / 3)] for n in numbers], pa.map_(pa.string(), pa.float64())),
+        }
+    )
+    pq.write_table(table, source)
+    ran = run(runtime_dir / "state", "run", str(source), "-o", str(output), "--files", "1", *LOCAL, "--", "cat")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    found = pq.read_table(output)
+    assert [str(kind) for kind in found.schema.types[:3]] == ["int32", "decimal128(10, 2)", "date32[day]"]
+    assert str(found.schema.field("nothing").type).startswith("timestamp")
+    assert found.drop_columns("nothing").cast(table.drop_columns("nothing").schema).equals(table.drop_columns("nothing"))
+
+
+def test_results_that_are_refused_leave_no_folder_in_the_way(daemon: Settings, queue: opsq.Queue, runtime_dir: Path) -> None:
+    submission = queue.submit([b"{}\n", b"{}\n"], max_attempts=1, on_dead="keep")
+    output = runtime_dir / "out.json"
+    ran = run(daemon.state_dir, "results", str(submission.id), "-o", str(output))
+    assert (ran.returncode, "has not ended: 0 of 2 chunks are done" in ran.stderr) == (5, True), ran.stderr
+    for chunk in queue.consume("OldestFirst"):
+        if chunk.index:
+            chunk.fail("no such word", retry=False)
+        else:
+            chunk.complete(b'{"n": 1}\n')
+    words = ["results", str(submission.id), "-o", str(output), "--result-format", "jsonl", *LOCAL]
+    ran = run(daemon.state_dir, *words)
+    assert (ran.returncode, "--skip-dead reads the rest" in ran.stderr) == (1, True), ran.stderr
+    assert not output.exists()
+    assert run(daemon.state_dir, *words, "--skip-dead").returncode == 0
+
+
+def test_refusal_of_spark_is_told_in_one_line(runtime_dir: Path, rows: Path) -> None:
+    ran = run(runtime_dir / "state", "run", str(rows), "-o", str(runtime_dir / "out"), "--where", "nocol > 3", *LOCAL, "--", "cat")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("opsq: A column, variable, or function parameter with name `nocol` cannot be resolved.")
+    assert ran.stderr.count("\n") == 1, ran.stderr
+
+
+@pytest.mark.parametrize(("given", "taken"), [(None, None), (" same", "same")])
+def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, taken: str | None) -> None:
+    assert Writing(result_schema=given)._schema(None) == taken
+    with pytest.raises(UsageError, match="cannot be understood"):
+        Writing(result_schema='{"oops"').check(None)
+
+
+def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
+    daemon: Settings, queue: opsq.Queue, runtime_dir: Path, rows: Path
+) -> None:
+    words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", str(rows), "--rows-per-chunk", "500", "--tasks", "1"]
+    words += ["-o", str(runtime_dir / "out"), *LOCAL]
+    said = terminated_at_work(words, runtime_dir)
+    [state] = list(queue.submissions())
+    goes_on = f"`opsq spark consume --submission {state.submission_id} -- CMD` goes on"
+    assert said.splitlines() == [f"0 of 2 chunks are done. {goes_on}, {said.partition(' goes on, ')[2].strip()}"]
+    assert (state.state, state.chunks_count) == ("open", 2)
+    wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 30, "the chunk is given back")
+
+
+def test_doctor_sends_a_row_there_and_back_and_leaves_nothing(daemon: Settings, queue: opsq.Queue) -> None:
+    ran = run(daemon.state_dir, "doctor", *LOCAL, "--json")
+    found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
+    assert all(finding["ok"] for finding in found.values()), found
+    assert "came back" in found["round trip"]["detail"]
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert list(queue.submissions()) == []
+
+
+def test_doctor_names_a_java_without_the_module_that_spark_asks_for(
+    daemon: Settings, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = runtime_dir / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    (runtime_dir / "java" / "release").write_text('JAVA_VERSION="21.0.8"\n')
+    java.write_text("#!/bin/sh\necho 'java.lang.module.FindException: Module jdk.incubator.vector not found' >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+    ran = run(daemon.state_dir, "doctor", "--json")
+    found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
+    assert ran.returncode == 5
+    assert (found["java"]["ok"], "session" in found) == (False, False)
+    assert "lacks a module" in found["java"]["advice"]

@@ -1,0 +1,203 @@
+"""Parts, hand-overs and their taking back without a JVM: what a task does and what a commit does, against a real daemon."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import opsq
+from daemons import end, running
+from opsq.content.content_store import open_store
+from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, NoRoom, StoreNotVisible, Unreachable
+from opsq.settings import Settings
+from opsq.spark.formats.chunk_format import about_of
+from opsq.spark.source import commit
+from opsq.spark.source.commit import PartMessage, WritePlan, hand_over, new_request_key, take_back, write_part
+from opsq.spark.source.daemon_address import Daemon, StoreAccess, resolve, store_of
+from opsq.spark.source.source_options import parse_write
+from opsq.wire.messages import Describe, Described
+from spark.conftest import folders, parts, work
+from waiting import wait_until
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def plan_of(daemon: Settings, queue: opsq.Queue, **options: str) -> WritePlan:
+    parsed = parse_write({"stateDir": daemon.state_dir, "chunkFormat": "csv", "rowsPerChunk": "2", **options})
+    return WritePlan(parsed, resolve(parsed.reach), store_of(queue), '{"type":"struct","fields":[]}', new_request_key())
+
+
+def write(plan: WritePlan, numbers: list[int], partition: int = 0, attempt: int = 0) -> PartMessage:
+    batches = [pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)]
+    return write_part(plan, SCHEMA, batches, partition, attempt)
+
+
+def chunks_of(submission_id: int, queue: opsq.Queue) -> list[bytes]:
+    work(queue)
+    return list(queue.submission(submission_id).results())
+
+
+def test_parts_are_put_together_in_the_order_of_partitions_and_losers_are_dropped(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    lost = write(plan, [8, 9], partition=1, attempt=1)
+    second, first, empty = write(plan, [4, 5], 1, attempt=2), write(plan, [1, 2, 3], 0, attempt=0), write(plan, [], 2, attempt=3)
+    assert len(parts(daemon)) == 3
+    submission = hand_over(plan, [second, empty, first], SCHEMA)
+    assert chunks_of(submission, queue) == [b'"n"\n1\n2\n', b'"n"\n3\n', b'"n"\n4\n5\n']
+    assert lost.written is not None
+    assert lost.written.name not in parts(daemon)
+    assert len(parts(daemon)) == 2
+
+
+def test_submission_tells_the_form_of_its_chunks(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    submission = hand_over(plan, [write(plan, [1, 2, 3])], SCHEMA)
+    [described] = queue.link.call(Describe(queue.link.next_id(), [submission]), Described).submissions
+    about = about_of(described.content, queue.contents.store)
+    assert about is not None
+    assert (about.chunk_format, about.rows_count, about.schema) == ("csv", 3, plan.schema_json)
+
+
+def test_write_that_is_taken_back_can_never_be_handed_over(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    message = write(plan, [1])
+    assert take_back(plan.daemon, plan.store, plan.request_key) is None
+    assert folders(daemon) == []
+    with pytest.raises(ContentMissing):
+        hand_over(plan, [message], SCHEMA)
+    late = write(plan, [2], attempt=1)
+    with pytest.raises(Conflict, match="was withdrawn"):
+        hand_over(plan, [late], SCHEMA)
+    assert list(queue.submissions()) == []
+
+
+def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_submitted(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    kept, gone = write(plan, [1, 2]), write(plan, [3, 4], partition=1)
+    assert gone.written is not None
+    queue.contents.store.delete_object(f"{plan.folder}/{gone.written.name}")
+    with pytest.raises(ContentMissing, match=f"1 of 2 parts that were written are gone, {gone.written.name} for one.*Write again"):
+        hand_over(plan, [kept, gone], SCHEMA)
+    queue.contents.store.delete_folder(plan.folder)
+    with pytest.raises(ContentMissing, match="2 of 2 parts"):
+        hand_over(plan, [kept, gone], SCHEMA)
+    assert list(queue.submissions()) == []
+    assert folders(daemon) == []
+
+
+def test_write_that_was_handed_over_is_not_taken_back(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    submission = hand_over(plan, [write(plan, [1, 2])], SCHEMA)
+    assert take_back(plan.daemon, plan.store, plan.request_key) == submission
+    assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
+
+
+def test_hand_over_that_is_repeated_makes_one_submission(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    message = write(plan, [1, 2])
+    assert hand_over(plan, [message], SCHEMA) == hand_over(plan, [message], SCHEMA)
+    assert len(parts(daemon)) == 1
+
+
+def test_same_rows_under_one_key_are_one_submission_and_the_second_copy_goes(daemon: Settings, queue: opsq.Queue):
+    first, second = plan_of(daemon, queue, idempotencyKey="k"), plan_of(daemon, queue, idempotencyKey="k")
+    submission = hand_over(first, [write(first, [1, 2, 3])], SCHEMA)
+    assert hand_over(second, [write(second, [1, 2, 3])], SCHEMA) == submission
+    assert folders(daemon) == [first.folder]
+
+
+@pytest.mark.parametrize(("numbers", "cut"), [([1, 2, 4], "2"), ([2, 1, 3], "2"), ([1, 2, 3], "3")])
+def test_other_rows_under_one_key_are_a_conflict_and_leave_nothing(daemon: Settings, queue: opsq.Queue, numbers: list[int], cut: str):
+    first, second = plan_of(daemon, queue, idempotencyKey="k"), plan_of(daemon, queue, idempotencyKey="k", rowsPerChunk=cut)
+    submission = hand_over(first, [write(first, [1, 2, 3])], SCHEMA)
+    message = write(second, numbers)
+    with pytest.raises(Conflict, match=f"'k' is held by submission {submission}, made of other chunks"):
+        hand_over(second, [message], SCHEMA)
+    assert folders(daemon) == [first.folder]
+    assert take_back(second.daemon, second.store, second.request_key) is None
+
+
+def test_request_key_that_another_submission_holds_leaves_that_its_content(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    submission = hand_over(plan, [write(plan, [1, 2])], SCHEMA)
+    other = write(plan, [3, 4])
+    with pytest.raises(Conflict, match=f"held by submission {submission}, whose content is another"):
+        hand_over(plan, [other], SCHEMA)
+    assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
+
+
+def test_no_room_refuses_the_hand_over_or_is_waited_for(runtime_dir: Path):
+    with running(runtime_dir, max_backlog_chunks="2") as settings, opsq.connect(state_dir=runtime_dir) as queue:
+        queue.submit([b"a", b"b"])
+        plan = plan_of(settings, queue)
+        with pytest.raises(NoRoom):
+            hand_over(plan, [write(plan, [1, 2])], SCHEMA)
+        assert folders(settings) == []
+        patient = plan_of(settings, queue, waitForRoom="true")
+        message = write(patient, [1, 2])
+        with ThreadPoolExecutor(1) as pool:
+            handed = pool.submit(hand_over, patient, [message], SCHEMA)
+            wait_until(lambda: queue.status().room_waiting_count == 1, what="the hand-over waits")
+            work(queue)
+            submission = handed.result(30)
+        assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
+
+
+def test_replay_of_other_bytes_is_the_batch_that_was_handed_over(daemon: Settings, queue: opsq.Queue):
+    first, replay = plan_of(daemon, queue, idempotencyKey="q-0"), plan_of(daemon, queue, idempotencyKey="q-0")
+    submission = hand_over(first, [write(first, [1, 2, 3])], SCHEMA, is_replay_safe=True)
+    assert hand_over(replay, [write(replay, [3, 2, 1])], SCHEMA, is_replay_safe=True) == submission
+    assert folders(daemon) == [first.folder]
+
+
+def test_taking_back_leaves_content_alone_while_nobody_can_tell_whether_it_was_handed_over(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    plan = plan_of(daemon, queue)
+    hand_over(plan, [write(plan, [1])], SCHEMA)
+    end(daemon)
+    monkeypatch.setattr(commit, "PATIENCE_S", 0.0)
+    assert take_back(plan.daemon, plan.store, plan.request_key) is None
+    assert folders(daemon) == [plan.folder]
+
+
+def test_attempt_that_fails_amid_its_rows_leaves_nothing(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue, rowsPerChunk="1000000")
+    plan = msgspec.structs.replace(plan, store=msgspec.structs.replace(plan.store, chunk_limit_bytes=1000))
+    with pytest.raises(ChunkTooLarge, match=r"In partition 3: .*smaller rowsPerChunk"):
+        write(plan, list(range(1000)), partition=3)
+    assert parts(daemon) == []
+
+
+def test_plan_travels_and_never_shows_its_token(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue, token="s3cret-token")
+    plan = msgspec.structs.replace(plan, daemon=Daemon(("host", 1), "s3cret-token"))
+    back = pickle.loads(pickle.dumps(plan))
+    assert back == plan
+    assert back.daemon.token == "s3cret-token"
+    assert "s3cret" not in repr(plan)
+
+
+def test_executor_without_the_store_says_who_misses_it(daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+    access = StoreAccess(open_store(tmp_path / "elsewhere").url, store_of(queue).marker, 1000, False)
+    with pytest.raises(StoreNotVisible, match=r"^From .*: The content store of the daemon.*a shared mount"):
+        access.open()
+
+
+def test_store_that_vanishes_amid_a_write_is_an_error(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue)
+    shutil.rmtree(Path(daemon.state_dir) / "content")
+    with pytest.raises(StoreNotVisible):
+        write(plan, [1])
+
+
+def test_daemon_that_is_away_for_good_is_told_with_what_executors_need(runtime_dir: Path):
+    away = Daemon(str(runtime_dir / "opsq.sock"), "")
+    with pytest.raises(Unreachable, match="A socket is a file of one machine"):
+        away.open()

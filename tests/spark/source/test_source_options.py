@@ -1,0 +1,151 @@
+"""Options of `format("opsq")`: names without case, values with their units, mistakes told by name; a token never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opsq.errors import UsageError
+from opsq.spark.notebook import _text, quoted
+from opsq.spark.source.source_options import METADATA_COLUMNS, parse_chunks, parse_read, parse_write, reads_chunks
+
+
+def test_write_without_options_cuts_parquet_by_bytes():
+    found = parse_write({})
+    assert (found.chunk_format, found.rows_per_chunk, found.bytes_per_chunk) == ("parquet", None, 1 << 20)
+    assert (found.idempotency_key, found.metadata, found.priority, found.on_dead) == (None, {}, 0, "fail")
+
+
+def test_write_options_are_read_in_any_case():
+    found = parse_write({"ROWSPERCHUNK": "100", "chunkformat": "JSONL", "idempotencyKey": "nightly", "Priority": "-3", "onDead": "keep"})
+    assert (found.rows_per_chunk, found.bytes_per_chunk, found.chunk_format) == (100, None, "jsonl")
+    assert (found.idempotency_key, found.priority, found.on_dead) == ("nightly", -3, "keep")
+
+
+def test_sizes_and_durations_have_units():
+    found = parse_write({"bytesPerChunk": "64K", "expires": "2h", "reservation": "90", "waitForRoom": "5m"})
+    assert (found.bytes_per_chunk, found.expires_s, found.reservation_s, found.wait_for_room) == (65536, 7200.0, 90.0, 300.0)
+    assert [parse_write({"waitForRoom": text}).wait_for_room for text in ("true", "False")] == [True, False]
+
+
+def test_metadata_values_are_integers_or_text_as_everywhere():
+    found = parse_write({"metadata": '{"Tenant": "acme", "run": 7}', "meta.part": "12", "meta.code": '"12"', "meta.word": "a b"})
+    assert found.metadata == {"Tenant": "acme", "run": 7, "part": 12, "code": "12", "word": "a b"}
+
+
+def test_json_keeps_the_case_of_keys_and_names_of_options_do_not():
+    assert parse_write({"metadata": '{"Tenant": "acme", "RUN": 7}'}).metadata == {"Tenant": "acme", "RUN": 7}
+    assert parse_write({"META.Tenant": "acme"}).metadata == {"tenant": "acme"}
+
+
+@pytest.mark.parametrize("key", ["Tenant", "tenant"])
+def test_key_in_both_options_is_refused(key: str):
+    """Whoever writes meta.Tenant beside {"Tenant": …} means one key, and would get two."""
+    with pytest.raises(UsageError, match=f"The metadata has {key} twice: in the option metadata and as meta.tenant"):
+        parse_write({"metadata": f'{{"{key}": "acme"}}', "meta.Tenant": "zeta"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rowPerChunk": "1"}, "'rowperchunk' is no option of a write. Did you mean rowsPerChunk?"),
+        ({"colour": "red"}, "'colour' is no option of a write. There are"),
+        ({"resultFormat": "csv"}, "'resultformat' is one of a read, not of a write"),
+        ({"rowsPerChunk": "0"}, "rowsPerChunk cannot be '0': it is not 1 or more"),
+        ({"rowsPerChunk": "many"}, "rowsPerChunk cannot be 'many': it is no whole number"),
+        ({"bytesPerChunk": "1 parsec"}, "bytesPerChunk cannot be '1 parsec'"),
+        ({"rowsPerChunk": "5", "bytesPerChunk": "5"}, "exclude each other"),
+        ({"chunkFormat": "xml"}, "chunkFormat cannot be 'xml'. It may be parquet, arrow, jsonl, csv, text"),
+        ({"path": "/tmp/x"}, "save() takes no path"),
+        ({"metadata": "tenant=acme"}, "metadata cannot be 'tenant=acme'"),
+        ({"metadata": '{"run": 1.5}'}, "metadata cannot be"),
+        ({"meta.a": '"open'}, "is not a JSON string"),
+        ({"stateDir": "/a", "address": "b:1"}, "stateDir and address exclude each other"),
+        ({"idempotencyKey": ""}, "a key has 1 to 1000 characters"),
+    ],
+)
+def test_wrong_write_option_is_refused_by_name(options: dict[str, str], message: str):
+    with pytest.raises(UsageError) as refused:
+        parse_write(options)
+    assert message in str(refused.value)
+
+
+def test_read_options_are_read():
+    found = parse_read({"path": "12", "columns": "a, b", "metadataColumns": "true", "deadChunks": "skip", "resultFormat": "Arrow"})
+    assert (found.submission, found.columns, found.metadata_columns) == ("12", ("a", "b"), METADATA_COLUMNS)
+    assert (found.skips_dead, found.result_format) == (True, "arrow")
+
+
+def test_column_name_with_a_comma_is_written_as_json():
+    assert parse_read({"path": "1", "columns": '["a,b", "c"]'}).columns == ("a,b", "c")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "No submission is named"),
+        ({"path": "1", "submission": "2"}, "Two submissions are named: 1 and 2"),
+        ({"path": "1", "metadataColumns": "_chunks"}, "'_chunks' is no metadata column. Did you mean _chunk?"),
+        ({"path": "1", "columns": "a,a"}, "columns cannot be 'a,a'"),
+        ({"path": "1", "mode": "chunks"}, "as a stream only"),
+        ({"path": "1", "mode": "rows"}, "mode cannot be 'rows'. It may be results, chunks"),
+        ({"path": "1", "consumer": "n"}, "'consumer' is one of a stream of chunks, not of a read"),
+        ({"path": "1", "rowsPerChunk": "1"}, "'rowsperchunk' is one of a write, not of a read"),
+        ({"path": "1", "meta.x": "1"}, "'meta.x' is no option of a read"),
+    ],
+)
+def test_wrong_read_option_is_refused_by_name(options: dict[str, str], message: str):
+    with pytest.raises(UsageError) as refused:
+        parse_read(options)
+    assert message in str(refused.value)
+
+
+def test_stream_of_chunks_needs_a_name_and_nothing_else():
+    found = parse_chunks({"mode": "CHUNKS", "consumer": "nightly"})
+    assert (found.consumer, found.strategy, found.lease_s, found.max_chunks_per_trigger) == ("nightly", "Random", 3600.0, 1000)
+    assert (found.chunk_format, found.columns, found.metadata_columns, found.chunks_per_partition) == (None, None, (), None)
+    given = {"Consumer": "n", "STRATEGY": "OldestFirst", "lease": "2d", "chunkformat": "Binary", "maxChunksPerTrigger": "7"}
+    found = parse_chunks({"mode": "chunks", "metadataColumns": "_chunk", **given})
+    assert (found.strategy, found.lease_s, found.chunk_format, found.max_chunks_per_trigger) == ("OldestFirst", 172800.0, "binary", 7)
+    assert found.metadata_columns == ("_chunk",)
+
+
+def test_mode_is_told_in_any_case():
+    assert [reads_chunks(options) for options in ({"MODE": " Chunks"}, {"mode": "results"}, {})] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "The option consumer is missing"),
+        ({"consumer": "n" * 256}, "consumer cannot be 'nnn"),
+        ({"consumer": "n", "lease": "0"}, "lease cannot be '0': it is not 1s or more"),
+        ({"consumer": "n", "lease": "soon"}, "lease cannot be 'soon'"),
+        ({"consumer": "n", "path": "12"}, "load() takes no id here"),
+        ({"consumer": "n", "submission": "12"}, "'submission' is one of a read, not of a stream of chunks"),
+        ({"consumer": "n", "consumers": "12"}, "'consumers' is no option of a stream of chunks. Did you mean consumer?"),
+        ({"consumer": "n", "maxChunksPerTrigger": "0"}, "maxChunksPerTrigger cannot be '0'"),
+    ],
+)
+def test_wrong_option_of_a_stream_of_chunks_is_refused_by_name(options: dict[str, str], message: str):
+    with pytest.raises(UsageError) as refused:
+        parse_chunks({"mode": "chunks", **options})
+    assert message in str(refused.value)
+
+
+def test_token_comes_from_its_file_and_is_never_shown(tmp_path: Path):
+    (tmp_path / "token").write_text("s3cret-token\n")
+    found = parse_write({"address": "host:1", "tokenFile": str(tmp_path / "token")})
+    assert found.reach.token == "s3cret-token"
+    assert "s3cret-token" not in repr(found) + str(found) + f"{found.reach}"
+
+
+def test_missing_token_file_is_named(tmp_path: Path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        parse_write({"tokenFile": str(tmp_path / "none")})
+
+
+def test_names_of_columns_are_handed_on_whatever_is_in_them():
+    assert [quoted(name) for name in ("a", "a`b", "c.d")] == ["`a`", "`a``b`", "`c.d`"]
+    assert parse_read({"path": "1", "columns": _text(["c, d", "a`b"])}).columns == ("c, d", "a`b")

@@ -1,0 +1,266 @@
+"""Streams: each completed chunk comes once, whatever is replayed; each micro-batch makes one submission, whatever is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.types import StructType
+
+import opsq
+from opsq.errors import NotFound, WorkFailed
+from opsq.settings import Settings
+from opsq.spark.source.result_fetch import first_kept
+from opsq.spark.source.source_options import parse_read
+from opsq.spark.source.stream import OpsqStreamReader
+from opsq.wire.messages import Changed, History, HistoryFilter, HistoryRows, Prune
+from spark.conftest import folders, work
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def complete(queue: opsq.Queue, count: int) -> None:
+    """Complete so many chunks, each by itself, with its own bytes as a line."""
+    for _ in range(count):
+        for chunk in queue.consume("OldestFirst", batch=1):
+            chunk.complete(chunk.data + b"\n")
+            break
+
+
+def results_stream(spark: SparkSession, daemon: Settings, submission: opsq.Submission, **options: Any) -> DataFrame:
+    reader = spark.readStream.format("opsq").options(stateDir=daemon.state_dir, metadataColumns="_chunk,_attempts", **options)
+    return reader.schema("value STRING, _chunk BIGINT, _attempts INT").load(str(submission.id))
+
+
+def run(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> None:
+    """Take all that is there now, in micro-batches."""
+    query = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    assert not query.isActive
+
+
+def test_results_come_once_each_as_they_are_completed_over_restarts_of_the_query(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path
+):
+    submission = queue.submit([b"%d" % n for n in range(12)])
+    batches: dict[int, list[tuple[object, ...]]] = {}
+
+    def keep(frame: DataFrame, number: int) -> None:
+        batches[number] = sorted(tuple(row) for row in frame.collect())
+
+    stream = results_stream(spark, daemon, submission, maxChunksPerTrigger=3)
+    complete(queue, 7)
+    run(stream, tmp_path / "checkpoint", keep)
+    assert sum(map(len, batches.values())) == 7
+    assert max(map(len, batches.values())) == 3
+    run(stream, tmp_path / "checkpoint", keep)
+    assert sum(map(len, batches.values())) == 7
+    complete(queue, 5)
+    run(stream, tmp_path / "checkpoint", keep)
+    found = sorted(row for rows in batches.values() for row in rows)
+    assert sorted(found, key=lambda row: row[1]) == [(str(n), n, 1) for n in range(12)]
+
+
+def test_batch_that_raised_is_read_again_exactly(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+    submission = queue.submit([b"%d" % n for n in range(6)])
+    complete(queue, 4)
+    seen: list[tuple[int, list[str]]] = []
+
+    def fails_in_the_second(frame: DataFrame, number: int) -> None:
+        seen.append((number, sorted(row["value"] for row in frame.collect())))
+        if len(seen) == 2:
+            raise RuntimeError("the sink is down")
+
+    stream = results_stream(spark, daemon, submission, maxChunksPerTrigger=2)
+    with pytest.raises(StreamingQueryException, match="the sink is down"):
+        run(stream, tmp_path / "checkpoint", fails_in_the_second)
+    complete(queue, 2)
+    run(stream, tmp_path / "checkpoint", fails_in_the_second)
+    assert seen[1] == seen[2]
+    kept = dict(seen)
+    assert sorted(value for values in kept.values() for value in values) == [str(n) for n in range(6)]
+
+
+def test_running_query_gets_what_is_completed_meanwhile(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+    submission = queue.submit([b"%d" % n for n in range(4)])
+    values: list[str] = []
+
+    def keep(frame: DataFrame, number: int) -> None:
+        values.extend(row["value"] for row in frame.collect())
+
+    stream = results_stream(spark, daemon, submission)
+    query: StreamingQuery = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        for count in (1, 3):
+            complete(queue, count)
+            wait_until(lambda: len(values) == 4 - queue.status().total.waiting_count, 60, "the results have come")
+    finally:
+        query.stop()
+    assert sorted(values) == ["0", "1", "2", "3"]
+
+
+def test_stream_without_any_result_yet_asks_for_its_columns(spark: SparkSession, daemon: Settings, queue: opsq.Queue):
+    submission = queue.submit([b"x"])
+    with pytest.raises(PySparkException, match=r"has a result yet that would tell its columns.*resultSchema=same"):
+        spark.readStream.format("opsq").options(stateDir=daemon.state_dir, resultFormat="jsonl").load(str(submission.id))
+
+
+def reader_of(daemon: Settings, submission: opsq.Submission, **options: str) -> OpsqStreamReader:
+    """What Spark asks for the results, without Spark."""
+    given = parse_read({"stateDir": str(daemon.state_dir), "path": str(submission.id), **options})
+    return OpsqStreamReader(given, StructType().add("value", "string"), None)
+
+
+def rows_between(reader: OpsqStreamReader, start: dict[str, int], end: dict[str, int]) -> list[str]:
+    return [value for part in reader.partitions(start, end) for batch in reader.read(part) for value in batch.column("value").to_pylist()]
+
+
+def prune(queue: opsq.Queue, keep_count: int) -> None:
+    """Forget history but for so many events, as soon as those before are folded."""
+
+    def is_pruned() -> bool:
+        queue.link.call(Prune(queue.link.next_id(), keep_count=keep_count), Changed)
+        newest = queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1, newest_first=True), HistoryRows).rows
+        return first_kept(queue) == (newest[0].seq - keep_count + 1 if newest else 0)
+
+    wait_until(is_pruned, 60, "the history is pruned")
+
+
+@pytest.mark.parametrize("keep_count", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"maxChunksPerTrigger": "1"}])
+def test_stream_whose_next_results_are_pruned_from_the_history_says_so(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], keep_count: int
+) -> None:
+    monkeypatch.setattr("opsq.spark.source.stream._COMMIT_S", 0.1)
+    submission = queue.submit([b"%d" % n for n in range(5)])
+    complete(queue, 5)
+    reader = reader_of(daemon, submission, **options)
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    end = reader.latestOffset(start, limit)
+    prune(queue, keep_count)
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(NotFound, match="was pruned before this stream had read it") as raised:
+        reader.latestOffset(start, limit)
+    assert "history_days" in (raised.value.hint or "")
+    with pytest.raises(NotFound, match="was pruned"):  # a micro-batch that was planned before
+        reader.partitions(start, end)
+    reader.stop()
+
+
+def test_stream_goes_on_when_only_what_it_has_read_or_what_is_not_its_own_is_pruned(daemon: Settings, queue: opsq.Queue) -> None:
+    other, submission = queue.submit([b"other"]), queue.submit([b"%d" % n for n in range(5)])
+    complete(queue, 1)
+    prune(queue, 0)
+    complete(queue, 3)
+    reader = reader_of(daemon, submission)
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert rows_between(reader, reader.initialOffset(), first) == ["0", "1", "2"]
+    prune(queue, 1)
+    complete(queue, 2)
+    prune(queue, 2)
+    second = reader.latestOffset(first, limit)
+    assert rows_between(reader, first, second) == ["3", "4"]
+    prune(queue, 0)
+    assert reader.latestOffset(second, limit) == second
+    reader.stop()
+    assert other.state().state == "completed"
+
+
+@pytest.mark.parametrize("on_dead", ["fail", "keep"])
+def test_stream_of_a_submission_with_a_dead_chunk_fails_at_its_end_unless_that_is_to_be_skipped(
+    daemon: Settings, queue: opsq.Queue, on_dead: Literal["fail", "keep"]
+) -> None:
+    submission = queue.submit([b"%d" % n for n in range(4)], max_attempts=1, on_dead=on_dead)
+    complete(queue, 3)
+    for skips in (False, True):
+        reader = reader_of(daemon, submission, **({"deadChunks": "skip"} if skips else {}))
+        start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+        end = reader.latestOffset(start, limit)
+        assert rows_between(reader, start, end) == ["0", "1", "2"]
+        assert reader.latestOffset(end, limit) == end  # or else the chunk is dead, and that is to be passed over
+        if not skips:
+            for chunk in queue.consume("OldestFirst"):
+                chunk.fail("it was cursed")
+            with pytest.raises(WorkFailed, match=r"1 of 4 chunks of submission .* chunk 3 died: it was cursed"):
+                reader.latestOffset(end, limit)
+        reader.stop()
+
+
+def test_query_ends_with_an_error_when_a_chunk_died(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+    submission = queue.submit([b"%d" % n for n in range(4)], max_attempts=1, on_dead="keep")
+    complete(queue, 3)
+    for chunk in queue.consume("OldestFirst"):
+        chunk.fail("it was cursed")
+    values: list[str] = []
+
+    def keep(frame: DataFrame, number: int) -> None:
+        values.extend(row["value"] for row in frame.collect())
+
+    with pytest.raises(StreamingQueryException, match="chunk 3 died: it was cursed"):
+        run(results_stream(spark, daemon, submission), tmp_path / "checkpoint", keep)
+    assert sorted(values) == ["0", "1", "2"]
+
+
+# --- a submission for each micro-batch --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pour(spark: SparkSession, daemon: Settings, tmp_path: Path) -> Callable[..., None]:
+    """Writes what lies in a folder of text files, a file a micro-batch, to its end."""
+    (tmp_path / "in").mkdir()
+
+    def pour(**options: str) -> None:
+        lines = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+        writer = lines.writeStream.format("opsq").options(stateDir=daemon.state_dir, chunkFormat="text", rowsPerChunk="2", **options)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination(60)
+        assert not query.isActive
+
+    return pour
+
+
+def submitted(queue: opsq.Queue) -> list[bytes]:
+    """What the submissions hold, oldest first."""
+    work(queue)
+    ids = sorted(state.submission_id for state in queue.submissions())
+    return [b"".join(queue.submission(number).results()) for number in ids]
+
+
+def test_each_micro_batch_with_rows_is_one_submission(queue: opsq.Queue, daemon: Settings, pour: Callable[..., None], tmp_path: Path):
+    for number, text in enumerate(["a\nb\nc\n", "", "d\n"]):
+        (tmp_path / "in" / f"{number}.txt").write_text(text)
+    pour(**{"meta.kind": "lines"})
+    assert sorted(submitted(queue)) == [b"a\nb\nc\n", b"d\n"]
+    assert all(state.metadata == {"kind": "lines"} for state in queue.submissions())
+    (tmp_path / "in" / "9.txt").write_text("e\n")
+    pour()
+    assert sorted(submitted(queue)) == [b"a\nb\nc\n", b"d\n", b"e\n"]
+
+
+def test_micro_batch_that_is_replayed_makes_no_second_submission(
+    queue: opsq.Queue, daemon: Settings, pour: Callable[..., None], tmp_path: Path
+):
+    """The query was killed after its hand-over and before Spark had noted it: the batch comes again, in another run of the query."""
+    (tmp_path / "in" / "0.txt").write_text("a\nb\nc\n")
+    pour()
+    before = folders(daemon)
+    for note in (tmp_path / "checkpoint" / "commits").iterdir():
+        note.unlink()
+    pour()
+    assert len(list(queue.submissions())) == 1
+    assert folders(daemon) == before
+    assert submitted(queue) == [b"a\nb\nc\n"]
+
+
+def test_stream_takes_no_idempotency_key(queue: opsq.Queue, pour: Callable[..., None], tmp_path: Path):
+    (tmp_path / "in" / "0.txt").write_text("a\n")
+    with pytest.raises(PySparkException, match="a stream knows each of its micro-batches by its checkpoint"):
+        pour(idempotencyKey="x")
+    assert list(queue.submissions()) == []

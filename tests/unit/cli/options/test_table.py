@@ -1,0 +1,140 @@
+"""The parser of the hot verbs reads a command line as click would read it, from the same table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer._click.exceptions import ClickException
+
+from opsq.__main__ import HOT_VERBS
+from opsq.cli import app
+from opsq.cli.options.table import HOT, Verb, parse, read_value, split_verb, wants_json
+from opsq.errors import UsageError
+
+SLOW = [
+    "typer",
+    "rich",
+    "asyncio",
+    "logging",
+    "subprocess",
+    "tempfile",
+    "shutil",
+    "json",
+    "dataclasses",
+    "inspect",
+    "pathlib",
+    "uvloop",
+    "obstore",
+    "apsw",
+]
+
+WORDS = [
+    "-n",
+    "3",
+    "-n3",
+    "--count",
+    "--count=3",
+    "-s",
+    "-sX",
+    "--wait",
+    "--wait=5",
+    "-w",
+    "7",
+    "-q",
+    "-qn3",
+    "--json",
+    "--",
+    "-",
+    "x",
+    "",
+    "-z",
+]
+
+
+def by_click(verb: Verb, words: list[str]) -> tuple[list[str], dict[str, object]] | None:
+    """What click reads of a command line, its durations read by the table's parser; None when it refuses."""
+    command = typer.main.get_command(app.build([verb.name])).commands[verb.name]  # type: ignore[attr-defined]  # it is a group
+    try:
+        found = dict(command.make_context(verb.name, list(words)).params)
+        arguments = list(found.pop("arguments", None) or [])
+        for option in verb.options:
+            if option.kind == "duration" and found[option.name] is not None:
+                found[option.name] = read_value("duration", "", found[option.name])
+    except (ClickException, UsageError):
+        return None
+    return arguments, found
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=6))
+def test_parser_agrees_with_click_on_every_command_line(words: list[str]) -> None:
+    """Both refuse it, or both read the same arguments and options. `extend` takes arguments, `reserve` none."""
+    for name in ("reserve", "extend"):
+        try:
+            found = parse(HOT[name], words, {})
+        except UsageError:
+            assert by_click(HOT[name], words) is None
+        else:
+            assert by_click(HOT[name], words) == (found.arguments, found.options)
+
+
+def test_hot_verbs_are_named_in_one_table() -> None:
+    assert set(HOT) == HOT_VERBS
+
+
+def test_flag_wins_over_environment_and_says_so() -> None:
+    environ = {"OPSQ_RESERVE_COUNT": "5", "OPSQ_RESERVE_STRATEGY": "NewestFirst", "OPSQ_QUIET": "on"}
+    found = parse(HOT["reserve"], ["-n", "2"], environ)
+    assert (found.options["count"], found.options["strategy"], found.options["quiet"]) == (2, "NewestFirst", True)
+    assert found.by_flag == {"count"}
+
+
+def test_empty_variable_counts_as_unset() -> None:
+    assert parse(HOT["reserve"], [], {"OPSQ_RESERVE_COUNT": ""}).options["count"] == 1
+
+
+def test_message_names_the_variable_that_is_wrong() -> None:
+    with pytest.raises(UsageError, match="OPSQ_RESERVE_COUNT"):
+        parse(HOT["reserve"], [], {"OPSQ_RESERVE_COUNT": "0"})
+
+
+@pytest.mark.parametrize(
+    ("argv", "verb", "rest"),
+    [
+        (["list"], ["list"], []),
+        (["--json", "list", "-n", "1"], ["list"], ["--json", "-n", "1"]),
+        (["--state-dir", "list", "show", "1"], ["show"], ["--state-dir", "list", "1"]),
+        (["--state-dir=x", "-q", "show"], ["show"], ["--state-dir=x", "-q"]),
+        (["--json"], [], ["--json"]),
+        ([], [], []),
+    ],
+)
+def test_global_options_in_front_move_behind_the_verb(argv: list[str], verb: list[str], rest: list[str]) -> None:
+    assert split_verb(argv) == (verb, rest)
+
+
+def test_global_option_without_its_value_is_refused() -> None:
+    with pytest.raises(UsageError, match="--socket needs a value"):
+        split_verb(["--socket"])
+
+
+def test_json_is_known_to_be_wanted_also_when_nothing_else_is_understood() -> None:
+    assert wants_json(["bogus", "--json"], {})
+    assert wants_json([], {"OPSQ_JSON": "1"})
+    assert not wants_json(["consume", "--", "--json"], {})
+    assert not wants_json([], {"OPSQ_JSON": "0"})
+
+
+def test_hot_verbs_load_nothing_slow() -> None:
+    """Also not what the common way of each verb needs besides."""
+    code = (
+        "import sys, opsq.__main__, opsq.cli.verbs.hot\n"
+        "from opsq.content import chunk_reader, content_store, local_store, manifest\n"
+        "print(*[name for name in sys.argv[1:] if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code, *SLOW, "typing_extensions"], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

@@ -1,0 +1,92 @@
+"""Values of options: what people type is read exactly, or refused with the name of the option."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsq.cli.options import values
+from opsq.cli.verbs.submissions import pairs_text, value_text
+from opsq.errors import UsageError
+from opsq.wire.messages import Backoff
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1) | st.text(max_size=30))
+def test_value_that_is_printed_is_read_back(value: int | str) -> None:
+    assert values.value(value_text(value)) == value
+
+
+def test_numbers_and_texts_are_told_apart() -> None:
+    found = [values.value(text) for text in ("7", "-7", "007", "+7", '"7"', "9223372036854775808", "7.0", "", "a=b", "-0")]
+    assert found == [7, -7, "007", "+7", "7", "9223372036854775808", "7.0", "", "a=b", 0]
+
+
+def test_metadata_keeps_its_order_and_prints_as_given() -> None:
+    pairs = ["tenant=a", "n=5", 's="7"']
+    assert pairs_text(values.metadata(pairs)) == " ".join(pairs)
+
+
+@pytest.mark.parametrize("pairs", [["a"], ["=1"], ["1a=1"], ["a=1", "a=1"], ["submission=1"], ['a="open'], ["a" * 65 + "=1"]])
+def test_wrong_metadata_is_refused(pairs: list[str]) -> None:
+    with pytest.raises(UsageError):
+        values.metadata(pairs)
+
+
+def test_instants_with_and_without_zone() -> None:
+    assert values.instant("--at", "2025-01-01T00:00:00Z") == 1735689600000
+    assert values.instant("--at", "2025-01-01 02:00+02:00") == 1735689600000
+    assert values.instant("--at", "@1735689600.5") == 1735689600500
+    assert abs(values.instant("--at", "2025-01-01") - 1735689600000) <= 14 * 3600 * 1000
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "@", "@nan", "@-1", "2025-13-01", "@1e30"])
+def test_other_instants_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--at"):
+        values.instant("--at", text)
+
+
+def test_expiry_is_a_duration_or_an_instant() -> None:
+    assert values.duration_or_instant("--expires", "1h") == (3600.0, None)
+    assert values.duration_or_instant("--expires", "@5") == (None, 5000)
+    assert values.duration_or_instant("--expires", None) == (None, None)
+
+
+def test_back_off_has_up_to_three_parts() -> None:
+    assert values.backoff(None) is None
+    assert values.backoff("2") == Backoff(2.0, 2.0, 300.0)
+    assert values.backoff("10m") == Backoff(600.0, 2.0, 600.0)
+    assert values.backoff("1s,1.5,1m") == Backoff(1.0, 1.5, 60.0)
+
+
+@pytest.mark.parametrize("text", ["", "1,0.5", "1,x", "1,2,3,4", "1,nan", "x", "1,2,x"])
+def test_other_back_offs_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--backoff"):
+        values.backoff(text)
+
+
+def test_delimiters_have_escapes() -> None:
+    found = [values.delimiter(text) for text in (r"\n", r"\0", r"\x1e", "--", r"\\", "é")]
+    assert found == [b"\n", b"\0", b"\x1e", b"--", b"\\", "é".encode()]
+    for text in ("", "\\", r"\x1"):
+        with pytest.raises(UsageError, match="--delimiter"):
+            values.delimiter(text)
+
+
+def test_two_options_that_exclude_each_other_are_both_named() -> None:
+    values.exclude(per_file=False, lines=None, size=3)
+    with pytest.raises(UsageError, match="--per-file and --lines"):
+        values.exclude(per_file=True, lines=3)
+
+
+def test_durations_and_sizes_name_their_option() -> None:
+    assert values.duration("--delay", "1.5s") == 1.5
+    assert values.duration("--delay", None) is None
+    assert values.size("--bytes", "1K") == 1024
+    assert math.isfinite(values.now_ms())
+    with pytest.raises(UsageError, match="--bytes 0"):
+        values.size("--bytes", "0")
+    with pytest.raises(UsageError, match="--delay: 'x'"):
+        values.duration("--delay", "x")

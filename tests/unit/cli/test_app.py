@@ -1,0 +1,130 @@
+"""The typer app declares every verb with help and environment twins, and tells failures as the exit table says."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from opsq import errors
+from opsq.cli import app
+from opsq.cli.output.failure import as_failure, tell
+from opsq.cli.output.json_documents import instant, text_or_base64
+from opsq.errors import OpsqError, UsageError
+
+
+def commands(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every verb of the app with its name, nested ones as `dead list`."""
+    command = command or typer.main.get_command(app.build())
+    for part, inner in command.commands.items():
+        full = f"{name} {part}".strip()
+        if hasattr(inner, "commands"):
+            yield from commands(inner, full)
+        else:
+            yield full, inner
+
+
+def test_every_verb_is_declared() -> None:
+    names = {name.split()[0] for name, _ in commands()}
+    assert names == set(app.VERBS)
+    core = (
+        "start stop restart status submit wait results show list cancel rm reserve read complete fail release extend explain consume dead"
+    )
+    assert set(core.split()) <= names
+
+
+def test_every_option_has_help_and_a_variable_of_its_own() -> None:
+    for name, command in commands():
+        assert command.help, name
+        for option in command.params:
+            assert option.help, (name, option.name)
+            if option.param_type_name == "option":
+                assert option.envvar, (name, option.name)
+                long_form = next(flag for flag in option.opts if flag.startswith("--"))
+                end = long_form.lstrip("-").replace("-", "_").upper()
+                verb = name.upper().replace(" ", "_")
+                assert option.envvar in {f"OPSQ_{end}", f"OPSQ_{verb}_{end}"}, (name, option.envvar)
+
+
+def test_no_two_options_of_a_verb_share_a_variable_or_a_flag() -> None:
+    for name, command in commands():
+        options = [option for option in command.params if option.param_type_name == "option"]
+        flags = [flag for option in options for flag in (*option.opts, *option.secondary_opts)]
+        assert len(flags) == len(set(flags)), name
+        variables = [option.envvar for option in options]
+        assert len(variables) == len(set(variables)), name
+
+
+def test_names_of_other_tools_lead_to_verbs_that_exist() -> None:
+    for ours in app.OTHERS_SAY.values():
+        assert ours.startswith("--") or ours.split()[0] in app.VERBS
+
+
+def test_unknown_verb_names_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        app.run(["resutls"])
+    assert "opsq results" in caught.value.hint
+
+
+def test_every_error_class_is_told_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
+    for code, kind in errors.BY_CODE.items():
+        assert tell(kind("It broke.", hint="Mend it."), ["show"]) == kind.exit_status
+        told = capsys.readouterr()
+        assert told.out == ""
+        if code != "nothing_free":
+            assert told.err == "opsq: It broke.\nMend it.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), 6),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 7),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/x"), 2),
+        (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"), 2),
+    ],
+)
+def test_errors_of_the_system_are_users_mistakes_not_bugs(error: Exception, status: int) -> None:
+    assert as_failure(error).exit_status == status
+
+
+def test_failure_as_json_is_one_document(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    status = tell(OpsqError("It broke.", hint="Mend it."), ["show", "--json"])
+    document = json.loads(capsysbinary.readouterr().out)
+    assert document == {"error": {"code": "error", "exit": status, "message": "It broke.", "hint": "Mend it."}}
+
+
+def test_instants_are_rfc_3339() -> None:
+    assert instant(1735689600123) == "2025-01-01T00:00:00.123Z"
+    assert instant(None) is None
+
+
+def test_bytes_in_json_are_text_if_they_can_be() -> None:
+    assert text_or_base64("é\0".encode()) == {"text": "é\0"}
+    assert text_or_base64(b"\xff") == {"base64": "/w=="}
+
+
+def test_list_of_verbs_says_how_the_help_of_each_begins() -> None:
+    """`opsq --help` imports no verb, so what it says of each stands elsewhere too."""
+    listed: Any = typer.main.get_command(app.listing())
+    built: Any = typer.main.get_command(app.build())
+    assert list(listed.commands) == list(app.VERBS)
+    assert set(built.commands) == set(app.VERBS)
+    for name, command in built.commands.items():
+        place = app.VERBS[name]
+        begins = app._short(command.help) if name not in app.GROUPS else command.help
+        assert place.summary == begins == listed.commands[name].short_help, name
+        assert listed.commands[name].rich_help_panel == command.rich_help_panel == place.panel
+
+
+def test_list_of_verbs_imports_no_verb() -> None:
+    code = "import sys; from opsq.cli.app import listing; listing(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {f"opsq.cli.{place.module}" for place in app.VERBS.values()} & set(loaded)
+    assert "rich" not in loaded

@@ -1,0 +1,149 @@
+"""What is left in the store when the last step of a submit goes well, is refused, or is never answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.submission_template import Template
+from opsq.cli.upload import RoomWait, expand, hand_over
+from opsq.content.content_store import open_store
+from opsq.content.content_writer import ContentWriter
+from opsq.content.splitter import Splitting
+from opsq.errors import Conflict, NoRoom, StorageFull, Unreachable
+from opsq.wire.messages import Created, HasRoom, Room, Submit, Welcome
+
+
+class Daemon:
+    """Answers a connection after the other with what it was told; an exception stands for what the connection gives."""
+
+    def __init__(self, folder: Path, *answers: Created | Exception) -> None:
+        store = open_store(str(folder))
+        self.welcome = Welcome(1, 1, "", "", 5.0, 1 << 20, 1 << 20, True, True, str(folder), store.mark())
+        self.answers = list(answers)
+        self.submits: list[Submit] = []
+        self.asked: list[Room] = []
+        self.has_room = True
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def next_id(self) -> int:
+        return 2
+
+    def call(self, request: Submit | Room, kind: type[Any]) -> Any:
+        if isinstance(request, Room):
+            self.asked.append(request)
+            if not self.has_room and request.wait_s == 0.0:
+                raise NoRoom
+            return HasRoom(2, None)
+        self.submits.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return kind(2, [answer])
+
+
+class OfDaemon(Caller):
+    """A caller whose connections lead to one daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        super().__init__({}, frozenset())
+        self.daemon = daemon
+
+    def connect(self, **_: Any) -> Any:
+        return self.daemon
+
+
+def hand(daemon: Daemon, path: Path, splitting: Splitting, room: str | None = None) -> None:
+    rules = Template().rules(bytes(16))
+    hand_over(OfDaemon(daemon), rules, Template(), [str(path)], splitting, is_in_place=False, room=RoomWait.of(room))
+
+
+def submitted(runtime_dir: Path, *answers: Created | Exception) -> tuple[Daemon, list[str]]:
+    """Submit a file that is too long to travel inline; gives the daemon, and the folders in the store."""
+    source = runtime_dir / "in"
+    source.write_bytes(b"line\n" * 2000)
+    store = runtime_dir / "content"
+    store.mkdir()
+    daemon = Daemon(store, *answers)
+    try:
+        hand(daemon, source, Splitting("records", 1000))
+    finally:
+        daemon_folders = list(open_store(str(store)).folders())
+    return daemon, daemon_folders
+
+
+def test_accepted_submission_keeps_its_content(runtime_dir: Path) -> None:
+    daemon, folders = submitted(runtime_dir, Created(5, True))
+    assert folders == [bytes(16).hex()]
+    assert daemon.submits[0].submissions[0].chunks_count == 2
+
+
+def test_refused_submission_leaves_nothing(runtime_dir: Path) -> None:
+    with pytest.raises(StorageFull):
+        submitted(runtime_dir, StorageFull())
+    assert list(open_store(str(runtime_dir / "content")).folders()) == []
+
+
+def test_content_of_a_submission_that_existed_is_removed(runtime_dir: Path) -> None:
+    _, folders = submitted(runtime_dir, Created(5, False))
+    assert folders == []
+
+
+def test_lost_answer_is_asked_for_again_under_the_same_key_and_the_content_stays(runtime_dir: Path) -> None:
+    """The second answer says that the submission existed: by its own key."""
+    daemon, folders = submitted(runtime_dir, Unreachable(), Created(5, False))
+    first, second = (submit.submissions[0].request_key for submit in daemon.submits)
+    assert first == second
+    assert folders == [bytes(16).hex()]
+
+
+def test_content_stays_when_nobody_knows_whether_the_submission_exists(runtime_dir: Path) -> None:
+    with pytest.raises(Unreachable):
+        submitted(runtime_dir, Unreachable(), Unreachable())
+    assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
+
+
+def test_folder_of_an_earlier_submission_is_never_touched(runtime_dir: Path) -> None:
+    (runtime_dir / "content" / bytes(16).hex()).mkdir(parents=True)
+    (runtime_dir / "in").write_bytes(b"line\n" * 2000)
+    daemon = Daemon(runtime_dir / "content")
+    with pytest.raises(Conflict):
+        hand(daemon, runtime_dir / "in", Splitting())
+    assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
+
+
+def test_room_is_asked_for_before_a_byte_of_content_is_written(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as much as is known by then: of a file that is cut, that it has a chunk, and its size."""
+    monkeypatch.setattr(ContentWriter, "__init__", None)  # making one would fail
+    (runtime_dir / "in").write_bytes(b"line\n" * 2000)
+    (runtime_dir / "content").mkdir()
+    daemon = Daemon(runtime_dir / "content")
+    daemon.has_room = False
+    with pytest.raises(NoRoom):
+        hand(daemon, runtime_dir / "in", Splitting())
+    assert [(room.chunks_count, room.content_bytes, room.wait_s) for room in daemon.asked] == [(1, 10_000, 0.0)]
+
+
+def test_producer_that_waits_for_room_waits_before_content_is_written_and_again_when_it_is_handed_over(runtime_dir: Path) -> None:
+    (runtime_dir / "in").write_bytes(b"line\n" * 2000)
+    (runtime_dir / "content").mkdir()
+    daemon = Daemon(runtime_dir / "content", Created(5, True))
+    daemon.has_room = False
+    hand(daemon, runtime_dir / "in", Splitting(), "forever")
+    assert [room.wait_s for room in daemon.asked] == [0.0, None]
+    assert [submit.wait_s for submit in daemon.submits] == [None]
+
+
+def test_double_star_gives_files_at_any_depth_and_no_folders(runtime_dir: Path) -> None:
+    (runtime_dir / "a" / "b").mkdir(parents=True)
+    for name in ("a/x", "a/b/y"):
+        (runtime_dir / name).touch()
+    assert expand([f"{runtime_dir}/a/**"]) == [f"{runtime_dir}/a/b/y", f"{runtime_dir}/a/x"]

@@ -1,0 +1,25 @@
+"""What `opsq submit --wait` has said when it is interrupted, without a daemon."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from opsq.cli.caller import Caller
+from opsq.cli.output.json_shapes import SubmitDocument
+from opsq.cli.verbs import submit, wait
+
+
+def test_interrupted_wait_has_told_the_id_in_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Without --json it was printed before the wait began."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wait, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submit._finish(Caller({"json": True}, frozenset()), SubmitDocument("7", created=True, chunks=1, bytes=2), None)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"submission_id": "7", "created": True, "chunks": 1, "bytes": 2}
+    assert said.err == ""

@@ -1,0 +1,91 @@
+"""What a producer says becomes a valid frame, or a clear complaint before anything is written or sent."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from opsq.client.core.new_submission import check_count, made_before, new_submission, unnamed
+from opsq.errors import UsageError
+from opsq.wire.messages import Backoff, Created, NewSubmission, SubmissionContent
+
+KEY = bytes(16)
+
+
+def test_all_options_reach_the_frame() -> None:
+    new = new_submission(
+        KEY,
+        b"content",
+        3,
+        metadata={"tenant": "x", "n": -4},
+        attachment=b"\0",
+        priority=-2,
+        max_attempts=7,
+        max_lost=8,
+        backoff=(2.0, 3.0, 4.0),
+        on_dead="keep",
+        delay_s=1.5,
+        expires_at=dt.datetime(2027, 1, 1, tzinfo=dt.UTC),
+        unique_key="once",
+        reservation_s=9.0,
+    )
+    assert new == NewSubmission(
+        KEY,
+        3,
+        b"content",
+        {"tenant": "x", "n": -4},
+        b"\0",
+        -2,
+        7,
+        8,
+        Backoff(2.0, 3.0, 4.0),
+        True,
+        1.5,
+        None,
+        None,
+        1798761600000,
+        "once",
+        9.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"priority": 1 << 63}, "priority"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"metadata": {"not a key": 1}}, "metadata"),
+        ({"metadata": {"key": 1.5}}, "metadata"),
+        ({"metadata": {"key": 1 << 64}}, "metadata|int"),
+        ({"metadata": {"key": "x" * 1025}}, "metadata"),
+        ({"backoff": (1.0, 0.5, 2.0)}, "backoff"),
+        ({"delay_s": -1}, "delay_s"),
+        ({"delay_s": 1, "not_before_at": 5}, "delay_s and not_before_at exclude"),
+        ({"expires_s": 1, "expires_at": 5}, "expires_s and expires_at exclude"),
+        ({"on_dead": "ignore"}, "'ignore'"),
+        ({"not_before_at": dt.datetime(2027, 1, 1)}, "time zone"),  # noqa: DTZ001  # that is the mistake
+        ({"unique_key": ""}, "unique_key"),
+        ({"reservation_s": 0.0}, "reservation_s"),
+        ({"attachment": "text"}, "attachment"),
+    ],
+)
+def test_an_impossible_option_is_named(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        new_submission(KEY, b"", 0, **options)
+
+
+def test_too_many_submissions_for_a_frame_are_refused() -> None:
+    with pytest.raises(UsageError, match="10001"):
+        check_count([new_submission(KEY, b"", 0)] * 10_001)
+
+
+def test_only_content_that_no_submission_names_is_to_be_deleted() -> None:
+    """A resent frame finds its own submission as an old one: its content stays."""
+    keys = [bytes([number]) * 16 for number in range(3)]
+    news = [new_submission(key, key, 1, unique_key="once" if number else None) for number, key in enumerate(keys)]
+    old = made_before(news, [Created(1, False), Created(2, False), Created(3, False)])
+    assert old == {keys[1]: 2, keys[2]: 3}
+    described = [SubmissionContent(2, 1, keys[1], {}, False), SubmissionContent(3, 1, b"of another call", {}, False)]
+    assert unnamed(news, old, described) == [news[2]]

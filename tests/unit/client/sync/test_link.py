@@ -1,0 +1,277 @@
+"""The link: answers find who asked, a loss is repaired, heartbeats show that this side lives."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from opsq.client.sync.link import Link
+from opsq.errors import NotFound, TimedOut, Unreachable, UsageError, VersionMismatch
+from opsq.wire.messages import (
+    Abandon,
+    Alive,
+    Changed,
+    ChunkMask,
+    Complete,
+    CompleteAndReserve,
+    Completed,
+    ErrorReply,
+    Heartbeat,
+    Held,
+    Reassert,
+    Reply,
+    Request,
+    Requeue,
+    Reserve,
+    Reserved,
+    Revoked,
+    Started,
+    Wait,
+)
+from scripted import ScriptedDaemon, silence
+from waiting import wait_until
+
+HELD = Held(7, 0, 1, 1, 0, 1, 99)
+
+
+def answer_requeue(request: Request) -> list[Reply]:
+    """Answers a requeue with its own number as count, and hears heartbeats."""
+    if isinstance(request, Requeue):
+        return [Changed(request.id, request.submission_id)]
+    return list(silence(request))
+
+
+@pytest.fixture
+def daemon() -> ScriptedDaemon:
+    return ScriptedDaemon(answer_requeue)
+
+
+@pytest.fixture
+def link(daemon: ScriptedDaemon) -> Iterator[Link]:
+    link = Link(daemon.open_wire)
+    yield link
+    link.close()
+
+
+def call(link: Link, number: int, timeout_s: float | None = None) -> int:
+    return link.call(Requeue(link.next_id(), number), Changed, timeout_s).count
+
+
+def test_call_returns_the_answer_with_its_id(link: Link) -> None:
+    assert [call(link, number) for number in (3, 4)] == [3, 4]
+
+
+def test_answers_to_many_threads_each_reach_the_one_that_asked(link: Link) -> None:
+    wrong: list[int] = []
+
+    def ask(first: int) -> None:
+        wrong.extend(number for number in range(first, first + 50) if call(link, number) != number)
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in range(0, 400, 50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_an_error_reply_is_raised_as_its_class(link: Link, daemon: ScriptedDaemon) -> None:
+    daemon.script = lambda request: [ErrorReply(request.id, "not_found", "No such submission.", "Look again.")]
+    with pytest.raises(NotFound, match=r"No such submission\. Look again\."):
+        call(link, 1)
+
+
+def test_a_call_without_answer_times_out_and_is_abandoned(link: Link, daemon: ScriptedDaemon) -> None:
+    daemon.script = silence
+    with pytest.raises(TimedOut):
+        call(link, 1, timeout_s=0.01)
+    request = daemon.wire.of(Requeue)[0]
+    assert daemon.wire.of(Abandon) == [Abandon(request.id)]
+
+
+def test_a_broken_connection_is_made_anew_and_what_is_unanswered_is_sent_again(link: Link, daemon: ScriptedDaemon) -> None:
+    daemon.script = silence
+    answers: list[Reply] = []
+    link.send([Requeue(link.next_id(), 1), Requeue(link.next_id(), 2)], answers.append)
+    first = daemon.wire
+    daemon.script = answer_requeue
+    first.close()
+    assert link.wait_until(lambda: len(answers) == 2, 10)
+    assert daemon.wire is not first
+    assert daemon.wire.sent == first.sent
+    assert link.generation == 1
+
+
+def test_after_a_reconnect_what_is_held_is_taken_up_before_anything_else(daemon: ScriptedDaemon) -> None:
+    reasserted: list[Reply] = []
+    link = Link(
+        daemon.open_wire,
+        holdings=lambda: ([HELD], [ChunkMask(7, 0, 1)]),
+        on_reasserted=reasserted.append,
+    )
+    daemon.script = lambda request: [Completed(request.id)] if isinstance(request, Reassert) else []
+    link.send([Wait(link.next_id(), 5)], lambda reply: None)
+    daemon.wire.close()
+    assert link.wait_until(lambda: bool(reasserted), 10)
+    assert [type(request) for request in daemon.wire.sent] == [Reassert, Started, Wait]
+    assert daemon.wire.of(Reassert)[0].held == [HELD]
+    link.close()
+
+
+def test_a_lost_reassert_is_not_sent_twice_on_the_next_connection(daemon: ScriptedDaemon) -> None:
+    daemon.script, daemon.heartbeat_s = silence, 0.01
+    link = Link(daemon.open_wire, holdings=lambda: ([HELD], []), on_reasserted=lambda reply: None)
+    for count in (2, 3):
+        daemon.wire.close()
+        wait_until(lambda: len(daemon.wires) == count and daemon.wire.of(Reassert), what="the next connection")  # noqa: B023  # called at once
+    assert len(daemon.wire.of(Reassert)) == 1
+    link.close()
+
+
+def test_a_completion_that_was_answered_is_not_sent_again_with_its_reserve(link: Link, daemon: ScriptedDaemon) -> None:
+    daemon.script = lambda request: [Completed(request.id)] if isinstance(request, CompleteAndReserve) else []
+    answers: list[Reply] = []
+    link.send([CompleteAndReserve(link.next_id(), [], 10, "OldestFirst", None)], answers.append)
+    assert link.wait_until(lambda: len(answers) == 1, 10)
+    daemon.script = lambda request: [Reserved(request.id)] if isinstance(request, Reserve) else []
+    daemon.wire.close()
+    assert link.wait_until(lambda: len(answers) == 2, 10)
+    assert daemon.wire.of(Reserve) == [Reserve(answers[0].id, 10, "OldestFirst", None)]
+
+
+def test_without_reconnect_a_loss_fails_the_call(daemon: ScriptedDaemon) -> None:
+    link = Link(daemon.open_wire, reconnect_s=0)
+    daemon.script = lambda request: daemon.wire.close() or []
+    daemon.refusal = Unreachable("gone")
+    with pytest.raises(Unreachable):
+        call(link, 1)
+    daemon.refusal, daemon.script = None, answer_requeue
+    assert call(link, 2) == 2, "the next call dials again"
+    link.close()
+
+
+def test_reconnecting_ends_after_its_time(daemon: ScriptedDaemon) -> None:
+    link = Link(daemon.open_wire, reconnect_s=0.1)
+    daemon.refusal = Unreachable("gone")
+    daemon.wire.close()
+    with pytest.raises(Unreachable, match="gone"):
+        call(link, 1)
+    assert daemon.dials_count > 2
+    link.close()
+
+
+def test_a_refused_hello_on_reconnect_fails_what_waits(link: Link, daemon: ScriptedDaemon) -> None:
+    daemon.refusal = VersionMismatch("newer")
+    daemon.wire.close()
+    with pytest.raises(VersionMismatch):
+        call(link, 1)
+
+
+def test_an_error_about_the_connection_fails_all_that_waits(link: Link, daemon: ScriptedDaemon) -> None:
+    daemon.script = lambda request: [ErrorReply(0, "protocol", "Garbage.")]
+    with pytest.raises(UsageError, match="Garbage"):
+        call(link, 1)
+
+
+def test_a_farewell_only_leads_to_the_next_connection(link: Link, daemon: ScriptedDaemon) -> None:
+    def farewell(request: Request) -> list[Reply]:
+        daemon.wire.push(ErrorReply(0, "unreachable", "The daemon ends."))
+        daemon.script = answer_requeue
+        daemon.wire.close()
+        return []
+
+    daemon.script = farewell
+    assert call(link, 1) == 1
+
+
+def test_heartbeats_are_sent_while_nobody_calls() -> None:
+    daemon = ScriptedDaemon(silence, heartbeat_s=0.01)
+    link = Link(daemon.open_wire)
+    wait_until(lambda: len(daemon.wire.of(Heartbeat)) >= 5, what="five heartbeats")
+    assert len(daemon.wires) == 1
+    link.close()
+
+
+def test_heartbeats_are_sent_while_a_call_waits() -> None:
+    daemon = ScriptedDaemon(heartbeat_s=0.01)
+
+    def script(request: Request) -> list[Reply]:
+        beats = daemon.wire.of(Heartbeat)
+        if len(beats) == 5:
+            daemon.wire.push(Changed(daemon.wire.of(Requeue)[0].id, 8))
+        return [Alive(request.id)] if isinstance(request, Heartbeat) else []
+
+    daemon.script = script
+    link = Link(daemon.open_wire, is_driven=True)
+    assert call(link, 1) == 8
+    link.close()
+
+
+def test_a_daemon_that_leaves_heartbeats_unanswered_is_left() -> None:
+    daemon = ScriptedDaemon(lambda request: [], heartbeat_s=0.01)
+    link = Link(daemon.open_wire)
+    wait_until(lambda: len(daemon.wires) >= 2, what="a second connection")
+    link.close()
+
+
+def test_pushes_reach_the_owner(daemon: ScriptedDaemon) -> None:
+    pushed: list[object] = []
+    link = Link(daemon.open_wire, on_push=pushed.append)
+    push = Revoked([ChunkMask(1, 2, 3)], "cancelled")
+    daemon.wire.push(push)
+    assert link.wait_until(lambda: bool(pushed), 10)
+    assert pushed == [push]
+    link.close()
+
+
+def test_a_closed_link_refuses_calls_and_fails_those_that_wait(link: Link, daemon: ScriptedDaemon) -> None:
+    daemon.script = silence
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            call(link, 1)
+        except Unreachable as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lambda: daemon.wire.of(Requeue), what="the call is on its way")
+    link.close()
+    thread.join()
+    assert raised
+    with pytest.raises(UsageError, match="closed"):
+        call(link, 2)
+
+
+def test_a_link_is_refused_after_a_fork(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(UsageError, match="fork"):
+        call(link, 1)
+
+
+def test_a_driven_link_works_without_a_thread() -> None:
+    daemon = ScriptedDaemon(answer_requeue)
+    before = threading.active_count()
+    link = Link(daemon.open_wire, is_driven=True)
+    answers: list[Reply] = []
+    link.send([Requeue(link.next_id(), 1)], answers.append)
+    link.poll()
+    assert len(answers) == 1
+    assert threading.active_count() == before
+    assert 0 <= link.next_poll_s() <= 60
+    link.close()
+
+
+def test_one_way_messages_wait_for_no_answer(daemon: ScriptedDaemon) -> None:
+    daemon.script, daemon.heartbeat_s = silence, 0.01
+    link = Link(daemon.open_wire)
+    link.send([Started([ChunkMask(1, 0, 1)]), Complete(link.next_id(), [])], lambda reply: None)
+    daemon.wire.close()
+    wait_until(lambda: len(daemon.wires) == 2 and daemon.wire.sent, what="the next connection")
+    assert isinstance(daemon.wire.sent[0], Complete)
+    assert not daemon.wire.of(Started)
+    link.close()

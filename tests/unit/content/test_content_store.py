@@ -1,0 +1,121 @@
+"""A store of files: names stay inside, markers tell stores apart, descriptors are bounded; and what importing costs."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from opsq.content.content_store import open_store
+from opsq.content.file_io import DESCRIPTORS_LIMIT
+from opsq.content.local_store import LocalStore
+from opsq.errors import ContentMissing, StoreNotVisible, UsageError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "content")
+
+
+@pytest.mark.parametrize("name", [b"plain-1_2.x", b"with space", b"100%", b"\xc3\xa9", b"\xff"])
+def test_a_path_and_its_url_are_the_same_store(tmp_path: Path, name: bytes) -> None:
+    store = open_store(os.path.join(tmp_path, os.fsdecode(name)))
+    assert store.url.isascii()
+    assert store.mark() == open_store(store.url).marker()
+
+
+@pytest.mark.parametrize("location", ["http://host/x", "file://host/path", "s3", "s4://bucket"])
+def test_a_location_of_no_known_kind_is_refused(location: str) -> None:
+    if "://" in location:
+        with pytest.raises(UsageError, match=location):
+            open_store(location)
+    else:
+        assert isinstance(open_store(location), LocalStore)
+
+
+def test_another_store_in_the_place_of_ours_is_noticed(tmp_path: Path) -> None:
+    store, other = LocalStore(tmp_path / "one"), LocalStore(tmp_path / "two")
+    marker = store.mark()
+    store.check_marker(marker)
+    with pytest.raises(StoreNotVisible, match=r"two, cannot be seen from here\. "):
+        other.check_marker(marker)
+    other.mark()
+    with pytest.raises(StoreNotVisible, match="another store lies in its place"):
+        other.check_marker(marker)
+
+
+def test_names_that_lead_out_of_the_store_are_refused(store: LocalStore) -> None:
+    for name in ("../x", "a/../x", "/etc/passwd", "", ".", "a//b", "a\0"):
+        for call in (store.path, store.size_bytes, store.delete_folder, store.create_folder):
+            with pytest.raises(UsageError):
+                call(name)
+
+
+def test_a_deleted_folder_takes_its_contents_but_follows_no_link(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    store.write_object("a/results/x", b"x", is_durable=False)
+    os.symlink(tmp_path / "precious", store.path("a/link"))
+    store.write_object("b/x", b"x", is_durable=False)
+    store.delete_folder("a")
+    store.delete_folder("a")
+    assert list(store.folders()) == ["b"]
+    assert (tmp_path / "precious" / "file").exists()
+
+
+def test_a_folder_is_as_young_as_the_last_write_in_it(store: LocalStore) -> None:
+    store.write_object("a/results/x", b"x", is_durable=False)
+    for path in ("a", "a/results"):
+        os.utime(store.path(path), (100, 100))
+    os.utime(store.path("a/results/x"), (200, 200))
+    assert store.modified_at("a") == 200
+    assert store.modified_at("b") is None
+
+
+def test_an_object_is_replaced_as_a_whole(store: LocalStore) -> None:
+    store.write_object("a", b"one", is_durable=True)
+    store.write_object("a", b"three", is_durable=True)
+    assert store.size_bytes("a") == 5
+    assert os.listdir(store.root) == ["a"]
+
+
+def test_a_read_of_what_is_not_there_says_where(store: LocalStore) -> None:
+    with pytest.raises(ContentMissing, match=rf"{store.root}/a/b is gone"):
+        store.read_range("a/b", 0, 1)
+    with pytest.raises(ContentMissing, match=rf"{store.root}/a/b cannot be read"):
+        store.size_bytes("a/b")
+
+
+def test_many_files_are_read_by_many_threads_with_few_descriptors(store: LocalStore) -> None:
+    names = [f"f/{number}" for number in range(3 * DESCRIPTORS_LIMIT)]
+    for name in names:
+        store.write_object(name, name.encode(), is_durable=False)
+    before = len(os.listdir("/dev/fd"))
+    wrong = []
+
+    def read(shift: int) -> None:
+        wrong.extend(name for name in names[shift:] + names[:shift] if store.read_range(name, 0, len(name)) != name.encode())
+
+    threads = [threading.Thread(target=read, args=(20 * number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(os.listdir("/dev/fd")) <= before + DESCRIPTORS_LIMIT
+    store.close()
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_reading_local_chunks_loads_nothing_heavy() -> None:
+    """The hot verbs import these modules; each of the names below costs more than a verb may."""
+    code = (
+        "import sys, msgspec; before = set(sys.modules)\n"
+        "import opsq.content.local_store, opsq.content.chunk_reader, opsq.content.result_joiner, opsq.content.result_objects\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = [name for name in found.stdout.split() if not name.startswith(("opsq", "_"))]
+    assert set(names) <= {"array", "bisect", "errno", "fcntl", "msgspec.structs", "threading"}
