@@ -54,7 +54,9 @@ def _unfolded(daemon: Daemon) -> int:
     """How many rows of history a daemon that was killed has left to fold."""
     connection = apsw.Connection(str(daemon.database_path))
     try:
-        found = connection.execute("SELECT count(*) FROM history WHERE seq > (SELECT value FROM meta WHERE key = 'folded_seq')").get
+        found = connection.execute(
+            "SELECT count(*) FROM history WHERE seq > (SELECT value FROM meta WHERE key = 'folded_seq')"
+        ).get
         return int(found)
     finally:
         connection.close()

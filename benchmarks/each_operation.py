@@ -36,7 +36,9 @@ def measure(context: Context) -> Iterator[Row]:
                     if tally.completed_count != operations_count // _PER_CHUNK:
                         raise RuntimeError(f"{tally} instead of all")
                     submission.remove()
-                what = f"run_each_operation, no-op, {_PER_CHUNK} a chunk, results {'kept' if keeps_results else 'dropped'}"
+                what = (
+                    f"run_each_operation, no-op, {_PER_CHUNK} a chunk, results {'kept' if keeps_results else 'dropped'}"
+                )
                 yield Row(what, "operations/s", median(rates), must, samples={"ours": rates})
 
 

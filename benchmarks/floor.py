@@ -17,7 +17,9 @@ _FRAME_BYTES = 64
 
 
 def _alone(what: str, unit: str, samples: list[float], note: str = "") -> Row:
-    return Row(what, unit, None, reported(), rival=median(samples), rival_name="alone", note=note, samples={"alone": samples})
+    return Row(
+        what, unit, None, reported(), rival=median(samples), rival_name="alone", note=note, samples={"alone": samples}
+    )
 
 
 def measure(context: Context) -> Iterator[Row]:

@@ -39,7 +39,9 @@ _FOLD_DEADLINE_S = 30.0
 def measure(context: Context) -> Iterator[Row]:
     """One large submission, then many of 1000 chunks with three metadata keys, then those with every block begun."""
     total = context.size(1_000_000, 100_000)
-    yield from _against_rival(context, f"1 submission of {total} chunks", total, [{}], ratio_at_least(30), ratio_at_least(20))
+    yield from _against_rival(
+        context, f"1 submission of {total} chunks", total, [{}], ratio_at_least(30), ratio_at_least(20)
+    )
     many = [_metadata(number) for number in range(total // _SMALL_CHUNKS)]
     what = f"{len(many)} submissions of {_SMALL_CHUNKS} chunks, 3 metadata keys"
     yield from _against_rival(context, what, _SMALL_CHUNKS, many, reported(), reported())

@@ -51,14 +51,22 @@ def measure(context: Context) -> Iterator[Row]:
     parked = _statements(folder / "parked.sqlite", consumers_count)
     alone = _statements(folder / "alone.sqlite", 0)
     note = f"with heartbeats and ticks, in {_WATCHED_S} s of its clock; {alone} with nobody parked"
-    yield Row(f"{what}: statements that they cost before the submit", "statements", parked - alone, at_most(0, "statements"), note=note)
+    yield Row(
+        f"{what}: statements that they cost before the submit",
+        "statements",
+        parked - alone,
+        at_most(0, "statements"),
+        note=note,
+    )
 
     raise_descriptor_limit()
     with contextlib.ExitStack() as opened:
         daemon = opened.enter_context(Daemon(context.folder("opsq"), connection_limit="20000", heartbeat_s="600"))
         producer = opened.enter_context(connect(daemon))
         ours, theirs = multiprocessing.Pipe()
-        asker = multiprocessing.get_context("spawn").Process(target=_ask_on, args=(daemon.state_dir, theirs), daemon=True)
+        asker = multiprocessing.get_context("spawn").Process(
+            target=_ask_on, args=(daemon.state_dir, theirs), daemon=True
+        )
         asker.start()
         opened.callback(asker.terminate)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OWN_DESCRIPTORS
@@ -71,7 +79,11 @@ def measure(context: Context) -> Iterator[Row]:
             if number:  # the first one warms up
                 used.append(used_s)
                 taken.append(ended - started)
-                others += [answered_at - asked_at for asked_at, answered_at in asked if asked_at < ended and answered_at > started]
+                others += [
+                    answered_at - asked_at
+                    for asked_at, answered_at in asked
+                    if asked_at < ended and answered_at > started
+                ]
     note = f"{len(consumers)} connections; from {min(taken):.2f} to {max(taken):.2f} s; processor time of the daemon {median(used):.2f} s"
     yield Row(
         f"{what}: submit of {consumers_count} chunks until the last has one",

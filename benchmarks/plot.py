@@ -21,7 +21,10 @@ _PANEL_WIDTH, _PANEL_HEIGHT = 300, 210
 _LEFT, _TOP, _RIGHT, _BOTTOM = 46, 44, 12, 30
 _HEAD, _FOOT = 64, 28
 _LOW_S, _HIGH_S = 1e-5, 1e-2
-_STYLES = {"p50": "stroke='#1b6ca8' stroke-width='2'", "p99": "stroke='#c2571a' stroke-width='2' stroke-dasharray='5,3'"}
+_STYLES = {
+    "p50": "stroke='#1b6ca8' stroke-width='2'",
+    "p99": "stroke='#c2571a' stroke-width='2' stroke-dasharray='5,3'",
+}
 _FONT = "font-family='Helvetica, Arial, sans-serif'"
 _LEGEND = (
     "One chunk a call, one in a hundred",
@@ -81,7 +84,11 @@ def write(path: Path, rows: list[dict[str, Any]], date: str, machine: str) -> Pa
         return None
     path.write_text(draw(curves, f"A reserve of one chunk, by strategy and backlog, {date}", machine), encoding="utf-8")
     png = path.with_suffix(".png")
-    for command in (["rsvg-convert", "-o", str(png), str(path)], ["magick", str(path), str(png)], ["convert", str(path), str(png)]):
+    for command in (
+        ["rsvg-convert", "-o", str(png), str(path)],
+        ["magick", str(path), str(png)],
+        ["convert", str(path), str(png)],
+    ):
         if shutil.which(command[0]):
             subprocess.run(command, check=True)
             break
@@ -103,7 +110,16 @@ def _panel(left: int, top: int, strategy: str, curves: list[Curve], sizes: list[
     for decade in range(round(math.log10(_LOW_S)), round(math.log10(_HIGH_S)) + 1):
         y = _y(top, 10.0**decade)
         parts.append(f"<path d='M{left + _LEFT},{y:.1f} L{left + _PANEL_WIDTH - _RIGHT},{y:.1f}' stroke='#ddd'/>")
-        parts.append(_text(left + _LEFT - 5, y + 4, {-5: "10 µs", -4: "100 µs", -3: "1 ms", -2: "10 ms"}[decade], 10, "#555", anchor="end"))
+        parts.append(
+            _text(
+                left + _LEFT - 5,
+                y + 4,
+                {-5: "10 µs", -4: "100 µs", -3: "1 ms", -2: "10 ms"}[decade],
+                10,
+                "#555",
+                anchor="end",
+            )
+        )
     for size in sizes:
         x = _x(left, size, sizes)
         parts.append(f"<path d='M{x:.1f},{_y(top, _HIGH_S):.1f} L{x:.1f},{bottom}' stroke='#eee'/>")
@@ -122,7 +138,9 @@ def _legend(left: int, top: int) -> list[str]:
         x, y = left + _LEFT + number * 90, top + 14
         parts.append(f"<path d='M{x},{y} L{x + 34},{y}' {style}/>")
         parts.append(_text(x + 40, y + 4, share, 12))
-    return parts + [_text(left + _LEFT, top + 40 + number * 16, line, 12, "#333") for number, line in enumerate(_LEGEND)]
+    return parts + [
+        _text(left + _LEFT, top + 40 + number * 16, line, 12, "#333") for number, line in enumerate(_LEGEND)
+    ]
 
 
 def _x(left: int, size: int, sizes: list[int]) -> float:
@@ -140,7 +158,9 @@ def _raised(number: int) -> str:
     return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def _text(x: float, y: float, text: str, size: int, colour: str = "#111", *, anchor: str = "start", weight: str = "normal") -> str:
+def _text(
+    x: float, y: float, text: str, size: int, colour: str = "#111", *, anchor: str = "start", weight: str = "normal"
+) -> str:
     style = f"font-size='{size}' fill='{colour}' text-anchor='{anchor}' font-weight='{weight}'"
     return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
 

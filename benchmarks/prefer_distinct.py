@@ -47,7 +47,11 @@ def measure(context: Context) -> Iterator[Row]:
         )
         p99 = [turn.p99_cpu_s for turn in turns]
         yield Row(
-            f"{what}: p99", "s", median(p99), reported(), samples={"ours": p99, "ours by the wall": [turn.p99_wall_s for turn in turns]}
+            f"{what}: p99",
+            "s",
+            median(p99),
+            reported(),
+            samples={"ours": p99, "ours by the wall": [turn.p99_wall_s for turn in turns]},
         )
 
 

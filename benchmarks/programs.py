@@ -46,18 +46,30 @@ def measure(context: Context) -> Iterator[Row]:
 
         context.say(f"{chunks_count} chunks")
         chunks = alternate(
-            _PAIRS, lambda: ours(chunks_count, ("--lines", "1", str(some))), lambda: xargs(some, chunks_count), parallel, warm_up=False
+            _PAIRS,
+            lambda: ours(chunks_count, ("--lines", "1", str(some))),
+            lambda: xargs(some, chunks_count),
+            parallel,
+            warm_up=False,
         )
         context.say(f"{records_count} records")
         records = alternate(
-            _PAIRS, lambda: ours(records_count, (str(many),), "--each"), lambda: xargs(many, records_count), parallel, warm_up=False
+            _PAIRS,
+            lambda: ours(records_count, (str(many),), "--each"),
+            lambda: xargs(many, records_count),
+            parallel,
+            warm_up=False,
         )
     for what, unit, (rates, by_xargs, by_parallel) in (
         (f"consume -j2 -- true, {chunks_count} chunks", "chunks/s", chunks),
         (f"consume -j2 --each -- true, {records_count} records", "records/s", records),
     ):
-        yield paired_row(what, unit, rates, by_xargs, ratio_at_least(0.8), rival_name="xargs -P2 -n1", reads=Ratio.OURS_OVER_RIVAL)
-        yield paired_row(what, unit, rates, by_parallel, ratio_at_least(5), rival_name="parallel -j2", reads=Ratio.OURS_OVER_RIVAL)
+        yield paired_row(
+            what, unit, rates, by_xargs, ratio_at_least(0.8), rival_name="xargs -P2 -n1", reads=Ratio.OURS_OVER_RIVAL
+        )
+        yield paired_row(
+            what, unit, rates, by_parallel, ratio_at_least(5), rival_name="parallel -j2", reads=Ratio.OURS_OVER_RIVAL
+        )
 
 
 def _write(path: Path, count: int) -> None:

@@ -45,7 +45,9 @@ def measure(context: Context) -> Iterator[Row]:
         warm_up=False,
     )
     what = f"run -j2 -- tr a-z A-Z, {size_bytes // 1_000_000} MB"
-    yield paired_row(f"{what}, a file", "s", by_file, by_pipepart, ratio_at_most(1.2), rival_name="parallel --pipepart -k")
+    yield paired_row(
+        f"{what}, a file", "s", by_file, by_pipepart, ratio_at_most(1.2), rival_name="parallel --pipepart -k"
+    )
     yield paired_row(f"{what}, stdin", "s", by_stream, by_pipe, ratio_at_most(0.8), rival_name="parallel --pipe -k")
 
 

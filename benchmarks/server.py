@@ -38,7 +38,9 @@ def measure(context: Context) -> Iterator[Row]:
         connect(daemon).close()
         for number in range(_RUNS):
             context.say(f"run {number + 1} of {_RUNS}")
-            submission = cli.printed(daemon.state_dir, "submit", "--lines", str(_LINES_PER_CHUNK), "--in-place", str(source))[0]
+            submission = cli.printed(
+                daemon.state_dir, "submit", "--lines", str(_LINES_PER_CHUNK), "--in-place", str(source)
+            )[0]
             rates.append(chunks_count / cli.run(daemon.state_dir, "consume", "-j2", "--until-empty", *command))
             if cli.printed(daemon.state_dir, "results", submission) != [str(_LINES_PER_CHUNK)] * chunks_count:
                 raise RuntimeError("the results are wrong")

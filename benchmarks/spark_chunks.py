@@ -30,9 +30,13 @@ def measure(context: Context) -> Iterator[Row]:
                 ours_spark.remove_all(queue)
                 return ours_spark.timed(lambda: ours_spark.write(frame, state_dir, rows_per_chunk, chunk_format))
 
-            small, large = alternate(context.pairs, lambda submit=submit: submit(100), lambda submit=submit: submit(rows_count // 100))
+            small, large = alternate(
+                context.pairs, lambda submit=submit: submit(100), lambda submit=submit: submit(rows_count // 100)
+            )
             what = f"submit {rows_count // 100:,} chunks of 100 rows, {chunk_format}"
-            yield paired_row(what, "s", small, large, ratio_at_most(2), rival_name=f"100 chunks of {rows_count // 100:,} rows")
+            yield paired_row(
+                what, "s", small, large, ratio_at_most(2), rival_name=f"100 chunks of {rows_count // 100:,} rows"
+            )
 
         chunks_count = context.size(10_000, 2_000)
         few = ours_spark.rows(spark, chunks_count * 100)
@@ -42,7 +46,9 @@ def measure(context: Context) -> Iterator[Row]:
         yield Row(what, "chunks/s", median(rates), at_least(1000, "chunks/s"), samples={"ours": rates})
 
 
-def _fleet_rate(spark: ours_spark.SparkSession, queue: opsq.Queue, frame: ours_spark.DataFrame, state_dir: Path) -> float:
+def _fleet_rate(
+    spark: ours_spark.SparkSession, queue: opsq.Queue, frame: ours_spark.DataFrame, state_dir: Path
+) -> float:
     ours_spark.remove_all(queue)
     ours_spark.write(frame, state_dir, 100)
     summary = opsq.spark.consume(spark, function=_no_op, tasks=_TASKS_COUNT, state_dir=str(state_dir))

@@ -40,7 +40,9 @@ def measure(context: Context) -> Iterator[Row]:
         yield from _read(context, spark, queue, rows_count, state_dir, native_dir)
 
 
-def _write(context: Context, spark: SparkSession, queue: opsq.Queue, rows_count: int, state_dir: Path, native_dir: Path) -> Iterator[Row]:
+def _write(
+    context: Context, spark: SparkSession, queue: opsq.Queue, rows_count: int, state_dir: Path, native_dir: Path
+) -> Iterator[Row]:
     context.say(f"write {rows_count:,} rows")
     frame, rows_per_chunk = ours_spark.rows(spark, rows_count), rows_count // _CHUNKS_COUNT
     usual_limit = spark.conf.get(_BYTES_LIMIT)
@@ -63,7 +65,9 @@ def _write(context: Context, spark: SparkSession, queue: opsq.Queue, rows_count:
     yield paired_row(what, "s", unlimited, other, reported(), rival_name=_NATIVE, reads=reads)
 
 
-def _read(context: Context, spark: SparkSession, queue: opsq.Queue, rows_count: int, state_dir: Path, native_dir: Path) -> Iterator[Row]:
+def _read(
+    context: Context, spark: SparkSession, queue: opsq.Queue, rows_count: int, state_dir: Path, native_dir: Path
+) -> Iterator[Row]:
     context.say("read by the data source, by opsq.spark.results, and natively")
     [state] = queue.submissions()
 
@@ -82,7 +86,11 @@ def _read(context: Context, spark: SparkSession, queue: opsq.Queue, rows_count: 
     ways: dict[str, tuple[Callable[[], DataFrame], Must, str]] = {
         "data source": (by_source, ratio_at_least(0.75), ""),
         f"data source, columns={_COLUMNS}": (lambda: by_source(columns=_COLUMNS), reported(), ""),
-        "opsq.spark.results, the first time": (by_results_anew, ratio_at_least(0.95), "with the copy into files that Spark can read"),
+        "opsq.spark.results, the first time": (
+            by_results_anew,
+            ratio_at_least(0.95),
+            "with the copy into files that Spark can read",
+        ),
         "opsq.spark.results, again": (by_results, ratio_at_least(0.95), ""),
     }
 

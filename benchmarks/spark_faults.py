@@ -54,13 +54,24 @@ class _Pipeline:
         chunks_count: how many chunks the rows are.
     """
 
-    def __init__(self, context: Context, state_dir: Path, at: Cluster, source: Path, output: Path, chunks_count: int) -> None:
+    def __init__(
+        self, context: Context, state_dir: Path, at: Cluster, source: Path, output: Path, chunks_count: int
+    ) -> None:
         self._context = context
         self._state_dir = state_dir
         self._cluster = at
         self._chunks_count = chunks_count
         self._began_at = time.monotonic()
-        self._words = [cli.program(), "spark", "run", str(source), "--output", str(output), "--rows-per-chunk", str(_ROWS_PER_CHUNK)]
+        self._words = [
+            cli.program(),
+            "spark",
+            "run",
+            str(source),
+            "--output",
+            str(output),
+            "--rows-per-chunk",
+            str(_ROWS_PER_CHUNK),
+        ]
         self._words += ["--master", at.url, "--tasks", "2", "--retry-on", "75", "--keep", "--quiet"]
         for key, value in CONF.items():
             self._words += ["--conf", f"{key}={value}"]
@@ -95,7 +106,11 @@ class _Pipeline:
                 while child.poll() is None:
                     time.sleep(_LOOK_S)
                     counts = queue.status().total
-                    if faults and counts.reserved_count and counts.completed_count >= faults[0].share * self._chunks_count:
+                    if (
+                        faults
+                        and counts.reserved_count
+                        and counts.completed_count >= faults[0].share * self._chunks_count
+                    ):
                         fault = faults.pop(0)
                         self.tell(f"{fault.name}: now", queue)
                         fault.do()
@@ -150,21 +165,30 @@ def measure(context: Context) -> Iterator[Row]:
             pipeline.run(queue)
             taken_s = pipeline.taken_s
             [state] = queue.submissions()
-            events = {event: _events_count(queue, state.submission_id, event) for event in ("completed", "failed", "lost", "dead")}
+            events = {
+                event: _events_count(queue, state.submission_id, event)
+                for event in ("completed", "failed", "lost", "dead")
+            }
         left_count = _programs_left()
     finally:
         cli.run(state_dir, "stop")
     told = ", ".join(f"{count} {event}" for event, count in events.items())
-    context.say(f"the submission is {state.state}: {state.completed_count} of {state.chunks_count} chunks; in its history: {told}")
+    context.say(
+        f"the submission is {state.state}: {state.completed_count} of {state.chunks_count} chunks; in its history: {told}"
+    )
     came = Counter(parquet.read_table(output, columns=["id"]).column("id").to_pylist())
     lost_count = sum(number not in came for number in range(rows_count))
     twice_count = sum(count > 1 for count in came.values())
-    context.say(f"{rows_count} rows went in, {came.total()} came out, {len(came)} of them distinct: {lost_count} lost, {twice_count} twice")
+    context.say(
+        f"{rows_count} rows went in, {came.total()} came out, {len(came)} of them distinct: {lost_count} lost, {twice_count} twice"
+    )
     what = f"opsq spark run, {rows_count:,} rows in {chunks_count:,} chunks, while all fails"
     yield Row(f"{what}: rows lost", "rows", lost_count, at_most(0, "rows"))
     yield Row(f"{what}: rows twice", "rows", twice_count, at_most(0, "rows"))
     yield Row(f"{what}: faults while chunks were in flight", "", pipeline.faults_count, at_least(4, ""))
-    yield Row(f"{what}: attempts that failed", "", events["failed"], at_least(chunks_count // 100 - pipeline.faults_count, ""))
+    yield Row(
+        f"{what}: attempts that failed", "", events["failed"], at_least(chunks_count // 100 - pipeline.faults_count, "")
+    )
     yield Row(f"{what}: attempts lost with their consumer", "", events["lost"], at_least(1, ""))
     yield Row(f"{what}: programs left behind", "", left_count, at_most(0, ""))
     yield Row(f"{what}: start to exit", "s", taken_s, reported())
@@ -174,7 +198,11 @@ def _write_rows(path: Path, count: int) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    parquet.write_table(pa.table({"id": range(count), "text": [f"row {number}" for number in range(count)]}), path, row_group_size=100_000)
+    parquet.write_table(
+        pa.table({"id": range(count), "text": [f"row {number}" for number in range(count)]}),
+        path,
+        row_group_size=100_000,
+    )
 
 
 def _events_count(queue: opsq.Queue, submission_id: int, event: str) -> int:

@@ -38,7 +38,9 @@ def write_history(folder: Path, rows_count: int) -> None:
         failed = event == 1
         tenants = pa.array([f"tenant-{number:02}" for number in range(_TENANTS_COUNT)])
         offsets = pa.array(np.arange(count + 1, dtype=np.int32))
-        pairs = pa.MapArray.from_arrays(offsets, pa.repeat("tenant", count), tenants.take(pa.array(submissions % _TENANTS_COUNT)))
+        pairs = pa.MapArray.from_arrays(
+            offsets, pa.repeat("tenant", count), tenants.take(pa.array(submissions % _TENANTS_COUNT))
+        )
         columns = {
             "seq": first + 1 + np.arange(count),
             "at": pa.array(at, schema.field("at").type),
@@ -76,7 +78,12 @@ def measure(context: Context) -> Iterator[Row]:
         context.say(f"opsq spark report --by {by}")
         words = ("spark", "report", "--from", str(folder), "--by", by, "--master", "local[2]", "--html", str(page))
         taken_s = cli.run(context.folder("opsq"), *words)
-        yield Row(f"opsq spark report --by {by} over {rows_count:,} events, local[2], start to exit", "s", taken_s, at_most(90, "s"))
+        yield Row(
+            f"opsq spark report --by {by} over {rows_count:,} events, local[2], start to exit",
+            "s",
+            taken_s,
+            at_most(90, "s"),
+        )
 
 
 BENCHMARK = Benchmark("spark_report", __doc__ or "", measure)

@@ -62,7 +62,9 @@ def _row(what: str, share: Share, turns: dict[int, list[Quantiles]], note: str) 
         rival_name=f"{few:.0e} chunks",
         note=note,
     )
-    by_size = {f"{size:.0e} chunks": [taken[SHARES.index(share)] for taken in taken_at] for size, taken_at in turns.items()}
+    by_size = {
+        f"{size:.0e} chunks": [taken[SHARES.index(share)] for taken in taken_at] for size, taken_at in turns.items()
+    }
     return dataclasses.replace(row, samples=row.samples | by_size)
 
 
@@ -98,7 +100,9 @@ class _Backlog:
     def _replace(self, metadata: Metadata) -> None:
         name = tuple(metadata.items())
         self._completed[name] += 1
-        if self._completed[name] % _SUBMISSION_CHUNKS == _SUBMISSION_CHUNKS // 2:  # long before the last of them is reserved
+        if (
+            self._completed[name] % _SUBMISSION_CHUNKS == _SUBMISSION_CHUNKS // 2
+        ):  # long before the last of them is reserved
             self._submit([metadata])
 
 

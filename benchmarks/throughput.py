@@ -51,7 +51,9 @@ def measure(context: Context) -> Iterator[Row]:
             rates, rival_rates = alternate(context.pairs, functools.partial(ours, strategy), theirs)
             what = f"reserve + complete, {_PER_CALL} a call, {strategy}"
             yield Row(what, "chunks/s", median(rates), at_least(1e6, "chunks/s"), samples={"ours": rates})
-            yield paired_row(f"{what}: ratio", "chunks/s", rates, rival_rates, ratio_at_least(300), rival_name="beanstalkd -f0")
+            yield paired_row(
+                f"{what}: ratio", "chunks/s", rates, rival_rates, ratio_at_least(300), rival_name="beanstalkd -f0"
+            )
         context.say("results of 100 bytes")
         rates, rival_rates = alternate(context.pairs, functools.partial(ours, "OldestFirst", 100), theirs)
         what = f"reserve + complete, {_PER_CALL} a call, results of 100 bytes"

@@ -32,7 +32,9 @@ def grant(submission_id: int = 7, block: int = 0, mask: int = 0b1111, attempt: i
 
 def reserved(request_id: int, *grants: Grant, is_empty: bool = False) -> Reserved:
     """An answer to a reserve, under a reservation with the same number."""
-    described = [SubmissionContent(number, 1 << 20, b"", {}, False) for number in {found.submission_id for found in grants}]
+    described = [
+        SubmissionContent(number, 1 << 20, b"", {}, False) for number in {found.submission_id for found in grants}
+    ]
     return Reserved(request_id, request_id, 600.0, list(grants), described, is_empty)
 
 

@@ -166,7 +166,12 @@ class Daemon:
         return pool.consume(self.connect, command, asked, viewer=self.witness)
 
     def completions(self) -> list[Completion]:
-        return [one for request in self.sent if isinstance(request, Complete | CompleteAndReserve) for one in request.completions]
+        return [
+            one
+            for request in self.sent
+            if isinstance(request, Complete | CompleteAndReserve)
+            for one in request.completions
+        ]
 
     def of(self, kind: type) -> list[Any]:
         return [request for request in self.sent if isinstance(request, kind)]

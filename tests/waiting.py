@@ -33,6 +33,8 @@ def wait_until(condition: Callable[[], T], deadline_s: float = 10, what: str = "
         if outcome := condition():
             return outcome
         if is_last:
-            raise AssertionError(f"not so after {deadline_s} s: {what or getattr(condition, '__qualname__', condition)}")
+            raise AssertionError(
+                f"not so after {deadline_s} s: {what or getattr(condition, '__qualname__', condition)}"
+            )
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

@@ -25,7 +25,14 @@ def nothing(chunk: Any) -> None:
 
 def told(chunk: Any) -> bytes:
     """What a function can see of its chunk."""
-    seen = (chunk.submission_id, chunk.index, chunk.attempt, str(chunk.handle).split("@")[0], chunk.metadata, chunk.chunks_count)
+    seen = (
+        chunk.submission_id,
+        chunk.index,
+        chunk.attempt,
+        str(chunk.handle).split("@")[0],
+        chunk.metadata,
+        chunk.chunks_count,
+    )
     return repr((*seen, bytes(chunk), chunk.attachment(), chunk.attachment())).encode()
 
 

@@ -24,11 +24,15 @@ ARROWS: dict[str, frozenset[str]] = {
     "": frozenset({"client", "serialisation", "strategy"}),
     "__main__": ANYTHING,
     "cli": ANYTHING,
-    "spark": frozenset({"", "client", "content", "runner", "strategy.tree", "wire.messages"}),  # words of options and of the protocol
+    "spark": frozenset(
+        {"", "client", "content", "runner", "strategy.tree", "wire.messages"}
+    ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "client": frozenset({"clock", "content", "serialisation", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
-    "daemon": frozenset({"clock", "content", "queue", "settings", "store", "wire"}),  # it opens the database and commits
+    "daemon": frozenset(
+        {"clock", "content", "queue", "settings", "store", "wire"}
+    ),  # it opens the database and commits
     "queue": frozenset({"clock", "store", "strategy", "wire.messages"}),
     "store": frozenset({"clock"}),
     "wire": frozenset(),

@@ -95,10 +95,19 @@ def zsh(line: CommandLine) -> str:
         parts = line.members(name)
         commands += [f"        {name})", "          if (( CURRENT == 2 )); then", "            verbs=("]
         commands += [f"              {_zsh_quote(part.name.partition(' ')[2] + ':' + part.summary)}" for part in parts]
-        commands += ["            )", "            _describe -t verbs verb verbs && ret=0", "            return ret", "          fi"]
+        commands += [
+            "            )",
+            "            _describe -t verbs verb verbs && ret=0",
+            "            return ret",
+            "          fi",
+        ]
         commands += ["          shift words", "          (( CURRENT-- ))", "          case $words[1] in"]
         for part in parts:
-            commands += [f"            {part.name.partition(' ')[2]})", *_zsh_arguments(part, " " * 14), "              ;;"]
+            commands += [
+                f"            {part.name.partition(' ')[2]})",
+                *_zsh_arguments(part, " " * 14),
+                "              ;;",
+            ]
         commands += ["          esac", "          ;;"]
     fill = {
         "@GLOBAL@": "\n".join(f"    {spec}" for flag in line.flags for spec in _zsh_flag(flag)),
@@ -215,7 +224,9 @@ def fish(line: CommandLine) -> str:
     for command in line.commands:
         lines.append(f"\n# opsq {command.name}")
         condition = f"-n '__opsq_at {_fish_verb(command.name)}' "
-        lines += [f"complete -c opsq {condition}{_fish_values(each.values)}" for each in command.arguments if each.values.kind]
+        lines += [
+            f"complete -c opsq {condition}{_fish_values(each.values)}" for each in command.arguments if each.values.kind
+        ]
         lines += [_fish_flag(flag, condition) for flag in command.flags]
     groups = " ".join(line.groups)
     fill = {

@@ -131,7 +131,9 @@ def bash(line: CommandLine) -> str:
     entries = [_bash_verb("''", ["words"], tuple(line.verbs), ())]
     for group in line.groups:
         parts = line.members(group)
-        entries.append(_bash_verb(group, ["words"], tuple(part.name.partition(" ")[2] for part in parts), parts[0].flags))
+        entries.append(
+            _bash_verb(group, ["words"], tuple(part.name.partition(" ")[2] for part in parts), parts[0].flags)
+        )
     values = []
     for name, flags in [*((command.name, command.flags) for command in line.commands), ("*", line.flags)]:
         for kind, words, found in _by_values(flags):
@@ -153,7 +155,9 @@ def bash(line: CommandLine) -> str:
     return filled(BASH, fill)
 
 
-def _bash_verb(pattern: str, kinds: list[str], words: tuple[str, ...], flags: Iterable[Flag], *, is_many: bool = False) -> str:
+def _bash_verb(
+    pattern: str, kinds: list[str], words: tuple[str, ...], flags: Iterable[Flag], *, is_many: bool = False
+) -> str:
     parts = {
         "argument": " ".join(kinds),
         "many": "1" if is_many else "",

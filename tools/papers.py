@@ -18,7 +18,17 @@ from command_line import Command, CommandLine, Flag, read
 ROOT = Path(__file__).parents[1]
 TITLE_DATE = "2026-11-27"
 _PART = re.compile(r'(\.\\" generated: (\w+)\n)(.*?)(\.\\" end generated\n)', re.DOTALL)
-_CHARACTERS = {"\\": "\\e", "-": "\\-", "…": "\\&...", "×": "\\(mu", "–": "\\(en", "±": "\\(+-", "≥": "\\(>=", "’": "\\(cq", "^": "\\(ha"}
+_CHARACTERS = {
+    "\\": "\\e",
+    "-": "\\-",
+    "…": "\\&...",
+    "×": "\\(mu",
+    "–": "\\(en",
+    "±": "\\(+-",
+    "≥": "\\(>=",
+    "’": "\\(cq",
+    "^": "\\(ha",
+}
 
 
 def main(words: list[str]) -> int:
@@ -49,7 +59,8 @@ def main(words: list[str]) -> int:
 def papers(line: CommandLine) -> dict[Path, str]:
     """Every generated file, as it should be."""
     found = {
-        ROOT / "completions" / f"opsq.{shell.__name__}": shell(line) for shell in (completions_bash.bash, completions.zsh, completions.fish)
+        ROOT / "completions" / f"opsq.{shell.__name__}": shell(line)
+        for shell in (completions_bash.bash, completions.zsh, completions.fish)
     }
     parts = {"verbs": lambda: verb_list(line), "options": lambda: option_list(line.flags)}
     main_page = ROOT / "man" / "opsq.1"
@@ -66,7 +77,10 @@ def papers(line: CommandLine) -> dict[Path, str]:
 def verb_page(path: Path, name: str, line: CommandLine) -> str:
     """The page of a verb, or of a verb with verbs of its own."""
     members = line.members(name)
-    parts = {"synopsis": lambda: ".SH SYNOPSIS\n" + ".PP\n".join(map(synopsis, members)), "options": lambda: verb_options(members)}
+    parts = {
+        "synopsis": lambda: ".SH SYNOPSIS\n" + ".PP\n".join(map(synopsis, members)),
+        "options": lambda: verb_options(members),
+    }
     return filled(path, parts, new_page(name, line.groups.get(name, members[0].help)))
 
 
@@ -131,7 +145,9 @@ def verb_options(members: list[Command]) -> str:
 
 def argument_list(command: Command) -> str:
     """An entry for each argument."""
-    return "".join(f".TP\n.I {roff(each.values.metavar)}\n{sentence(each.help)}\n" for each in command.arguments if each.help)
+    return "".join(
+        f".TP\n.I {roff(each.values.metavar)}\n{sentence(each.help)}\n" for each in command.arguments if each.help
+    )
 
 
 def option_list(flags: Iterable[Flag]) -> str:

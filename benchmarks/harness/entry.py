@@ -69,7 +69,9 @@ class Benchmark:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that one file and the whole run share."""
-    parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer runs; bounds are judged all the same")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller sizes and fewer runs; bounds are judged all the same"
+    )
     parser.add_argument("--dir", type=Path, help="a folder on the disk to measure (default: the temporary folder)")
 
 
@@ -85,7 +87,9 @@ def main(benchmark: Benchmark) -> None:
     """Run one benchmark from its own file and leave the process: 0 all met, 1 a row is short, 2 a rival is missing."""
     parser = argparse.ArgumentParser(description=benchmark.shows)
     add_options(parser)
-    parser.add_argument("--rows", type=Path, help="append the rows to this file, as JSON lines, instead of printing the table")
+    parser.add_argument(
+        "--rows", type=Path, help="append the rows to this file, as JSON lines, instead of printing the table"
+    )
     chosen = parser.parse_args()
     try:
         for program in benchmark.needs:

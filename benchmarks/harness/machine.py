@@ -106,5 +106,7 @@ def _fsync_s(work_dir: Path) -> float:
 
 def _revision() -> str:
     here = Path(__file__).parent
-    asked = subprocess.run(["git", "describe", "--always", "--dirty", "--tags"], cwd=here, capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--tags"], cwd=here, capture_output=True, text=True, check=False
+    )
     return asked.stdout.strip() or "unversioned"

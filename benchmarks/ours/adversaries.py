@@ -42,7 +42,9 @@ def fill_plain(engine: EngineAlone) -> None:
     _submit(engine, 1, READY_CHUNKS, lambda _: {"tenant": "open", "kind": "a"})
 
 
-def _submit(engine: EngineAlone, count: int, chunks_count: int, metadata_of: Callable[[int], Metadata], priority: int = 0) -> list[int]:
+def _submit(
+    engine: EngineAlone, count: int, chunks_count: int, metadata_of: Callable[[int], Metadata], priority: int = 0
+) -> list[int]:
     return list(engine.submit(count, chunks_count, [metadata_of(number) for number in range(count)], priority=priority))
 
 
@@ -118,7 +120,10 @@ def _not_yet(engine: EngineAlone, count: int) -> None:
         (reserved,) = engine.ask(Reserve(1, 1000, "OldestFirst"), peer)
         if not isinstance(reserved, Reserved) or loads.chunks_of(reserved) != 1000:
             raise RuntimeError(f"1000 chunks were to fail; the engine gave {reserved}")
-        engine.ask(Fail(1, [Failure(loads.held(reserved.reservation_id, grant), delay_s=_FAR_S) for grant in reserved.grants]), peer)
+        engine.ask(
+            Fail(1, [Failure(loads.held(reserved.reservation_id, grant), delay_s=_FAR_S) for grant in reserved.grants]),
+            peer,
+        )
     fill_plain(engine)
 
 
@@ -127,7 +132,12 @@ def _one_by_one(engine: EngineAlone, count: int) -> Before:
     _submit(engine, count // 100, 1000, lambda _: {"tenant": "open", "kind": "a"})
     held = hold(engine, "OldestFirst", count * 10)
     fill_plain(engine)
-    singles = [(number, bit) for number, (_, grant) in enumerate(held) for bit in range(grant.mask.bit_length()) if grant.mask >> bit & 1]
+    singles = [
+        (number, bit)
+        for number, (_, grant) in enumerate(held)
+        for bit in range(grant.mask.bit_length())
+        if grant.mask >> bit & 1
+    ]
     random.Random(1).shuffle(singles)
 
     def give_back() -> None:
@@ -154,13 +164,29 @@ def _paused(engine: EngineAlone, count: int) -> None:
 
 
 ADVERSARIES: Sequence[Adversary] = (
-    Adversary("one tenant owns 99.99 % of the chunks and is closed", (f"MaxSimultaneous(tenant, {CAP}, OldestFirst)",), _owner),
-    Adversary("one tenant owns 99.99 % and is closed, in the shuffled deck", (f"MaxSimultaneous(tenant, {CAP}, Random)",), _owner),
-    Adversary("all submissions in front are of closed tenants", (f"MaxSimultaneous(tenant, {CAP}, OldestFirst)",), _closed_tenants),
     Adversary(
-        "all submissions in front are of closed tenants, preferred only", (f"PreferDistinct(tenant, {CAP}, OldestFirst)",), _closed_tenants
+        "one tenant owns 99.99 % of the chunks and is closed", (f"MaxSimultaneous(tenant, {CAP}, OldestFirst)",), _owner
     ),
-    Adversary("a tenant for each submission, a tenth of them closed", ("MaxSimultaneous(tenant, 1, OldestFirst)",), _lone_tenants),
+    Adversary(
+        "one tenant owns 99.99 % and is closed, in the shuffled deck",
+        (f"MaxSimultaneous(tenant, {CAP}, Random)",),
+        _owner,
+    ),
+    Adversary(
+        "all submissions in front are of closed tenants",
+        (f"MaxSimultaneous(tenant, {CAP}, OldestFirst)",),
+        _closed_tenants,
+    ),
+    Adversary(
+        "all submissions in front are of closed tenants, preferred only",
+        (f"PreferDistinct(tenant, {CAP}, OldestFirst)",),
+        _closed_tenants,
+    ),
+    Adversary(
+        "a tenant for each submission, a tenth of them closed",
+        ("MaxSimultaneous(tenant, 1, OldestFirst)",),
+        _lone_tenants,
+    ),
     Adversary(
         "two nested gates, each closing half",
         (f"MaxSimultaneous(tenant, {CAP}, MaxSimultaneous(region, {CAP}, OldestFirst))",),
@@ -178,7 +204,9 @@ ADVERSARIES: Sequence[Adversary] = (
     ),
     Adversary("SelectOnly(rare=1, CustomPriority) behind all others", ("SelectOnly(rare=1, CustomPriority)",), _rare),
     Adversary("SelectOnly(rare=1, Fair(tenant)) behind all others", ("SelectOnly(rare=1, Fair(tenant))",), _rare),
-    Adversary("an OrElse whose first arm is always dry", ("OrElse(SelectOnly(kind=dry, OldestFirst), OldestFirst)",), _dry_arm),
+    Adversary(
+        "an OrElse whose first arm is always dry", ("OrElse(SelectOnly(kind=dry, OldestFirst), OldestFirst)",), _dry_arm
+    ),
     Adversary("a key that no submission has, selected", ("OrElse(SelectOnly(nobody=1), OldestFirst)",), _no_such_key),
     Adversary("a key that no submission has, as a gate", ("MaxSimultaneous(nobody, 1, OldestFirst)",), _no_such_key),
     Adversary("a key that no submission has, shared fairly", ("Fair(nobody)",), _no_such_key),

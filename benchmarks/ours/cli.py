@@ -37,7 +37,9 @@ def timed(state_dir: Path, *arguments: str) -> tuple[float, list[str]]:
     """
     command = [program(), *arguments]
     started = time.perf_counter()
-    ended = subprocess.run(command, env=environment(state_dir), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    ended = subprocess.run(
+        command, env=environment(state_dir), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
     taken = time.perf_counter() - started
     _check(ended, arguments)
     return taken, ended.stdout.decode().splitlines()
@@ -53,7 +55,9 @@ def filtered(state_dir: Path, source: Path | None, target: Path, *arguments: str
     command = [program(), *arguments]
     with (source or Path(os.devnull)).open("rb") as lines, target.open("wb") as out:
         started = time.perf_counter()
-        ended = subprocess.run(command, env=environment(state_dir), stdin=lines, stdout=out, stderr=subprocess.PIPE, check=False)
+        ended = subprocess.run(
+            command, env=environment(state_dir), stdin=lines, stdout=out, stderr=subprocess.PIPE, check=False
+        )
         taken = time.perf_counter() - started
     _check(ended, arguments)
     return taken

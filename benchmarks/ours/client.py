@@ -45,7 +45,9 @@ class Client(Connection):
                 if isinstance(reply, kind):
                     return reply
 
-    def submit(self, submissions_count: int, chunks_count: int, metadata: Sequence[dict[str, int | str]] | None = None) -> list[int]:
+    def submit(
+        self, submissions_count: int, chunks_count: int, metadata: Sequence[dict[str, int | str]] | None = None
+    ) -> list[int]:
         """Submit submissions without content, 1000 a frame, and return their ids; `metadata` has an entry for each."""
         ids: list[int] = []
         for batch in _batches(submissions_count, _SUBMIT_BATCH):

@@ -77,7 +77,9 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 def processes() -> list[_Process]:
     """All processes of the machine."""
-    told = subprocess.run(["ps", "-ww", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        ["ps", "-ww", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
     found = []
     for line in told.splitlines():
         pid, parent, *words = line.split(None, 2)

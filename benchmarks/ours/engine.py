@@ -99,7 +99,11 @@ class EngineAlone:
         return timed.wall_s, timed.replies
 
     def submit(
-        self, submissions_count: int, chunks_count: int, metadata: Sequence[dict[str, int | str]] | None = None, **fields: Any
+        self,
+        submissions_count: int,
+        chunks_count: int,
+        metadata: Sequence[dict[str, int | str]] | None = None,
+        **fields: Any,
     ) -> list[SubmissionId]:
         """Submit submissions without content; `metadata` has an entry for each, other fields of `NewSubmission` are the same for all."""
         ids: list[SubmissionId] = []

@@ -90,7 +90,10 @@ def complete(
                 got = chunks_of(reply)
                 if got != per_call:
                     raise RuntimeError(f"{got} chunks were handed out where {per_call} were free and asked for")
-                completions = [Completion(held(reply.reservation_id, grant), results.of(grant.mask.bit_count())) for grant in reply.grants]
+                completions = [
+                    Completion(held(reply.reservation_id, grant), results.of(grant.mask.bit_count()))
+                    for grant in reply.grants
+                ]
                 request_id = client.next_id()
                 unanswered[request_id] = got
                 if asked < chunks_count:
@@ -157,7 +160,8 @@ def fail(client: Client, chunks_count: int, *, per_call: int, delay_s: float) ->
         if not got:
             raise RuntimeError(f"nothing is free any more after {failed} of {chunks_count} chunks")
         failures = [
-            Failure(held(reserved.reservation_id, grant), reason="benchmark", exit_status=1, delay_s=delay_s) for grant in reserved.grants
+            Failure(held(reserved.reservation_id, grant), reason="benchmark", exit_status=1, delay_s=delay_s)
+            for grant in reserved.grants
         ]
         done = client.call(Fail(client.next_id(), failures), Completed)
         failed += _accepted(done, {done.id: got})

@@ -33,7 +33,16 @@ class Quantiles(NamedTuple):
     p99_wall_s: float
 
 
-def compared(what: str, share: Share, ours: list[Quantiles], rival: list[Quantiles], must: Must, *, rival_name: str, note: str = "") -> Row:
+def compared(
+    what: str,
+    share: Share,
+    ours: list[Quantiles],
+    rival: list[Quantiles],
+    must: Must,
+    *,
+    rival_name: str,
+    note: str = "",
+) -> Row:
     """The row of turns in pairs, judged by processor time: a reserve waits for nothing, and others on the machine disturb its wall time."""
     by_cpu = SHARES.index(share)
     by_wall = by_cpu + len(SHARES)

@@ -26,7 +26,11 @@ PARTITIONS_COUNT = 4
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
     """A session of two cores whose scratch files lie on the disk that is measured."""
-    conf = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.driver.memory": "4g"}
+    conf = {
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.memory": "4g",
+    }
     spark = build_session(MASTER, name="opsq benchmark", conf=conf)
     try:
         yield spark

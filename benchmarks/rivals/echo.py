@@ -26,7 +26,9 @@ _HERE = Path(__file__).parent.parent
 def serving(folder: Path, *, request_bytes: int, reply_bytes: int) -> Iterator[Client]:
     """Run an echo server in a process of its own, and give a client of it. Sizes are those of whole frames."""
     path = folder / "echo"
-    server = subprocess.Popen([sys.executable, "-m", "rivals.echo", str(path), str(request_bytes), str(reply_bytes)], cwd=_HERE)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "rivals.echo", str(path), str(request_bytes), str(reply_bytes)], cwd=_HERE
+    )
     try:
         connection = connect_when_ready(path, server)
         with connection:

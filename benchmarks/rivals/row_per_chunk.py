@@ -63,7 +63,9 @@ class RowPerChunk:
             for pairs in metadata:
                 self._submissions_count += 1
                 submission_id = self._submissions_count << 22
-                self._connection.execute("INSERT INTO submission(id, chunks_total) VALUES (?, ?)", (submission_id, chunks_count))
+                self._connection.execute(
+                    "INSERT INTO submission(id, chunks_total) VALUES (?, ?)", (submission_id, chunks_count)
+                )
                 self._connection.executemany(
                     "INSERT INTO submission_metadata VALUES (?, ?, ?)",
                     [(submission_id, key, str(value).encode()) for key, value in pairs.items()],

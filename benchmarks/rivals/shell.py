@@ -54,7 +54,19 @@ def parallel_upper_case(source: Path, target: Path, *, jobs_count: int, home: Pa
 
 def parallel_upper_case_of_file(source: Path, target: Path, *, jobs_count: int, home: Path) -> float:
     """`parallel --pipepart -k --block 1M -j N -a source tr a-z A-Z > target`, with `home` for its own files."""
-    command = [PARALLEL.find(), "--pipepart", "-k", "--block", "1M", f"-j{jobs_count}", "-a", str(source), TR.find(), "a-z", "A-Z"]
+    command = [
+        PARALLEL.find(),
+        "--pipepart",
+        "-k",
+        "--block",
+        "1M",
+        f"-j{jobs_count}",
+        "-a",
+        str(source),
+        TR.find(),
+        "a-z",
+        "A-Z",
+    ]
     with target.open("wb") as out:
         return _timed(command, home, stdout=out)
 
@@ -71,7 +83,9 @@ def parallel_each(records: Path, *words: str, jobs_count: int, home: Path) -> fl
         return _timed([PARALLEL.find(), f"-j{jobs_count}", *words], home, stdin=lines)
 
 
-def _timed(command: list[str], home: Path, *, stdin: Any = subprocess.DEVNULL, stdout: Any = subprocess.DEVNULL) -> float:
+def _timed(
+    command: list[str], home: Path, *, stdin: Any = subprocess.DEVNULL, stdout: Any = subprocess.DEVNULL
+) -> float:
     environment = {**os.environ, "PARALLEL_HOME": str(home), "TMPDIR": str(home)}
     started = time.perf_counter()
     subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, env=environment, check=True)

@@ -36,7 +36,12 @@ def ask(frame):
 
 
 opsq.spark.consume(
-    spark, function=ask, frames="pandas", strategy=f"MaxSimultaneous(service, {limit})", submission=submission, state_dir=STATE_DIR
+    spark,
+    function=ask,
+    frames="pandas",
+    strategy=f"MaxSimultaneous(service, {limit})",
+    submission=submission,
+    state_dir=STATE_DIR,
 )
 
 # %%

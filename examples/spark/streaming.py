@@ -17,13 +17,29 @@ rows, checkpoint, target = sys.argv[1:]
 # %%
 spark = opsq.spark.build_session("local[*]")
 key = f"streaming-{uuid.uuid4()}"
-writer = spark.range(int(rows)).select(f.col("id").alias("n")).write.format("opsq").mode("append").option("stateDir", STATE_DIR)
+writer = (
+    spark.range(int(rows))
+    .select(f.col("id").alias("n"))
+    .write.format("opsq")
+    .mode("append")
+    .option("stateDir", STATE_DIR)
+)
 writer.options(rowsPerChunk=100, idempotencyKey=key).save()
 submission = opsq.spark.submission_of(key, state_dir=STATE_DIR)
 
 # %% The stream begins before there is any result, so it is told the columns. It goes on after a restart where its checkpoint says.
-results = spark.readStream.format("opsq").option("stateDir", STATE_DIR).schema("n BIGINT, square BIGINT").load(str(submission))
-query = results.writeStream.format("parquet").option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start(target)
+results = (
+    spark.readStream.format("opsq")
+    .option("stateDir", STATE_DIR)
+    .schema("n BIGINT, square BIGINT")
+    .load(str(submission))
+)
+query = (
+    results.writeStream.format("parquet")
+    .option("checkpointLocation", checkpoint)
+    .trigger(processingTime="1 second")
+    .start(target)
+)
 
 
 # %%

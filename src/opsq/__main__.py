@@ -78,7 +78,9 @@ def _open_standard_descriptors() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            opened = os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number: this one; as stdin it cannot be read
+            opened = os.open(
+                os.devnull, os.O_WRONLY
+            )  # gets the lowest free number: this one; as stdin it cannot be read
             os.set_inheritable(opened, True)
             if descriptor > 0:
                 setattr(sys, name, os.fdopen(opened, "w", closefd=False))

@@ -143,7 +143,9 @@ class Handle(NamedTuple):
         return 1 << self.index % BLOCK_CHUNKS
 
 
-_HANDLE = re.compile(r"([0-9]{1,19})/([0-9]{1,18})@([0-9a-f]{1,15})\.([0-9a-f]{1,8})\.([0-9a-f]{1,16})\.([0-9a-f]{1,16})", re.ASCII)
+_HANDLE = re.compile(
+    r"([0-9]{1,19})/([0-9]{1,18})@([0-9a-f]{1,15})\.([0-9a-f]{1,8})\.([0-9a-f]{1,16})\.([0-9a-f]{1,16})", re.ASCII
+)
 
 
 def parse_handle(text: str) -> Handle:
@@ -154,6 +156,9 @@ def parse_handle(text: str) -> Handle:
     """
     match = _HANDLE.fullmatch(text)
     if match is None or int(match[1]) >> 63:
-        raise InvalidHandle(f"{text!r} is not a handle.", hint="A handle has the form SUBMISSION/INDEX@TOKEN, as `opsq reserve` prints it.")
+        raise InvalidHandle(
+            f"{text!r} is not a handle.",
+            hint="A handle has the form SUBMISSION/INDEX@TOKEN, as `opsq reserve` prints it.",
+        )
     token = Token(int(match[3], 16), int(match[4], 16), int(match[5], 16), int(match[6], 16))
     return Handle(SubmissionId(int(match[1])), int(match[2]), token)

@@ -81,15 +81,22 @@ class Bytes(Serialisation):
             return b""
         data += delimiter
         # A longer delimiter may also come about by the end of a record and the delimiter behind it.
-        if data.count(delimiter) != len(records) or (len(delimiter) > 1 and self.decode(data) != list(map(bytes, records))):
-            number = next(number for number, record in enumerate(map(bytes, records), 1) if self.decode(record + delimiter) != [record])
+        if data.count(delimiter) != len(records) or (
+            len(delimiter) > 1 and self.decode(data) != list(map(bytes, records))
+        ):
+            number = next(
+                number
+                for number, record in enumerate(map(bytes, records), 1)
+                if self.decode(record + delimiter) != [record]
+            )
             raise UsageError(f"Record {number} cannot be told from its delimiter {delimiter!r}.")
         return data
 
     def _checked(self, number: int, record: Any) -> bytes:
         if not isinstance(record, bytes | bytearray | memoryview):
             raise UsageError(
-                f"Record {number} is of type {type(record).__name__}; bytes are wanted.", hint="Encode text first: text.encode()."
+                f"Record {number} is of type {type(record).__name__}; bytes are wanted.",
+                hint="Encode text first: text.encode().",
             )
         return bytes(record)
 
@@ -103,7 +110,9 @@ class TextLines(Serialisation):
             text = data.decode()
         except UnicodeDecodeError as error:
             number = data.count(b"\n", 0, error.start) + 1
-            raise InputUnreadable(f"Record {number} is not UTF-8: {error.reason} (byte {data[error.start]:#04x}).") from None
+            raise InputUnreadable(
+                f"Record {number} is not UTF-8: {error.reason} (byte {data[error.start]:#04x})."
+            ) from None
         records = text.split("\n")
         if not records[-1]:
             records.pop()
@@ -124,7 +133,9 @@ class TextLines(Serialisation):
         try:
             return (text + "\n").encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"Record {text.count(chr(10), 0, error.start) + 1} cannot be written in UTF-8: {error.reason}.") from None
+            raise UsageError(
+                f"Record {text.count(chr(10), 0, error.start) + 1} cannot be written in UTF-8: {error.reason}."
+            ) from None
 
     def _checked(self, number: int, record: Any) -> str:
         if not isinstance(record, str):
@@ -199,7 +210,9 @@ class MessagePack(Serialisation):
             start = end + _LENGTH_BYTES
             end = start + int.from_bytes(data[end:start], "big")
             if end > size:
-                raise InputUnreadable(f"The batch behind record {len(records)} is cut off: {end - size} bytes are missing.")
+                raise InputUnreadable(
+                    f"The batch behind record {len(records)} is cut off: {end - size} bytes are missing."
+                )
             batch = data[start:end]
             try:
                 records += self._decoder.decode(batch)
@@ -231,7 +244,12 @@ class MessagePack(Serialisation):
         return InputUnreadable(f"The batch behind record {records_before} cannot be read: {error}.")
 
 
-_NAMED: dict[str, Callable[[], Serialisation]] = {"bytes": Bytes, "text": TextLines, "json": JsonLines, "msgpack": MessagePack}
+_NAMED: dict[str, Callable[[], Serialisation]] = {
+    "bytes": Bytes,
+    "text": TextLines,
+    "json": JsonLines,
+    "msgpack": MessagePack,
+}
 
 
 def find(wanted: Serialisation | str) -> Serialisation:
@@ -243,7 +261,10 @@ def find(wanted: Serialisation | str) -> Serialisation:
     if isinstance(wanted, Serialisation):
         return wanted
     if wanted not in _NAMED:
-        raise UsageError(f"{wanted!r} is no serialisation.", hint=f"There are {', '.join(_NAMED)}, and the classes of opsq.serialisation.")
+        raise UsageError(
+            f"{wanted!r} is no serialisation.",
+            hint=f"There are {', '.join(_NAMED)}, and the classes of opsq.serialisation.",
+        )
     return _NAMED[wanted]()
 
 

@@ -71,7 +71,9 @@ def choice(*choices: str) -> Callable[[object], str]:
     return read
 
 
-def number(parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False) -> Callable[[object], Any]:
+def number(
+    parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False
+) -> Callable[[object], Any]:
     """Read a number between `low` and `high`: text by `parse`, a TOML number as it is."""
 
     def read(given: object) -> float:

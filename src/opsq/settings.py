@@ -219,7 +219,8 @@ def _read_file(path: str) -> dict[str, object]:
         if key == STRATEGIES:
             if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
                 raise UsageError(
-                    f"{STRATEGIES} in {path} is not a table of texts.", hint='Write [strategies] and below it fast = "NewestFirst".'
+                    f"{STRATEGIES} in {path} is not a table of texts.",
+                    hint='Write [strategies] and below it fast = "NewestFirst".',
                 )
             continue
         if key not in _BY_NAME:
@@ -287,8 +288,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("socket", kind.path, "", "Unix socket of the daemon; default opsq.sock in the state folder"),
     Setting("socket_mode", kind.mode, 0o600, "file mode of the socket", kind.write_mode),
     Setting("address", kind.address, "", "HOST:PORT of a daemon to reach over TCP in place of the socket"),
-    Setting("listen", kind.address, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"),
-    Setting("listen_force", kind.boolean, False, "allow `listen` on an address that other machines can reach", kind.write_boolean),
+    Setting(
+        "listen", kind.address, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"
+    ),
+    Setting(
+        "listen_force",
+        kind.boolean,
+        False,
+        "allow `listen` on an address that other machines can reach",
+        kind.write_boolean,
+    ),
     Setting("token_file", kind.path, "", "the token that permits everything over TCP; made at start if missing"),
     Setting("client_token_file", kind.path, "", "the token that permits no operator verb over TCP; optional"),
     Setting(
@@ -321,19 +330,36 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("log_bytes", kind.size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated", format_size),
     Setting("log_count", kind.count(1, 1000), 5, "how many rotated logs are kept"),
-    Setting("trace_sql", kind.boolean, False, "write each SQL statement to the log, with what it cost", kind.write_boolean),
-    Setting("drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration),
+    Setting(
+        "trace_sql", kind.boolean, False, "write each SQL statement to the log, with what it cost", kind.write_boolean
+    ),
+    Setting(
+        "drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration
+    ),
     Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its children", format_duration),
     Setting("reservation_s", kind.duration(0.001), 600.0, "length of a reservation", format_duration),
-    Setting("heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection shows that it lives", format_duration),
+    Setting(
+        "heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection shows that it lives", format_duration
+    ),
     Setting("heartbeat_misses", kind.count(1, 1000), 3, "how many missed heartbeats end a connection"),
     Setting("max_attempts", kind.count(1, 1 << 31), 5, "failures until a chunk is dead"),
     Setting("max_lost", kind.count(1, 1 << 31), 5, "lost consumers until a chunk is dead"),
     Setting("backoff_base_s", kind.duration(0), 1.0, "wait after the first failure of a chunk", format_duration),
     Setting("backoff_factor", kind.number(kind.real, 1, 100), 2.0, "by what the wait grows with each failure"),
     Setting("backoff_max_s", kind.duration(0), 300.0, "longest wait after a failure", format_duration),
-    Setting("max_backlog_chunks", kind.count(0, 1 << 53), 0, "most unfinished chunks before submissions are held back; 0: any number"),
-    Setting("min_free_bytes", kind.size(0, 1 << 50), 64 << 20, "what must be left on the disk; less holds submissions back", format_size),
+    Setting(
+        "max_backlog_chunks",
+        kind.count(0, 1 << 53),
+        0,
+        "most unfinished chunks before submissions are held back; 0: any number",
+    ),
+    Setting(
+        "min_free_bytes",
+        kind.size(0, 1 << 50),
+        64 << 20,
+        "what must be left on the disk; less holds submissions back",
+        format_size,
+    ),
     Setting("history_days", kind.number(kind.real, 0, _YEARS), 30.0, "days for which history is kept"),
     Setting("history_rows", kind.count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
     Setting(

@@ -48,7 +48,9 @@ def parse_size(text: str) -> int:
     """
     number, unit = _split(text)
     if number is None or unit not in _BYTES:
-        raise ValueError(f"{text!r} is not a size; write it like 500, 64K, 1M (powers of 1024) or 20MB (powers of 1000)")
+        raise ValueError(
+            f"{text!r} is not a size; write it like 500, 64K, 1M (powers of 1024) or 20MB (powers of 1000)"
+        )
     size_bytes = number * _BYTES[unit]
     if size_bytes != int(size_bytes) or size_bytes >= 1 << 63:
         raise ValueError(f"{text!r} is not a whole number of bytes below 2**63")

@@ -74,7 +74,12 @@ class Opsq:
         """Run a command line; stdin is closed unless bytes are given. It must not print tracebacks, escapes or carriage returns."""
         command = [PROGRAM, *words] if stdin is not None else ["/bin/sh", "-c", 'exec "$@" <&-', "sh", PROGRAM, *words]
         done = subprocess.run(
-            command, input=stdin, env=self.environ | dict(environ or {}), cwd=self.folder, capture_output=True, timeout=DEADLINE_S
+            command,
+            input=stdin,
+            env=self.environ | dict(environ or {}),
+            cwd=self.folder,
+            capture_output=True,
+            timeout=DEADLINE_S,
         )
         err = done.stderr.decode()
         assert "Traceback" not in err, err
@@ -102,7 +107,12 @@ class Opsq:
         """Run a shell script that finds `opsq` on its PATH."""
         environ = self.environ | {"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin"}
         done = subprocess.run(
-            ["/bin/sh", "-c", script], env=environ, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S
+            ["/bin/sh", "-c", script],
+            env=environ,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DEADLINE_S,
         )
         return Ran(done.returncode, done.stdout, done.stderr.decode())
 
@@ -125,7 +135,13 @@ class Opsq:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         environ = self.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
         with subprocess.Popen(
-            [PROGRAM, *words], env=environ, cwd=self.folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            [PROGRAM, *words],
+            env=environ,
+            cwd=self.folder,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
         ) as process:
             os.close(slave)
             drawn = b""
@@ -141,7 +157,9 @@ class Opsq:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         environ = self.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
         pipes = {"stdin": slave, "stdout": subprocess.PIPE, "stderr": slave}
-        with subprocess.Popen([PROGRAM, *words], env=environ, cwd=self.folder, start_new_session=True, **pipes) as process:
+        with subprocess.Popen(
+            [PROGRAM, *words], env=environ, cwd=self.folder, start_new_session=True, **pipes
+        ) as process:
             os.close(slave)
             drawn = b""
             with contextlib.suppress(OSError):  # the end of a terminal is an error

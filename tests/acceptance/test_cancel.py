@@ -36,5 +36,7 @@ def test_programs_that_run_are_ended_and_the_consumer_goes_on(queue):
         assert consumer.wait(60) == 0
     assert queue.ok("show", "--json", second).json["state"] == "completed"
     assert queue.ok("show", "--json", first).json["skipped"] == 2
-    running = subprocess.run(["ps", "-o", "pid=", "-p", ",".join(pids.read_text().split()[:2])], capture_output=True, text=True)
+    running = subprocess.run(
+        ["ps", "-o", "pid=", "-p", ",".join(pids.read_text().split()[:2])], capture_output=True, text=True
+    )
     assert running.stdout == ""

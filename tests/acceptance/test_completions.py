@@ -62,7 +62,13 @@ class Terminal:
         self.shell = shell
         arguments = [*BARE[shell], "-i"]
         self._terminal = pexpect.spawn(
-            program(shell), arguments, env=environ, cwd=str(folder), encoding="utf-8", timeout=DEADLINE_S, dimensions=(50, 200)
+            program(shell),
+            arguments,
+            env=environ,
+            cwd=str(folder),
+            encoding="utf-8",
+            timeout=DEADLINE_S,
+            dimensions=(50, 200),
         )
         self._terminal.sendline(f"PS1='rea''dy> '; {load_line(shell, folder)}")
         self._terminal.expect_exact("ready> ")
@@ -106,7 +112,9 @@ class Fish:
     def say(self, line: str) -> str:
         """The candidates for a line, one a line."""
         command = [program("fish"), *BARE["fish"], "-c", f"{load_line('fish', self._folder)}; complete -C '{line}'"]
-        done = subprocess.run(command, env=self._environ, cwd=self._folder, capture_output=True, text=True, timeout=DEADLINE_S)
+        done = subprocess.run(
+            command, env=self._environ, cwd=self._folder, capture_output=True, text=True, timeout=DEADLINE_S
+        )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
@@ -136,7 +144,9 @@ def open_shell(runtime_dir: Path) -> Iterator[Open]:
 def test_case_108_script_loads_silently_when_opsq_is_missing(shell: str, runtime_dir: Path):
     """A shell that starts after opsq was removed complains of nothing."""
     command = [program(shell), *BARE[shell], "-c", load_line(shell, runtime_dir)]
-    done = subprocess.run(command, env=environ(runtime_dir, bare_path()), capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        command, env=environ(runtime_dir, bare_path()), capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -189,7 +199,9 @@ def test_candidates_are_asked_without_typer_and_tell_what_they_are(queue: Opsq):
     queue.reserve()
     assert queue.ok("completion", "consumers").text.endswith("\tholds 1")
     code = "import sys; sys.argv[1:] = ['completion', 'ids']\nfrom opsq.__main__ import run\nrun(sys.argv[1:])\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], env=queue.environ, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=queue.environ, capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert submission in done.stdout
     assert not {"typer", "rich"} & set(done.stdout.split())
 
@@ -219,6 +231,10 @@ def test_candidates_come_from_the_daemon_that_the_line_names(queue: Opsq):
     """Also when bash has cut the line at = and :."""
     submission = queue.submit_lines(1)
     elsewhere = {"OPSQ_STATE_DIR": str(queue.folder / "elsewhere")}
-    for words in (["--state-dir", str(queue.state_dir)], [f"--state-dir={queue.state_dir}"], ["--state-dir", "=", str(queue.state_dir)]):
+    for words in (
+        ["--state-dir", str(queue.state_dir)],
+        [f"--state-dir={queue.state_dir}"],
+        ["--state-dir", "=", str(queue.state_dir)],
+    ):
         ran = queue("completion", "ids", "--", *words, "wait", environ=elsewhere)
         assert ran.text.startswith(submission), words

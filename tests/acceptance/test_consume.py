@@ -48,7 +48,9 @@ def test_case_101_program_has_our_environment_and_no_user_is_needed(queue):
 def test_interrupt_drains_and_is_exit_0(queue):
     """The first signal lets what runs go on; nothing new is started."""
     submission = queue.submit_lines(2)
-    with queue.running("consume", "-j", "1", "--", "sh", "-c", "echo > started; while [ ! -e go ]; do sleep 0.01; done") as process:
+    with queue.running(
+        "consume", "-j", "1", "--", "sh", "-c", "echo > started; while [ ! -e go ]; do sleep 0.01; done"
+    ) as process:
         while not (queue.folder / "started").exists():
             continue
         process.send_signal(signal.SIGINT)
@@ -73,13 +75,21 @@ def test_until_empty_says_on_a_terminal_that_paused_work_is_left(queue):
 def test_single_is_exit_0_with_nothing_done_while_another_has_the_name_and_takes_over_from_a_killed_one(queue):
     """What cron starts again while the last run goes on does no harm, and no file is left behind that would keep it from running."""
     queue.submit_lines(2)
-    with queue.running("consume", "-j", "1", "--single", "nightly", "--", "sh", "-c", "echo > started; exec sleep 60") as process:
+    with queue.running(
+        "consume", "-j", "1", "--single", "nightly", "--", "sh", "-c", "echo > started; exec sleep 60"
+    ) as process:
         wait_until((queue.folder / "started").exists, what="the first runs")
         ran = queue.ok("consume", "-j", "1", "--single", "nightly", "--until-idle", "--json", "--", "cat")
         assert ran.json == {"completed": 0, "failed": 0, "dead": 0, "released": 0, "taken": True}
         assert b"nightly" in queue.on_terminal("consume", "--single", "nightly", "--", "cat").out
-        assert queue.ok("consume", "--single", "hourly", "--until-idle", "--json", "--", "cat").documents[-1]["completed"] == 1
+        assert (
+            queue.ok("consume", "--single", "hourly", "--until-idle", "--json", "--", "cat").documents[-1]["completed"]
+            == 1
+        )
         process.kill()
         process.wait()
         wait_until(lambda: queue.ok("status", "--json").json["consumers"] == [], what="the daemon has noticed")
-    assert queue.ok("consume", "--single", "nightly", "--until-idle", "--json", "--", "cat").documents[-1]["completed"] == 1
+    assert (
+        queue.ok("consume", "--single", "nightly", "--until-idle", "--json", "--", "cat").documents[-1]["completed"]
+        == 1
+    )

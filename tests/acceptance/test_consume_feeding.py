@@ -31,7 +31,20 @@ def test_program_is_told_of_its_chunk(queue):
     """In words and in variables; metadata too."""
     submission = queue.submit_lines(2, "-m", "tenant=acme", "-m", "a.b=5")
     script = 'echo "$@ $OPSQ_SUBMISSION/$OPSQ_CHUNK $OPSQ_ATTEMPT $OPSQ_META_TENANT $OPSQ_META_A_B ${OPSQ_CONSUMER%-*}"'
-    queue.ok("consume", "--until-empty", "--name", "night", "--", "sh", "-c", script, "sh", "{id}", "{attempt}", "{no placeholder}")
+    queue.ok(
+        "consume",
+        "--until-empty",
+        "--name",
+        "night",
+        "--",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        "{id}",
+        "{attempt}",
+        "{no placeholder}",
+    )
     line = "{0}/{1} 0 {{no placeholder}} {0}/{1} 0 acme 5 night\n"
     assert queue.ok("results", submission).out.decode() == "".join(line.format(submission, index) for index in range(2))
 
@@ -110,7 +123,9 @@ def test_record_with_a_status_that_completes_does_not_end_the_chunk(queue):
 
 
 def test_header_of_a_table_is_no_record(queue):
-    submission = queue.ok("submit", "--csv-header", "--lines", "1", queue.file("table.csv", b"id,name\n1,a\n2,b\n")).text
+    submission = queue.ok(
+        "submit", "--csv-header", "--lines", "1", queue.file("table.csv", b"id,name\n1,a\n2,b\n")
+    ).text
     queue.ok("consume", "--until-empty", "--each", "--", "echo")
     assert queue.ok("results", submission).out == b"1,a\n2,b\n"
 
@@ -126,7 +141,8 @@ ODD = [b"a b", b"$(x) `y` 'z' \"q\" \\n", b"caf\xc3\xa9 \xff \t *", b"-n", b"", 
 
 
 @pytest.mark.parametrize(
-    "way", [["--each", "--", "sh", "-c", SHOW, "sh", "x", "<{}>"], ["--args", "4", "--", "sh", "-c", SHOW, "sh", "it's"]]
+    "way",
+    [["--each", "--", "sh", "-c", SHOW, "sh", "x", "<{}>"], ["--args", "4", "--", "sh", "-c", SHOW, "sh", "it's"]],
 )
 def test_case_107_dry_run_shows_exactly_what_is_run(queue, way):
     """As JSON and as a line of shell, which gives the same when it is executed; nothing was run, and no attempt counted."""
@@ -134,13 +150,18 @@ def test_case_107_dry_run_shows_exactly_what_is_run(queue, way):
     lines = queue.ok("consume", "--dry-run", "-s", "OldestFirst", *way).out.splitlines()
     documents = queue.ok("consume", "--dry-run", "-s", "OldestFirst", "--json", *way).documents
     assert len(lines) == len(documents)
-    assert {(document["submission_id"], document["index"]) for document in documents} == {(submission, 0), (submission, 1)}
+    assert {(document["submission_id"], document["index"]) for document in documents} == {
+        (submission, 0),
+        (submission, 1),
+    }
     assert queue.ok("show", submission, "--json").json["completed"] == 0
     by_line, by_argv = b"", b""
     for line, document in zip(lines, documents, strict=True):
         environ = {"PATH": "/usr/bin:/bin", "OPSQ_CHUNK": str(document["index"])}
         by_line += subprocess.run([b"sh", b"-c", line], env=environ, stdout=subprocess.PIPE, check=True).stdout
-        by_argv += subprocess.run(list(map(os.fsencode, document["argv"])), env=environ, stdout=subprocess.PIPE, check=True).stdout
+        by_argv += subprocess.run(
+            list(map(os.fsencode, document["argv"])), env=environ, stdout=subprocess.PIPE, check=True
+        ).stdout
     queue.ok("consume", "--until-empty", *way)
     assert by_line == by_argv == queue.ok("results", submission).out
 
@@ -148,10 +169,15 @@ def test_case_107_dry_run_shows_exactly_what_is_run(queue, way):
 def test_dry_run_leaves_open_what_belongs_to_a_run(queue):
     submission = queue.submit_lines(20)
     first = f"cp --suffix={submission}/0-0 '{{in}}' '{{out}}'"
-    shown = queue.ok("consume", "--dry-run", "-s", "OldestFirst", "--", "cp", "--suffix={id}-{attempt}", "{in}", "{out}").lines
+    shown = queue.ok(
+        "consume", "--dry-run", "-s", "OldestFirst", "--", "cp", "--suffix={id}-{attempt}", "{in}", "{out}"
+    ).lines
     assert (shown[0], len(shown)) == (first, 10)
     assert len(queue.ok("consume", "--dry-run", "--max-chunks", "3", "--", "cat").lines) == 3
-    assert queue.ok("consume", "--dry-run", "--max-chunks", "1", "--server", "frames", "--", "serve", "a b").text == "serve 'a b'"
+    assert (
+        queue.ok("consume", "--dry-run", "--max-chunks", "1", "--server", "frames", "--", "serve", "a b").text
+        == "serve 'a b'"
+    )
 
 
 def test_dry_run_says_what_would_not_run(queue):
@@ -186,7 +212,9 @@ def test_case_96_ways_that_do_not_go_together_are_named(queue, words, named):
     assert queue.ok("show", submission, "--json").json["completed"] == 0
 
 
-@pytest.mark.parametrize("feeding", [["--server", "frames", "--", "sh", "-c", ECHO], ["--server", "records", "--", "sed", "-u", ""]])
+@pytest.mark.parametrize(
+    "feeding", [["--server", "frames", "--", "sh", "-c", ECHO], ["--server", "records", "--", "sed", "-u", ""]]
+)
 def test_servers_answer_for_all_chunks_in_order(queue, feeding):
     """As many processes as slots did it all; the last record has no line end, in the result too."""
     content = b"".join(b"%d\n" % number for number in range(3000)) + b"last"
@@ -206,7 +234,9 @@ def test_server_gives_a_status_and_a_reason(queue):
     """They count as those of a program do."""
     submission = queue.submit_lines(3, "--max-attempts", "1", "--on-dead", "keep")
     script = "while read -r length name more; do head -c $length >/dev/null; echo 3 ${name#*/}; printf why; done"
-    ran = queue("consume", "-j", "1", "--until-empty", "--complete-on", "0,2", "--server", "frames", "--", "sh", "-c", script)
+    ran = queue(
+        "consume", "-j", "1", "--until-empty", "--complete-on", "0,2", "--server", "frames", "--", "sh", "-c", script
+    )
     assert ran.status == 1
     assert queue.ok("show", submission, "--json").json["completed"] == 2
     chunk = only_dead(queue, submission)
@@ -240,7 +270,17 @@ def test_program_that_is_not_executable_is_exit_126_and_costs_no_attempt(queue, 
 def test_record_over_its_time_is_ended_with_its_chunk(queue):
     """The limit is one for the chunk, whatever record it is at."""
     submission = queue.ok("submit", "--max-attempts", "1", "-", stdin=b"a\nb\nc\n").text
-    words = ["--max-runtime", "0.5s", "--grace", "0.1s", "--each", "--", "sh", "-c", "touch $0; [ $0 != b ] || sleep 1000"]
+    words = [
+        "--max-runtime",
+        "0.5s",
+        "--grace",
+        "0.1s",
+        "--each",
+        "--",
+        "sh",
+        "-c",
+        "touch $0; [ $0 != b ] || sleep 1000",
+    ]
     assert queue("consume", "-j", "1", "--until-empty", *words).status == 1
     assert "ran longer than" in only_dead(queue, submission)["reason"]
     assert not (queue.folder / "c").exists()
@@ -248,7 +288,9 @@ def test_record_over_its_time_is_ended_with_its_chunk(queue):
 
 def test_chunk_over_its_time_ends_its_server(queue):
     submission = queue.submit_lines(3, "--max-attempts", "1", "--on-dead", "keep")
-    script = "while read -r length name more; do head -c $length >/dev/null; [ ${name#*/} != 1 ] || sleep 1000; echo 0; done"
+    script = (
+        "while read -r length name more; do head -c $length >/dev/null; [ ${name#*/} != 1 ] || sleep 1000; echo 0; done"
+    )
     words = ["--max-runtime", "0.5s", "--grace", "0.1s", "--server", "frames", "--", "sh", "-c", script]
     assert queue("consume", "-j", "1", "--until-empty", *words).status == 1
     assert only_dead(queue, submission)["index"] == 1
@@ -258,7 +300,9 @@ def test_chunk_over_its_time_ends_its_server(queue):
 def test_stopped_consumer_gives_back_what_its_servers_have_not_answered(queue):
     queue.submit_lines(3)
     script = "while read -r length name more; do head -c $length >/dev/null; echo $$ > begun; sleep 1000; done"
-    with queue.running("consume", "-j", "1", "--grace", "0s", "--server", "frames", "--", "sh", "-c", script) as process:
+    with queue.running(
+        "consume", "-j", "1", "--grace", "0s", "--server", "frames", "--", "sh", "-c", script
+    ) as process:
         wait_until(lambda: (queue.folder / "begun").exists() and (queue.folder / "begun").read_bytes().endswith(b"\n"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
@@ -281,7 +325,9 @@ def test_killed_consumer_leaves_no_orphan(queue, way):
 
 def test_program_in_the_middle_of_records_has_no_descriptor_of_ours(queue):
     submission = queue.submit_lines(1)
-    ran = queue.shell("exec 9> held; opsq consume --until-empty --each -- sh -c 'ls -l /dev/fd/ | grep -c held; ls /dev/fd/ | wc -l'")
+    ran = queue.shell(
+        "exec 9> held; opsq consume --until-empty --each -- sh -c 'ls -l /dev/fd/ | grep -c held; ls /dev/fd/ | wc -l'"
+    )
     assert ran.status == 0
     held, count = queue.ok("results", submission).lines
     assert (held, int(count) <= 5) == ("0", True)

@@ -42,7 +42,10 @@ def test_submission_takes_no_other_and_ends_when_that_one_is_done(queue):
     ran = queue.ok("consume", "--submission", wanted, "-s", "OldestFirst", "--until-empty", "--json", "--", "cat")
     assert {line["submission_id"] for line in ran.documents[:-1]} == {wanted}
     assert ran.documents[-1]["completed"] == 2
-    assert queue.ok("consume", "--submission", wanted, "--until-empty", "--json", "--", "cat").documents[-1]["completed"] == 0
+    assert (
+        queue.ok("consume", "--submission", wanted, "--until-empty", "--json", "--", "cat").documents[-1]["completed"]
+        == 0
+    )
 
 
 def test_submission_that_does_not_exist_is_exit_3(queue):
@@ -51,7 +54,17 @@ def test_submission_that_does_not_exist_is_exit_3(queue):
 
 def test_statuses_complete_retry_and_bury_as_listed_and_a_completion_keeps_its_status(queue):
     submission = queue.ok(
-        "submit", "-", "-l", "1", "--on-dead", "keep", "--max-attempts", "3", "--backoff", "0.01,1,1", stdin=b"3\n9\n5\n0\n"
+        "submit",
+        "-",
+        "-l",
+        "1",
+        "--on-dead",
+        "keep",
+        "--max-attempts",
+        "3",
+        "--backoff",
+        "0.01,1,1",
+        stdin=b"3\n9\n5\n0\n",
     ).text
     script = 'read status; echo "$status"; exit "$status"'
     lists = ("--complete-on", "0,3", "--bury-on", "9", "--retry-on", "5")
@@ -63,7 +76,9 @@ def test_statuses_complete_retry_and_bury_as_listed_and_a_completion_keeps_its_s
         ("failed", 5),
         ("completed", 0),
     ]
-    attempts = {chunk["index"]: chunk["attempts"] for chunk in queue.ok("dead", "list", submission, "--json").json["chunks"]}
+    attempts = {
+        chunk["index"]: chunk["attempts"] for chunk in queue.ok("dead", "list", submission, "--json").json["chunks"]
+    }
     assert attempts == {1: 1, 2: 3}
     assert queue.ok("results", submission, "--skip-dead").out == b"3\n0\n"
 
@@ -115,8 +130,14 @@ def test_program_that_runs_too_long_is_ended_with_its_descendants_and_has_failed
 def test_program_that_is_deaf_is_killed_when_its_grace_is_over_too(queue):
     queue.submit_lines(1, "--max-attempts", "1")
     script = "trap '' TERM; echo here >&2; while :; do sleep 0.01; done"
-    ran = queue("consume", "--until-empty", "--max-runtime", "0.3", "--grace", "0.1", "--json", "--", "sh", "-c", script)
-    assert (ran.status, ended(ran)[0]["signal"], ended(ran)[0]["reason"]) == (1, "SIGKILL", "ran longer than 0.3s: here")
+    ran = queue(
+        "consume", "--until-empty", "--max-runtime", "0.3", "--grace", "0.1", "--json", "--", "sh", "-c", script
+    )
+    assert (ran.status, ended(ran)[0]["signal"], ended(ran)[0]["reason"]) == (
+        1,
+        "SIGKILL",
+        "ran longer than 0.3s: here",
+    )
 
 
 def _is_alive(pid):
@@ -136,14 +157,19 @@ def test_stderr_of_programs_comes_in_whole_lines_with_the_chunk_in_front(queue):
     lines = ran.err.splitlines()
     for index in (0, 1):
         prefix = f"{submission}/{index}: "
-        assert [line for line in lines if line.startswith(prefix)] == [prefix + text for text in ("first half", "20%", "no end")]
+        assert [line for line in lines if line.startswith(prefix)] == [
+            prefix + text for text in ("first half", "20%", "no end")
+        ]
     assert len(lines) == 6
 
 
 def test_failure_does_not_repeat_what_its_program_was_seen_to_say(queue):
     submission = queue.submit_lines(1, "--max-attempts", "1")
     ran = queue("consume", "--until-empty", "--", "sh", "-c", "echo no such date >&2; exit 7")
-    assert ran.err.splitlines()[:2] == [f"{submission}/0: no such date", f"opsq: Chunk {submission}/0 failed: exit status 7"]
+    assert ran.err.splitlines()[:2] == [
+        f"{submission}/0: no such date",
+        f"opsq: Chunk {submission}/0 failed: exit status 7",
+    ]
 
 
 def test_reason_that_a_server_answers_is_told(queue):
@@ -169,7 +195,12 @@ def test_case_81_log_failed_keeps_the_logs_of_failures_only(queue):
     submission = queue.submit_lines(20, "--on-dead", "keep", "--max-attempts", "1")
     other = queue.submit_lines(2)
     script = "read x; echo $x >&2; [ $x != 7 ]"
-    assert queue("consume", "-j", "2", "--until-empty", "--log-dir", "logs", "--log-failed", "--", "sh", "-c", script).status == 1
+    assert (
+        queue(
+            "consume", "-j", "2", "--until-empty", "--log-dir", "logs", "--log-failed", "--", "sh", "-c", script
+        ).status
+        == 1
+    )
     folder = queue.folder / "logs"
     assert [str(path.relative_to(folder)) for path in folder.rglob("*.log")] == [f"{submission}/7.0.log"]
     assert not (folder / other).exists()
@@ -193,7 +224,13 @@ def test_json_lines_tell_each_end_and_the_document_comes_last(queue):
     first, second, end = queue("consume", "--until-empty", "--json", "--", "sh", "-c", script).documents
     assert (first.pop("run_s") > 0, second.pop("run_s") > 0) == (True, True)
     who = {"submission_id": submission, "index": 0}
-    assert first == who | {"attempt": 0, "outcome": "failed", "exit_status": None, "signal": "SIGKILL", "reason": "killed by SIGKILL: oh"}
+    assert first == who | {
+        "attempt": 0,
+        "outcome": "failed",
+        "exit_status": None,
+        "signal": "SIGKILL",
+        "reason": "killed by SIGKILL: oh",
+    }
     assert second == who | {"attempt": 1, "outcome": "completed", "exit_status": 0, "signal": None, "reason": ""}
     assert end == {"completed": 1, "failed": 1, "dead": 0, "released": 0}
 
@@ -283,7 +320,10 @@ def test_stderr_that_nobody_reads_holds_up_nothing_for_ever(queue):
     )
     os.close(write_fd)
     try:
-        wait_until(lambda: queue.ok("show", submission, "--json").json["completed"] >= 1, what="one is completed although nobody reads")
+        wait_until(
+            lambda: queue.ok("show", submission, "--json").json["completed"] >= 1,
+            what="one is completed although nobody reads",
+        )
         assert process.poll() is None
         with open(read_fd, "rb") as reader:
             said = reader.read()

@@ -75,7 +75,9 @@ def test_csv_header_comes_before_each_chunk(queue):
 def test_failed_attempt_is_tried_again_after_its_backoff(queue):
     """Until-empty waits for it; what failed is told on stderr, the end is good."""
     submission = queue.submit_lines(1, "--backoff", "0.01,1,1")
-    ran = queue("consume", "--until-empty", "--json", "--", "sh", "-c", "if [ ! -e tried ]; then : > tried; exit 9; fi; cat")
+    ran = queue(
+        "consume", "--until-empty", "--json", "--", "sh", "-c", "if [ ! -e tried ]; then : > tried; exit 9; fi; cat"
+    )
     assert (ran.status, ran.documents[-1]) == (0, {"completed": 1, "failed": 1, "dead": 0, "released": 0})
     assert f"{submission}/0 failed: exit status 9" in ran.err
     assert queue.ok("results", submission).out == b"0\n"
@@ -91,7 +93,14 @@ def test_case_53_66_chunk_that_always_kills_its_program_dies_with_the_signal_rec
 
 def test_of_megabytes_on_stderr_the_tail_is_the_reason(queue):
     submission = queue.submit_lines(1, "--max-attempts", "1")
-    ran = queue("consume", "--until-empty", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' e >&2; echo '\033[2Jlast' >&2; exit 1")
+    ran = queue(
+        "consume",
+        "--until-empty",
+        "--",
+        "sh",
+        "-c",
+        "head -c 3000000 /dev/zero | tr '\\0' e >&2; echo '\033[2Jlast' >&2; exit 1",
+    )
     assert ran.status == 1  # and its stderr has no escape, as every run is checked for
     reason = only_dead(queue, submission)["reason"]
     assert reason.endswith("last")
@@ -173,7 +182,9 @@ def test_more_slots_than_open_files_are_lowered_and_said_so(queue):
 def test_program_inherits_nothing_but_its_streams(queue):
     """Neither the socket nor what the caller of the consumer has open."""
     submission = queue.submit_lines(1)
-    ran = queue.shell("exec 9> held; opsq consume --until-empty -- sh -c 'ls -l /dev/fd/ | grep -c held; ls /dev/fd/ | wc -l'")
+    ran = queue.shell(
+        "exec 9> held; opsq consume --until-empty -- sh -c 'ls -l /dev/fd/ | grep -c held; ls /dev/fd/ | wc -l'"
+    )
     assert ran.status == 0
     held, count = queue.ok("results", submission).lines
     assert (held, int(count) <= 5) == ("0", True)
@@ -185,7 +196,9 @@ def test_one_signal_of_timeout_is_one_although_it_comes_twice(queue):
     script = "touch begun; while [ ! -e go ]; do sleep 0.01; done; cat"
     words = ["timeout", "--signal=TERM", "3600", "opsq", "consume", "--grace", "1h", "--", "sh", "-c", script]
     environ = queue.environ | {"PATH": f"{PROGRAM.parent}:/usr/bin:/bin"}
-    with subprocess.Popen(words, env=environ, cwd=queue.folder, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        words, env=environ, cwd=queue.folder, stdin=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         wait_until((queue.folder / "begun").exists)
         process.send_signal(signal.SIGTERM)  # which it hands on, twice
         queue.file("go", b"")
@@ -203,6 +216,8 @@ def test_results_of_any_length_take_little_memory(queue):
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
     command = [sys.executable, "-S", "-c", between, str(PROGRAM), *words]
-    done = subprocess.run(command, env=queue.environ, cwd=queue.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        command, env=queue.environ, cwd=queue.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True
+    )
     assert int(done.stdout) * (1 if sys.platform == "darwin" else 1024) < 100_000_000
     assert queue.shell(f"opsq results {submission} | wc -c").text.strip() == "200000000"

@@ -107,7 +107,10 @@ def test_show_tells_each_attempt_and_the_end_of_stderr(queue):
     assert (document["state"], document["submission_state"], document["dead"]["attempts"]) == ("dead", "failed", 2)
     assert "attempt 1 of me" in document["dead"]["reason"]
     failed = [event for event in document["events"] if event["event"] == "failed"]
-    assert [(event["attempt"], event["exit_status"], event["first_index"]) for event in failed] == [(0, 9, 0), (1, 9, 0)]
+    assert [(event["attempt"], event["exit_status"], event["first_index"]) for event in failed] == [
+        (0, 9, 0),
+        (1, 9, 0),
+    ]
     for event in failed:
         assert event["consumer"].startswith("me-")
         assert event["started_at"] <= event["at"]

@@ -35,7 +35,15 @@ DEADLINE_S = 60
 def run(opsq: Opsq, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the folder of the test, with `opsq` on its PATH."""
     environ = opsq.environ | {"PATH": f"{PROGRAM.parent}:/usr/bin:/bin"} | variables
-    return subprocess.run(words, env=environ, cwd=opsq.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    return subprocess.run(
+        words,
+        env=environ,
+        cwd=opsq.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
 
 
 def broken_tr(opsq: Opsq) -> Path:
@@ -123,7 +131,12 @@ def test_pipeline_counts_words_and_leaves_nothing(opsq: Opsq):
     opsq.file("b.txt", b"the end\n" * 3000)
     done = run(opsq, str(EXAMPLES / "pipeline.sh"), "a.txt", "b.txt")
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split() for line in done.stdout.splitlines()] == [["13000", "the"], ["5000", "cat"], ["5000", "dog"], ["3000", "end"]]
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["13000", "the"],
+        ["5000", "cat"],
+        ["5000", "dog"],
+        ["3000", "end"],
+    ]
     assert opsq.ok("list").out == b""
 
 
@@ -163,7 +176,9 @@ def test_loop_fails_what_does_not_work(queue: Opsq):
 def test_server_in_shell_sorts_each_chunk(queue: Opsq):
     """server.sh: as its first lines say it is run."""
     submission = queue.ok("submit", "--lines", "2", "-", stdin=b"b\na\n\xff\n\0\nlast").text
-    done = run(queue, "opsq", "consume", "-j2", "--until-empty", "--server", "frames", "--", str(EXAMPLES / "server.sh"))
+    done = run(
+        queue, "opsq", "consume", "-j2", "--until-empty", "--server", "frames", "--", str(EXAMPLES / "server.sh")
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert queue.ok("results", submission).out == b"a\nb\n\0\n\xff\nlast\n"
 
@@ -188,7 +203,9 @@ def test_case_100_cron_job_works_in_an_empty_environment(opsq: Opsq):
     words = [str(EXAMPLES / "nightly.sh"), str(reports), str(opsq.folder / "out.txt")]
     # Not the default state folder, which is that of the user who runs the tests.
     environ = {"OPSQ_BIN": str(PROGRAM.parent), "OPSQ_STATE_DIR": str(opsq.state_dir)}
-    done = subprocess.run(words, env=environ, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        words, env=environ, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (opsq.folder / "out.txt").read_bytes() == b"a\nb\nc\n"
 
@@ -223,7 +240,9 @@ def test_producer_and_consumer_square_numbers_in_input_order(queue: Opsq):
 def test_readme_in_a_consumer_and_a_producer_of_operations(queue: Opsq):
     """The blocks of the section on Python: the sum that the comment says is printed."""
     queue.file("work.py", readme.PYTHON_WORK.encode())
-    with subprocess.Popen([sys.executable, "-c", readme.PYTHON_RUN], env=queue.environ, stdout=subprocess.PIPE) as producer:
+    with subprocess.Popen(
+        [sys.executable, "-c", readme.PYTHON_RUN], env=queue.environ, stdout=subprocess.PIPE
+    ) as producer:
         wait_until(lambda: queue.ok("list", "--state", "open").out, DEADLINE_S, "the submission")
         done = run(queue, sys.executable, "work.py")
         assert (done.returncode, done.stderr) == (0, "")
@@ -244,7 +263,9 @@ def test_operations_and_orders_make_a_round(queue: Opsq):
 
 def test_operations_bury_what_is_no_order(queue: Opsq):
     """operations.py: it says so, and which operation it was."""
-    submission = queue.ok("submit", "-", stdin=b'{"id": 1, "price": 2, "count": 3}\n{"id": 2, "price": 2, "count": -1}\n').text
+    submission = queue.ok(
+        "submit", "-", stdin=b'{"id": 1, "price": 2, "count": 3}\n{"id": 2, "price": 2, "count": -1}\n'
+    ).text
     done = run(queue, sys.executable, str(EXAMPLES / "operations.py"))
     assert done.returncode == 1
     assert "failed for good: order 2 has a negative count (operation 2 of 2)" in done.stderr
@@ -255,10 +276,22 @@ def test_server_in_python_counts_words_and_fails_what_is_no_text(queue: Opsq):
     """server.py: as its first lines say it is run."""
     options = ["--lines", "1", "--max-attempts", "1", "--on-dead", "keep", "-m", "kind=log"]
     submission = queue.ok("submit", *options, "-", stdin=b"a b a\n\xff\nc\n").text
-    words = ["opsq", "consume", "-j2", "--until-empty", "--server", "frames", "--", sys.executable, str(EXAMPLES / "server.py")]
+    words = [
+        "opsq",
+        "consume",
+        "-j2",
+        "--until-empty",
+        "--server",
+        "frames",
+        "--",
+        sys.executable,
+        str(EXAMPLES / "server.py"),
+    ]
     assert run(queue, *words).returncode == 1
     assert (
-        queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"].startswith(f"exit status 1: {submission}/1, attempt 1: ")
+        queue.ok("dead", "list", submission, "--json")
+        .json["chunks"][0]["reason"]
+        .startswith(f"exit status 1: {submission}/1, attempt 1: ")
     )
     counted = queue("results", "--skip-dead", submission).out
     assert counted == b'{"kind": "log", "words": {"a": 2, "b": 1}}\n{"kind": "log", "words": {"c": 1}}\n'
@@ -306,7 +339,10 @@ def test_units_are_what_systemd_understands(opsq: Opsq):
         assert unit(name).sections()[0] == "Unit"
     if shutil.which("systemd-analyze"):
         done = run(opsq, "systemd-analyze", "verify", "--man=no", *(f"./{path}" for path in paths))
-        assert (done.returncode, [line for line in done.stderr.splitlines() if line.startswith(tuple(UNITS)) or "/opsq" in line]) == (0, [])
+        assert (
+            done.returncode,
+            [line for line in done.stderr.splitlines() if line.startswith(tuple(UNITS)) or "/opsq" in line],
+        ) == (0, [])
 
 
 def test_service_says_that_it_is_ready_and_drains_when_it_is_stopped(opsq: Opsq):
@@ -339,7 +375,9 @@ def test_case_15_socket_unit_starts_the_daemon_at_the_place_where_clients_look(o
         script = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))"
         script += "; os.execv(sys.argv[2], sys.argv[2:])"
         command = [sys.executable, "-c", script, str(listener.fileno()), *command_of("opsq.service")]
-        with subprocess.Popen(command, env=opsq.environ, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL) as daemon:
+        with subprocess.Popen(
+            command, env=opsq.environ, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL
+        ) as daemon:
             assert opsq.ok("status", "--json").json["pid"] == daemon.pid
             opsq.ok("stop")
             assert daemon.wait(DEADLINE_S) == 0
@@ -349,7 +387,10 @@ def test_case_15_socket_unit_starts_the_daemon_at_the_place_where_clients_look(o
 def test_consumer_service_works_until_it_is_stopped(queue: Opsq):
     """opsq-consumer.service: SIGTERM ends it as asked."""
     submission = queue.submit_lines(20)
-    words = [{"%N": "opsq-consumer", "/usr/local/libexec/work": "/bin/cat"}.get(word, word) for word in command_of("opsq-consumer.service")]
+    words = [
+        {"%N": "opsq-consumer", "/usr/local/libexec/work": "/bin/cat"}.get(word, word)
+        for word in command_of("opsq-consumer.service")
+    ]
     with subprocess.Popen(words, env=queue.environ, stdin=subprocess.DEVNULL) as consumer:
         queue.ok("wait", submission)
         [shown] = queue.ok("status", "--json").json["consumers"]
@@ -383,5 +424,7 @@ def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place()
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"
-            assert "Shows" in "\n".join(path.read_text(encoding="utf-8").splitlines()[:6]), f"{path.name} does not say what it shows"
+            assert "Shows" in "\n".join(path.read_text(encoding="utf-8").splitlines()[:6]), (
+                f"{path.name} does not say what it shows"
+            )
             assert os.access(path, os.X_OK) == path.read_bytes().startswith(b"#!"), path

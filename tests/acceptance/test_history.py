@@ -70,7 +70,15 @@ def test_pages_turn_in_both_directions(queue, worked):
 
 
 @pytest.mark.parametrize(
-    "options", [["--event", "x"], ["--signal", "SIGX"], ["--exit-status", "256"], ["--since", "never"], ["4711/x"], ["--limit", "0"]]
+    "options",
+    [
+        ["--event", "x"],
+        ["--signal", "SIGX"],
+        ["--exit-status", "256"],
+        ["--since", "never"],
+        ["4711/x"],
+        ["--limit", "0"],
+    ],
 )
 def test_conditions_that_cannot_be_are_exit_2(queue, options):
     assert queue("history", "list", *options).status == 2
@@ -149,7 +157,9 @@ def test_export_to_a_file_replaces_it_when_it_is_whole(queue, worked):
     assert (queue.folder / "h.csv").read_text().startswith("seq,at,")
 
 
-@pytest.mark.parametrize("options", [["--rotate", "5"], ["--after-last"], ["-o", "none/x"], ["--after", "1", "--after-last"]])
+@pytest.mark.parametrize(
+    "options", [["--rotate", "5"], ["--after-last"], ["-o", "none/x"], ["--after", "1", "--after-last"]]
+)
 def test_targets_that_cannot_be_are_exit_2(queue, options):
     assert queue("history", "export", *options).status == 2
 

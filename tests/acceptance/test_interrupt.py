@@ -55,7 +55,11 @@ def test_interrupted_submit_leaves_nothing(queue):
     """The input has not ended when the signal comes; some of it has been written."""
     content = queue.state_dir / "content"
     with subprocess.Popen(
-        [*queue.program, "submit", "-"], env=queue.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*queue.program, "submit", "-"],
+        env=queue.environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         process.stdin.write(b"some line\n" * 1_000_000)
         process.stdin.flush()

@@ -47,7 +47,9 @@ def test_run_and_each_record_and_servers(served: Opsq):
 def test_content_that_is_gone_fails_its_chunk_and_says_so(
     served: Opsq, service_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
-    submission = served.ok("submit", "-", "--lines", "100000", "--max-attempts", "1", "--on-dead", "keep", stdin=LINES).text
+    submission = served.ok(
+        "submit", "-", "--lines", "100000", "--max-attempts", "1", "--on-dead", "keep", stdin=LINES
+    ).text
     for name, value in service_environment.items():
         monkeypatch.setenv(name, value)
     store = open_store(service_environment["OPSQ_STORE"])

@@ -116,7 +116,19 @@ def test_json_is_one_document_with_the_results(opsq: Opsq):
     assert base64.b64decode(document["results"][1]["base64"]) == b"\xff\n"
     document = opsq.ok("run", "--json", "-o", "out", "in", "--", "cat").json
     assert (document["output"], "results" in document) == ("out", False)
-    ran = opsq("run", "--lines", "1", "--max-attempts", "1", "--json", "in", "--", "sh", "-c", 'read -r x; test "$x" = a && echo A')
+    ran = opsq(
+        "run",
+        "--lines",
+        "1",
+        "--max-attempts",
+        "1",
+        "--json",
+        "in",
+        "--",
+        "sh",
+        "-c",
+        'read -r x; test "$x" = a && echo A',
+    )
     assert ran.status == 1
     assert (ran.json["state"], ran.json["dead"], ran.json["error"]["exit"]) == ("failed", 1, 1)
     assert [result["text"] for result in ran.json["results"]] == ["A\n"]
@@ -194,7 +206,11 @@ def interrupted(opsq: Opsq, number: int, *words: str) -> int:
     with opsq.running("run", "-j1", "--lines", "1", "--grace", "0", *words, "--", "sh", "-c", script) as process:
         wait_until(lambda: b"line 3" in _read(opsq, "runs"), DEADLINE_S, "the fourth chunk runs")
         if number == signal.SIGKILL:  # what it had no time to report would be done again
-            wait_until(lambda: opsq.ok("status", "--json").json["total"]["completed"] == 3, DEADLINE_S, "three are acknowledged")
+            wait_until(
+                lambda: opsq.ok("status", "--json").json["total"]["completed"] == 3,
+                DEADLINE_S,
+                "three are acknowledged",
+            )
         process.send_signal(number)
         process.communicate(timeout=DEADLINE_S)
     return process.returncode
@@ -219,7 +235,9 @@ def _read(opsq: Opsq, name: str) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
+)
 def test_line_that_was_interrupted_goes_on_where_it_stopped(opsq: Opsq, number: int, status: int):
     """What was completed is not done again, its results come again; no daemon is left behind, not even by SIGKILL."""
     opsq.file("in", lines(6))
@@ -436,7 +454,11 @@ def test_daemon_of_a_round_that_is_killed_is_started_again(opsq: Opsq):
         wait_until(lambda: len(_read(opsq, "runs")) == 2, DEADLINE_S, "two run")
         killed = opsq.ok("status", "--json").json["pid"]
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: (ran := opsq("status", "--json")).status == 0 and ran.json["pid"] != killed, DEADLINE_S, "another daemon runs")
+        wait_until(
+            lambda: (ran := opsq("status", "--json")).status == 0 and ran.json["pid"] != killed,
+            DEADLINE_S,
+            "another daemon runs",
+        )
         opsq.file("go", b"")
         out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out, err) == (0, lines(4), b"")
@@ -466,7 +488,12 @@ def test_what_a_dying_program_says_is_told_in_short_and_without_controls(opsq: O
         assert told.status == 1
         assert told.err.isprintable() or set(told.err) - set(filter(str.isprintable, told.err)) == {"\n"}
         assert (len(told.err) < 2000, "exit status 3" in told.err, "why" in told.err) == (True, True, True)
-    for verb in (("dead", "list"), ("dead", "show", f"{submission_id}/0"), ("history", "list"), ("show", submission_id)):
+    for verb in (
+        ("dead", "list"),
+        ("dead", "show", f"{submission_id}/0"),
+        ("history", "list"),
+        ("show", submission_id),
+    ):
         assert not set(opsq.ok(*verb).out) & {0, 8, 27}
         assert len(opsq.on_terminal(*verb).out) < 10_000
 

@@ -23,7 +23,13 @@ def test_loop_of_the_readme_works_through_everything(queue):
 
 
 def test_case_94_stdout_is_json_even_when_the_command_line_is_wrong(opsq):
-    for words in (["submit", "--json", "--bogus"], ["--json"], ["--json", "ls"], ["show", "--json"], ["reserve", "--json", "-n", "x"]):
+    for words in (
+        ["submit", "--json", "--bogus"],
+        ["--json"],
+        ["--json", "ls"],
+        ["show", "--json"],
+        ["reserve", "--json", "-n", "x"],
+    ):
         ran = opsq(*words)
         assert ran.status == 2, words
         assert ran.json["error"]["exit"] == 2
@@ -60,7 +66,9 @@ def test_case_93_every_verb_answers_in_json_when_no_daemon_is_there(opsq):
         assert ran.json["error"]["code"] == "unreachable"
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("ls", "list"), ("top", "status --watch"), ("retry", "dead requeue"), ("sumbit", "submit")])
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("ls", "list"), ("top", "status --watch"), ("retry", "dead requeue"), ("sumbit", "submit")]
+)
 def test_unknown_verb_names_ours(opsq, theirs, ours):
     ran = opsq(theirs)
     assert ran.status == 2
@@ -70,7 +78,12 @@ def test_unknown_verb_names_ours(opsq, theirs, ours):
 def test_global_options_stand_before_or_behind_the_verb(queue):
     queue.environ.pop("OPSQ_STATE_DIR")
     where = ["--state-dir", str(queue.state_dir)]
-    for words in (["--json", *where, "list"], ["list", "--json", *where], [*where, "list", "--json"], ["--json", *where, "dead", "list"]):
+    for words in (
+        ["--json", *where, "list"],
+        ["list", "--json", *where],
+        [*where, "list", "--json"],
+        ["--json", *where, "dead", "list"],
+    ):
         assert queue.ok(*words).json
     assert queue(*where, "--json", "reserve").json["error"]["code"] == "nothing_free"
     assert queue("list", "--socket", "/tmp/x", "--address", "h:1").status == 2
@@ -122,7 +135,9 @@ def test_invalid_utf8_in_a_name_is_exit_2(queue):
 
 
 def test_progress_and_tables_are_for_terminals_and_fit_80_columns(queue):
-    submission = queue.submit_lines(1, "-m", "a_rather_long_key=and a rather long value that goes on and on for a while")
+    submission = queue.submit_lines(
+        1, "-m", "a_rather_long_key=and a rather long value that goes on and on for a while"
+    )
     for words in (["list"], ["show", submission], ["config"], ["doctor"], ["explain", "Random"], ["submit", "--help"]):
         ran = queue.on_terminal(*words)
         assert ran.status == 0, words

@@ -2,7 +2,9 @@
 
 
 def test_counts_and_rules_are_shown(queue):
-    submission = queue.submit_lines(3, "--priority", "-2", "-m", "tenant=a", "--backoff", "1,3,1m", "--reservation", "2m")
+    submission = queue.submit_lines(
+        3, "--priority", "-2", "-m", "tenant=a", "--backoff", "1,3,1m", "--reservation", "2m"
+    )
     queue.ok("complete", queue.reserve())
     queue.reserve()
     shape = queue.ok("show", "--json", submission).json
@@ -33,7 +35,10 @@ def test_attempts_that_failed_are_told_below_and_of_one_chunk_all(queue):
     script = "read n; [ $n = 1 ] || exit 0; echo sorry >&2; exit 3"
     queue("consume", "--until-empty", "--name", "me", "--", "sh", "-c", script)
     shape = queue.ok("show", "--json", submission).json
-    assert [(event["indexes"], event["attempt"], event["exit_status"]) for event in shape["attempts"]] == [("1", 0, 3), ("1", 1, 3)]
+    assert [(event["indexes"], event["attempt"], event["exit_status"]) for event in shape["attempts"]] == [
+        ("1", 0, 3),
+        ("1", 1, 3),
+    ]
     assert shape["has_more_attempts"] is False
     lines = [line.split("\t") for line in queue.ok("show", submission).lines]
     (first, second) = [words.split() for name, words in lines if name == "attempt"]
@@ -43,7 +48,11 @@ def test_attempts_that_failed_are_told_below_and_of_one_chunk_all(queue):
     chunk = queue.ok("show", "--json", f"{submission}/1").json
     assert (chunk["state"], [event["event"] for event in chunk["events"]]) == ("dead", ["failed", "failed", "dead"])
     done = queue.ok("show", "--json", f"{submission}/0").json
-    assert (done["state"], [event["event"] for event in done["events"]], done["dead"]) == ("completed", ["completed"], None)
+    assert (done["state"], [event["event"] for event in done["events"]], done["dead"]) == (
+        "completed",
+        ["completed"],
+        None,
+    )
     assert queue("show", f"{submission}/2").status == 3
     assert queue("show", f"{submission}/x").status == 2
 

@@ -128,7 +128,20 @@ def test_dry_run_tells_what_a_submission_would_be_and_needs_no_daemon(opsq):
 
 def test_case_95_a_shown_submission_can_be_changed_and_submitted_again(queue):
     queue.file("attached", b"\0blob")
-    options = ("--priority", "7", "-m", "n=5", "-m", 's="7"', "--attach", "attached", "--on-dead", "keep", "--max-attempts", "2")
+    options = (
+        "--priority",
+        "7",
+        "-m",
+        "n=5",
+        "-m",
+        's="7"',
+        "--attach",
+        "attached",
+        "--on-dead",
+        "keep",
+        "--max-attempts",
+        "2",
+    )
     first = queue.submit_lines(3, *options, "--unique", "k")
     document = queue.ok("show", first, "--json").json
     document["priority"] = 8

@@ -21,12 +21,16 @@ def test_case_14_token_from_a_file_or_the_environment_lets_in(opsq, address):
     token = opsq.state_dir / "token"
     elsewhere = {"OPSQ_STATE_DIR": str(opsq.folder / "elsewhere")}
     assert opsq("status", "--address", address, "--token-file", str(token), environ=elsewhere).status == 0
-    assert opsq("reserve", "--address", address, environ=elsewhere | {"OPSQ_TOKEN": token.read_text().strip()}).status == 3
+    assert (
+        opsq("reserve", "--address", address, environ=elsewhere | {"OPSQ_TOKEN": token.read_text().strip()}).status == 3
+    )
     assert opsq("status", environ=elsewhere | {"OPSQ_ADDRESS": address, "OPSQ_TOKEN_FILE": str(token)}).status == 0
 
 
 def test_case_14_wrong_or_missing_token_is_told(opsq, address):
-    ran = opsq("status", "--address", address, "--token-file", opsq.file("wrong", b"guessed-0123456789abcdef0123456789"))
+    ran = opsq(
+        "status", "--address", address, "--token-file", opsq.file("wrong", b"guessed-0123456789abcdef0123456789")
+    )
     assert ran.status == 7
     assert "guessed" not in ran.err + (opsq.state_dir / "opsq.log").read_text()
     missing = opsq("status", "--address", address, "--token-file", "/vanished")

@@ -45,7 +45,9 @@ def state_of(schema: int) -> Path:
 
 def work(rig: Rig) -> Ticket:
     """Submissions in all states, chunks in all states, results, attachments, metadata of both types; the ticket of a lease."""
-    rig.submit(200, metadata={"tenant": "a", "n": 7}, keep_on_dead=True, content=b"parts", attachment=b"\x00\xff", priority=3)
+    rig.submit(
+        200, metadata={"tenant": "a", "n": 7}, keep_on_dead=True, content=b"parts", attachment=b"\x00\xff", priority=3
+    )
     rig.submit(0, metadata={"tenant": "b"})
     rig.submit(3, delay_s=1e6)
     rig.submit(3, not_before_at=rig.now.wall + 10**10, expires_s=1e7)

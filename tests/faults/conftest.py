@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore = [] if sys.platform == "linux" else ["test_disk_full.py"]  # a small disk is a tmpfs, which only Linux has
+collect_ignore = (
+    [] if sys.platform == "linux" else ["test_disk_full.py"]
+)  # a small disk is a tmpfs, which only Linux has
 
 DISK_MB = 8
 
 
 @pytest.fixture
-def small_disk(request: pytest.FixtureRequest, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path | None]:
+def small_disk(
+    request: pytest.FixtureRequest, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path | None]:
     """A disk of 8 MB, which daemons may fill to its last byte.
 
     Whoever may not mount runs the test once more inside a user namespace, where anybody may; then there is nothing left to do (None).
@@ -26,7 +30,12 @@ def small_disk(request: pytest.FixtureRequest, runtime_dir: Path, monkeypatch: p
     disk.mkdir()
     if os.geteuid() != 0:
         inner = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
-        run = subprocess.run(["unshare", "--map-root-user", "--mount", *inner], capture_output=True, text=True, cwd=request.config.rootpath)
+        run = subprocess.run(
+            ["unshare", "--map-root-user", "--mount", *inner],
+            capture_output=True,
+            text=True,
+            cwd=request.config.rootpath,
+        )
         assert run.returncode == 0, run.stdout + run.stderr
         yield None
         return

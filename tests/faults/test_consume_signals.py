@@ -53,13 +53,22 @@ class Consumer:
         environ = os.environ | {"OPSQ_STATE_DIR": settings.state_dir}
         command = [sys.executable, "-m", "opsq", "consume", "-s", "OldestFirst", *options, "--", "sh", "-c", script]
         self.process = subprocess.Popen(
-            command, env=environ, cwd=self.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            command,
+            env=environ,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
 
     @property
     def pids(self) -> set[int]:
         """The programs that have said so."""
-        return {int(path.suffix[1:]) for path in self.folder.glob("*.[0-9]*") if path.name.startswith(("started.", "grandchild."))}
+        return {
+            int(path.suffix[1:])
+            for path in self.folder.glob("*.[0-9]*")
+            if path.name.startswith(("started.", "grandchild."))
+        }
 
     def wait_started(self, count: int) -> None:
         """Wait until so many programs run at once."""
@@ -108,7 +117,9 @@ def assert_untouched(queue: Queue, submission: Submission, count: int) -> None:
 def earlier_attempts(settings: Settings, submission: Submission) -> int:
     """The most attempts that were counted at any chunk before it was completed or failed."""
     with contextlib.closing(sqlite3.connect(f"file:{settings.database_path}?mode=ro", uri=True)) as database:
-        (found,) = database.execute("SELECT max(attempt) FROM history WHERE submission_id = ?", (submission.id,)).fetchone()
+        (found,) = database.execute(
+            "SELECT max(attempt) FROM history WHERE submission_id = ?", (submission.id,)
+        ).fetchone()
     return int(found)
 
 
@@ -129,7 +140,9 @@ def assert_no_program_left(pids: set[int]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_case_58_60_first_signal_lets_what_runs_end_and_gives_back_the_rest(queue: Queue, settings: Settings, number: int) -> None:
+def test_case_58_60_first_signal_lets_what_runs_end_and_gives_back_the_rest(
+    queue: Queue, settings: Settings, number: int
+) -> None:
     """Whatever the signal, the way is the same: what ran is completed, exit 0."""
     submission = queue.submit([b"x"] * 20)
     with consuming(settings, UNTIL_GO, "-j", "2", "--grace", "1h") as consumer:
@@ -166,7 +179,10 @@ def test_case_61_without_grace_all_is_given_back_at_once(queue: Queue, settings:
         pids = consumer.pids
         consumer.process.terminate()
         status, said = consumer.end()
-        assert (status, [line for line in said.splitlines() if not line.endswith("Terminated")]) == (0, [])  # so says a shell
+        assert (status, [line for line in said.splitlines() if not line.endswith("Terminated")]) == (
+            0,
+            [],
+        )  # so says a shell
         assert_no_program_left(pids)
     assert_untouched(queue, submission, 3)
 
@@ -194,7 +210,11 @@ def test_case_58_second_signal_ends_at_once(queue: Queue, settings: Settings, nu
         wait_until(lambda: queue.status().parked_count == 0, DEADLINE_S, "it drains")
         assert consumer.process.poll() is None
         # One that follows at once would be taken for an echo.
-        wait_until(lambda: consumer.process.poll() is not None or consumer.process.send_signal(number), DEADLINE_S, "it has ended")
+        wait_until(
+            lambda: consumer.process.poll() is not None or consumer.process.send_signal(number),
+            DEADLINE_S,
+            "it has ended",
+        )
         assert consumer.end() == (status, "")
         assert_no_program_left(pids)
     assert_untouched(queue, submission, 2)
@@ -338,7 +358,9 @@ IN_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn
 
 @pytest.mark.parametrize("run", range(3))
 @pytest.mark.parametrize("way", ["terminal", "group"])
-def test_signal_to_the_whole_group_amid_quick_programs_fails_nothing(queue: Queue, settings: Settings, way: str, run: int) -> None:
+def test_signal_to_the_whole_group_amid_quick_programs_fails_nothing(
+    queue: Queue, settings: Settings, way: str, run: int
+) -> None:
     """Ctrl-C, or what `timeout` does: it also reaches programs that are being started, by chance; none counts an attempt."""
     count = 5000
     submission = queue.submit([b"%d\n" % number for number in range(count)])

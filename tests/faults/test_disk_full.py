@@ -53,7 +53,10 @@ def fill(client: Client, size_bytes: int) -> tuple[list[int], NewSubmission]:
 def held(reserved: Reply) -> list[Held]:
     assert isinstance(reserved, Reserved), reserved
     assert reserved.grants, reserved
-    return [Held(g.submission_id, g.block, g.mask, reserved.reservation_id, g.attempt, g.mask, g.mac) for g in reserved.grants]
+    return [
+        Held(g.submission_id, g.block, g.mask, reserved.reservation_id, g.attempt, g.mask, g.mac)
+        for g in reserved.grants
+    ]
 
 
 def is_sound(settings: Settings) -> bool:
@@ -66,7 +69,9 @@ def is_sound(settings: Settings) -> bool:
     return True
 
 
-def test_case_24_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart(small_disk: Path | None) -> None:
+def test_case_24_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart(
+    small_disk: Path | None,
+) -> None:
     """Also case 25: handing out pauses, and a completion that was refused can be sent again."""
     if small_disk is None:
         return
@@ -124,7 +129,10 @@ def test_daemon_on_a_full_disk_says_so_and_starts_when_there_is_room(small_disk:
             pass
     settings = settings_of(small_disk)
     started = subprocess.run(
-        [sys.executable, "-m", "opsq", "--state-dir", str(small_disk), "start"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "opsq", "--state-dir", str(small_disk), "start"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert started.returncode == 6, started
     assert "Traceback" not in started.stderr
@@ -135,7 +143,9 @@ def test_daemon_on_a_full_disk_says_so_and_starts_when_there_is_room(small_disk:
         end(settings)
 
 
-def test_submit_of_a_file_larger_than_the_disk_exits_6_and_leaves_nothing(small_disk: Path | None, runtime_dir: Path) -> None:
+def test_submit_of_a_file_larger_than_the_disk_exits_6_and_leaves_nothing(
+    small_disk: Path | None, runtime_dir: Path
+) -> None:
     """Path and free bytes are named; the content that was written goes; what was there before can be read."""
     if small_disk is None:
         return

@@ -20,9 +20,23 @@ from daemons import Client, connected, error_of, running
 from opsq.errors import BY_CODE
 from opsq.settings import Settings
 from opsq.wire import messages
-from opsq.wire.messages import Alive, ErrorReply, Heartbeat, Hello, NewSubmission, Reply, Request, Reserve, Reserved, Submit, Submitted
+from opsq.wire.messages import (
+    Alive,
+    ErrorReply,
+    Heartbeat,
+    Hello,
+    NewSubmission,
+    Reply,
+    Request,
+    Reserve,
+    Reserved,
+    Submit,
+    Submitted,
+)
 
-RUNS = profile(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large])
+RUNS = profile(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +111,9 @@ def test_replies_that_are_over_the_limit_together_come_in_several_frames(setting
         submission_id = reply.created[0].submission_id
         assert client.ask(messages.GetAttachment(3, submission_id)) == messages.Attachment(3, attachment)
         client.send(*(messages.GetAttachment(number, submission_id) for number in range(4, 10)))
-        assert [client.receive() for _ in range(6)] == [messages.Attachment(number, attachment) for number in range(4, 10)]
+        assert [client.receive() for _ in range(6)] == [
+            messages.Attachment(number, attachment) for number in range(4, 10)
+        ]
 
 
 def test_unknown_kind_of_message_is_named(settings: Settings) -> None:
@@ -168,11 +184,15 @@ def values(kind: inspect.Type, ids: list[int]) -> st.SearchStrategy[Any]:
             return st.sampled_from(small) | st.integers(least, most) if small else st.integers(least, most)
         case inspect.FloatType(ge=low, gt=above, le=high):
             least = low if low is not None else above if above is not None else 0.0
-            return st.floats(least, min(high or 1e9, 1e9), allow_nan=False, exclude_min=low is None and above is not None)
+            return st.floats(
+                least, min(high or 1e9, 1e9), allow_nan=False, exclude_min=low is None and above is not None
+            )
         case inspect.StrType(pattern=pattern, max_length=longest, min_length=least):
             if pattern is not None:
                 return st.sampled_from(["key", "submission", "a.b-c"])
-            texts = st.sampled_from(["Random", "OldestFirst", "open", "NewestFirst(", "x"]) | st.text(max_size=min(longest or 20, 20))
+            texts = st.sampled_from(["Random", "OldestFirst", "open", "NewestFirst(", "x"]) | st.text(
+                max_size=min(longest or 20, 20)
+            )
             return texts.filter(lambda text: len(text) >= (least or 0))
         case inspect.BytesType(min_length=least, max_length=most):
             return st.binary(min_size=least or 0, max_size=min(most or 50, 50))
@@ -207,11 +227,15 @@ def submission_ids(settings: Settings) -> list[int]:
 
 
 @pytest.mark.parametrize("name", sorted(REQUESTS))
-def test_case_50_request_yields_only_replies_that_the_protocol_lists(settings: Settings, submission_ids: list[int], name: str) -> None:
+def test_case_50_request_yields_only_replies_that_the_protocol_lists(
+    settings: Settings, submission_ids: list[int], name: str
+) -> None:
     """Whatever the fields say; an error has a known code and is never a bug of ours."""
     kind = REQUESTS[name]
     allowed = documented(kind)
-    fields = {field.name: values(field.type, submission_ids) for field in inspect.type_info(kind).fields if field.name != "id"}  # type: ignore[attr-defined]  # a struct
+    fields = {
+        field.name: values(field.type, submission_ids) for field in inspect.type_info(kind).fields if field.name != "id"
+    }  # type: ignore[attr-defined]  # a struct
     numbers = itertools.count(100)
 
     @RUNS

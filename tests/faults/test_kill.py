@@ -62,7 +62,9 @@ def chunks_of(grants: list[Grant]) -> Iterator[tuple[int, int]]:
 
 
 def held(reserved: Reserved, grant: Grant) -> Held:
-    return Held(grant.submission_id, grant.block, grant.mask, reserved.reservation_id, grant.attempt, grant.mask, grant.mac)
+    return Held(
+        grant.submission_id, grant.block, grant.mask, reserved.reservation_id, grant.attempt, grant.mask, grant.mac
+    )
 
 
 class Link:
@@ -110,7 +112,9 @@ def produce(settings: Settings, ledger: Ledger, seed: int) -> None:
     rng = random.Random(seed)
     link = Link(settings, ledger, "producer")
     while not ledger.is_over.is_set():
-        new = NewSubmission(rng.randbytes(16), rng.choice((1, 3, 64, 65, 300)), metadata={"tenant": rng.randrange(4)}, max_attempts=1000)
+        new = NewSubmission(
+            rng.randbytes(16), rng.choice((1, 3, 64, 65, 300)), metadata={"tenant": rng.randrange(4)}, max_attempts=1000
+        )
         replies = None
         while replies is None and not ledger.is_over.is_set():
             replies = link.ask(Submit(link.next_id(), [new]))
@@ -150,13 +154,20 @@ def consume(settings: Settings, ledger: Ledger, seed: int, until_empty: bool = F
         if not done:
             request = None
         elif not until_empty and rng.random() < 0.1:
-            link.ask(Fail(link.next_id(), [Failure(held(reserved, grant), "on purpose", delay_s=0.1) for grant in reserved.grants]))
+            link.ask(
+                Fail(
+                    link.next_id(),
+                    [Failure(held(reserved, grant), "on purpose", delay_s=0.1) for grant in reserved.grants],
+                )
+            )
             request = None
         elif not until_empty and rng.random() < 0.05:
             request = None
         else:
             completions = [Completion(held(reserved, grant)) for grant in reserved.grants]
-            request = CompleteAndReserve(link.next_id(), completions, rng.choice((1, 10, 200)), strategy, 0.2, until_empty=until_empty)
+            request = CompleteAndReserve(
+                link.next_id(), completions, rng.choice((1, 10, 200)), strategy, 0.2, until_empty=until_empty
+            )
     link.close()
 
 
@@ -194,7 +205,11 @@ def test_daemon_killed_fifty_times_under_load_loses_nothing_acknowledged(runtime
                 shown = client.ask(Wait(number, submission_id))
                 assert isinstance(shown, Shown), shown
                 state = shown.submission
-                assert (state.state, state.completed_count, state.chunks_count) == ("completed", chunks_count, chunks_count)
+                assert (state.state, state.completed_count, state.chunks_count) == (
+                    "completed",
+                    chunks_count,
+                    chunks_count,
+                )
         assert ledger.completed, "no completion was acknowledged: the load was no load"
     finally:
         end(settings)

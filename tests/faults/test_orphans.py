@@ -47,7 +47,17 @@ def _pids(folder: Path) -> list[int]:
 @pytest.mark.parametrize("to_group", [False, True], ids=["the process", "its group"])
 def test_killed_process_leaves_no_program_and_no_file(runtime_dir: Path, way: str, to_group: bool) -> None:
     """Three levels of shell are gone, and the private folder with what was in it."""
-    command = [sys.executable, "-c", RUNNER, str(runtime_dir), way, "sh", "-c", DEEP, *([] if way else ["{in}", "{out}", "{attachment}"])]
+    command = [
+        sys.executable,
+        "-c",
+        RUNNER,
+        str(runtime_dir),
+        way,
+        "sh",
+        "-c",
+        DEEP,
+        *([] if way else ["{in}", "{out}", "{attachment}"]),
+    ]
     with subprocess.Popen(command, cwd=runtime_dir, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         assert process.stdout is not None
         scratch = Path(process.stdout.readline().strip())
@@ -77,7 +87,9 @@ def test_groups_that_have_ended_are_not_killed(runtime_dir: Path) -> None:
     made.close()
 
 
-def test_guard_that_cannot_be_started_keeps_nobody_from_working(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_that_cannot_be_started_keeps_nobody_from_working(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> int:
         raise BlockingIOError
 

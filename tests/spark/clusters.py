@@ -64,7 +64,15 @@ def running_cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.
     url, log = f"spark://127.0.0.1:{port}", folder / "master.log"
 
     def start(name: str, kind: str, host: str, *words: str) -> subprocess.Popen[bytes]:
-        line = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words, "--host", host, "--webui-port", "0"]
+        line = [
+            str(home / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind}",
+            *words,
+            "--host",
+            host,
+            "--webui-port",
+            "0",
+        ]
         with (folder / f"{name}.log").open("wb") as out:
             return subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 

@@ -132,7 +132,9 @@ def terminated_at_work(words: list[str], folder: Path, gone_s: float = 30) -> st
     """
     script = f"echo $$ > {folder}/new-$$; mv {folder}/new-$$ {folder}/pid-$$; exec sleep 600"
     line = [*words, "--", "sh", "-c", script]
-    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
         [noted] = wait_until(lambda: list(folder.glob("pid-*")), DEADLINE_S, "a program runs")
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate(timeout=DEADLINE_S)

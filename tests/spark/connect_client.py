@@ -59,9 +59,18 @@ def every_type(spark: SparkSession, reach: dict[str, str]) -> dict[str, Any]:
 
 def fleet(spark: SparkSession, reach: dict[str, str]) -> dict[str, Any]:
     """A program, then a function that gets pandas frames and fails for one chunk."""
-    programs = written(spark, reach, spark.range(60).selectExpr("id AS n", "'row ' || id AS text"), chunkFormat="jsonl", rowsPerChunk=7)
-    told = opsq.spark.consume(spark, command=["sed", "s/row/line/"], strategy="OldestFirst", submission=programs, tasks=2, **named(reach))
-    lines = spark.read.format("opsq").options(**reach, resultFormat="jsonl").schema("n BIGINT, text STRING").load(str(programs))
+    programs = written(
+        spark, reach, spark.range(60).selectExpr("id AS n", "'row ' || id AS text"), chunkFormat="jsonl", rowsPerChunk=7
+    )
+    told = opsq.spark.consume(
+        spark, command=["sed", "s/row/line/"], strategy="OldestFirst", submission=programs, tasks=2, **named(reach)
+    )
+    lines = (
+        spark.read.format("opsq")
+        .options(**reach, resultFormat="jsonl")
+        .schema("n BIGINT, text STRING")
+        .load(str(programs))
+    )
     frames = written(spark, reach, spark.range(20).selectExpr("id AS n"), rowsPerChunk=5, maxAttempts=1, onDead="keep")
 
     def doubled(frame: Any) -> Any:
@@ -88,7 +97,12 @@ def streams(spark: SparkSession, reach: dict[str, str], folder: str) -> dict[str
     spark.range(40).selectExpr("id AS n").coalesce(1).write.json(f"{folder}/in")
     rows = spark.readStream.schema("n BIGINT").json(f"{folder}/in")
     once = {"availableNow": True}
-    query = rows.writeStream.format("opsq").options(**reach, rowsPerChunk=4, checkpointLocation=f"{folder}/c1").trigger(**once).start()
+    query = (
+        rows.writeStream.format("opsq")
+        .options(**reach, rowsPerChunk=4, checkpointLocation=f"{folder}/c1")
+        .trigger(**once)
+        .start()
+    )
     query.awaitTermination()
     with opsq.connect(**named(reach)) as queue:
         [made] = [state.submission_id for state in queue.submissions()]
@@ -96,12 +110,18 @@ def streams(spark: SparkSession, reach: dict[str, str], folder: str) -> dict[str
         queue.submit([b"%d\n" % number for number in range(12)])
 
         def drained(source: DataFrame, name: str) -> list[int]:
-            sink = source.writeStream.format("parquet").options(path=f"{folder}/{name}", checkpointLocation=f"{folder}/{name}-c")
+            sink = source.writeStream.format("parquet").options(
+                path=f"{folder}/{name}", checkpointLocation=f"{folder}/{name}-c"
+            )
             sink.trigger(**once).start().awaitTermination()
             return sorted(int(row[0]) for row in spark.read.parquet(f"{folder}/{name}").collect())
 
-        results = spark.readStream.format("opsq").options(**reach, maxChunksPerTrigger=3).schema("n BIGINT").load(str(made))
-        chunks = spark.readStream.format("opsq").options(**reach, mode="chunks", consumer="nightly", maxChunksPerTrigger=5)
+        results = (
+            spark.readStream.format("opsq").options(**reach, maxChunksPerTrigger=3).schema("n BIGINT").load(str(made))
+        )
+        chunks = spark.readStream.format("opsq").options(
+            **reach, mode="chunks", consumer="nightly", maxChunksPerTrigger=5
+        )
         return {
             "completed": completed,
             "results": drained(results, "results"),
@@ -129,14 +149,18 @@ def errors(spark: SparkSession, reach: dict[str, str], nowhere: str, token: str)
         "wrong option": write(**reach, rowPerChunk=1),
         "wrong value": write(**reach, rowsPerChunk="many"),
         "overwrite": lambda: one.write.format("opsq").mode("overwrite").options(**reach).save(),
-        "key taken": lambda: spark.range(4).write.format("opsq").mode("append").options(**reach, idempotencyKey="taken").save(),
+        "key taken": lambda: (
+            spark.range(4).write.format("opsq").mode("append").options(**reach, idempotencyKey="taken").save()
+        ),
         "no daemon for a write": write(**away),
         "no daemon for a read": read(unfinished, **away),
         "no daemon for a stream": lambda: spark.readStream.format("opsq").options(**away).load(str(unfinished)).columns,
         "unknown": read(252265274856701952, **reach),
         "not finished": read(unfinished, **reach),
         "dead": read(dead, **reach),
-        "other columns": lambda: spark.read.format("opsq").options(**reach).schema("other INT").load(str(done)).collect(),
+        "other columns": lambda: (
+            spark.read.format("opsq").options(**reach).schema("other INT").load(str(done)).collect()
+        ),
         "results not finished": lambda: opsq.spark.results(spark, unfinished, **named(reach)),
         "fleet without a daemon": lambda: opsq.spark.consume(spark, command=["cat"], tasks=1, **named(away)),
         "no program": lambda: opsq.spark.consume(spark, command=["no-such-program"], tasks=1, **named(reach)),
@@ -156,7 +180,12 @@ def with_token(spark: SparkSession, reach: dict[str, str], folder: str, mark: st
         source.explain("extended")
         source.explain("formatted")
     stream = spark.readStream.format("opsq").options(**reach).schema("n BIGINT").load(str(number))
-    query = stream.writeStream.format("opsq").options(**reach, checkpointLocation=f"{folder}/checkpoint").trigger(availableNow=True).start()
+    query = (
+        stream.writeStream.format("opsq")
+        .options(**reach, checkpointLocation=f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     progress = json.dumps(query.lastProgress, default=str) if query.lastProgress else ""
     spark.range(4).selectExpr(f"id AS {mark}").write.format("noop").mode("overwrite").save()

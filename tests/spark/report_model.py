@@ -122,7 +122,8 @@ def summary(events: list[Event]) -> dict[str, Any]:
     tried, ended = attempts(events), [event for event in events if event.event in ("completed", "dead")]
     ended_count = sum(event.chunks for event in ended)
     found: dict[str, Any] = {
-        name: sum(event.chunks for event in events if event.event == name) for name in (*ATTEMPTS, "dead", "requeued", "dropped")
+        name: sum(event.chunks for event in events if event.event == name)
+        for name in (*ATTEMPTS, "dead", "requeued", "dropped")
     }
     first, last = min((event.start for event in tried), default=0), max((event.at for event in tried), default=0)
     found |= {

@@ -68,7 +68,13 @@ def server(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) ->
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": (folder / "events").as_uri(),
     }
-    line = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2,3]", "--driver-java-options", JAVA]
+    line = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        "--master",
+        "local[2,3]",
+        "--driver-java-options",
+        JAVA,
+    ]
     for key, value in conf.items():
         line += ["--conf", f"{key}={value}"]
     line += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
@@ -96,7 +102,9 @@ def client(server: Server) -> Callable[..., Any]:
 
     def client(name: str, *, is_own: bool = False, **arguments: Any) -> Any:
         line = [sys.executable, CLIENT, server.url, "own" if is_own else "", name, json.dumps(arguments)]
-        ran = subprocess.run(line, env=without_java(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+        ran = subprocess.run(
+            line, env=without_java(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+        )
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout.splitlines()[-1])
 
@@ -107,7 +115,9 @@ def client(server: Server) -> Callable[..., Any]:
 def rows(runtime_dir: Path) -> Path:
     """A Parquet file of 1000 rows in ten row groups."""
     path = runtime_dir / "in.parquet"
-    pq.write_table(pa.table({"id": list(range(1000)), "text": [f"row {n}" for n in range(1000)]}), path, row_group_size=100)
+    pq.write_table(
+        pa.table({"id": list(range(1000)), "text": [f"row {n}" for n in range(1000)]}), path, row_group_size=100
+    )
     return path
 
 
@@ -119,7 +129,9 @@ def without_java() -> dict[str, str]:
 def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `opsq spark` with that state folder, without Java."""
     line = [PROGRAM, "--state-dir", str(state_dir), "spark", *words]
-    return subprocess.run(line, env=without_java(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    return subprocess.run(
+        line, env=without_java(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+    )
 
 
 # --- from Python ------------------------------------------------------------------------------------------------------------------
@@ -179,11 +191,15 @@ def test_every_error_reaches_the_client_in_words(client: Callable[..., Any], dae
 
 
 @pytest.mark.parametrize("is_own", [False, True], ids=["session of opsq", "session of the user"])
-def test_token_is_in_no_plan_and_no_log_of_the_server(client: Callable[..., Any], server: Server, runtime_dir: Path, is_own: bool) -> None:
+def test_token_is_in_no_plan_and_no_log_of_the_server(
+    client: Callable[..., Any], server: Server, runtime_dir: Path, is_own: bool
+) -> None:
     with running(runtime_dir, listen="127.0.0.1:0") as settings, opsq.connect(state_dir=runtime_dir) as queue:
         address, token = queue.status().settings["listen"], Path(settings.token_file).read_text().strip()
         mark = f"mark_{is_own}"
-        told = client("with_token", is_own=is_own, reach={"address": address, "token": token}, folder=str(runtime_dir), mark=mark)
+        told = client(
+            "with_token", is_own=is_own, reach={"address": address, "token": token}, folder=str(runtime_dir), mark=mark
+        )
     assert told["rows"] == list(range(10))
     wait_until(lambda: mark in server.logs(), 60, "the log has all that was asked for")
     logs = server.logs()
@@ -224,9 +240,20 @@ def test_results_are_left_to_a_server_whose_daemon_cannot_be_reached_from_here(r
 # --- from a shell -----------------------------------------------------------------------------------------------------------------
 
 
-def test_run_needs_no_java_here_and_gives_every_row_once_in_order(server: Server, runtime_dir: Path, rows: Path) -> None:
+def test_run_needs_no_java_here_and_gives_every_row_once_in_order(
+    server: Server, runtime_dir: Path, rows: Path
+) -> None:
     output, state_dir = runtime_dir / "out.json", runtime_dir / "state"
-    words = ["run", str(rows), "--master", server.url, "--rows-per-chunk", "64", "--conf", "spark.sql.session.timeZone=UTC"]
+    words = [
+        "run",
+        str(rows),
+        "--master",
+        server.url,
+        "--rows-per-chunk",
+        "64",
+        "--conf",
+        "spark.sql.session.timeZone=UTC",
+    ]
     ran = run(state_dir, *words, "-o", str(output), "--json", "--", "sed", "s/row/line/")
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     document = json.loads(ran.stdout)
@@ -238,7 +265,9 @@ def test_run_needs_no_java_here_and_gives_every_row_once_in_order(server: Server
         assert list(queue.submissions()) == []
 
 
-def test_steps_one_by_one_and_the_report_of_them(server: Server, daemon: Settings, runtime_dir: Path, rows: Path) -> None:
+def test_steps_one_by_one_and_the_report_of_them(
+    server: Server, daemon: Settings, runtime_dir: Path, rows: Path
+) -> None:
     there = ("--master", server.url)
     submitted = run(daemon.state_dir, "submit", str(rows), *there, "--rows-per-chunk", "100", "--where", "id < 300")
     assert (submitted.returncode, submitted.stderr) == (0, "")
@@ -258,7 +287,18 @@ def test_steps_one_by_one_and_the_report_of_them(server: Server, daemon: Setting
 def test_interrupted_run_ends_its_programs_on_the_server_and_gives_chunks_back(
     server: Server, daemon: Settings, queue: opsq.Queue, runtime_dir: Path, rows: Path
 ) -> None:
-    words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", str(rows), "--master", server.url, "--rows-per-chunk", "500"]
+    words = [
+        PROGRAM,
+        "--state-dir",
+        daemon.state_dir,
+        "spark",
+        "run",
+        str(rows),
+        "--master",
+        server.url,
+        "--rows-per-chunk",
+        "500",
+    ]
     words += ["--tasks", "1", "-o", str(runtime_dir / "out")]
     terminated_at_work(words, runtime_dir, gone_s=60)
     [state] = list(queue.submissions())
@@ -266,7 +306,9 @@ def test_interrupted_run_ends_its_programs_on_the_server_and_gives_chunks_back(
     assert queue.submission(state.submission_id).state().state == "open"
 
 
-def test_doctor_looks_at_the_client_and_the_server_and_leaves_nothing(server: Server, daemon: Settings, queue: opsq.Queue) -> None:
+def test_doctor_looks_at_the_client_and_the_server_and_leaves_nothing(
+    server: Server, daemon: Settings, queue: opsq.Queue
+) -> None:
     ran = run(daemon.state_dir, "doctor", "--master", f"{server.url}/", "--json")
     found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
     assert all(finding["ok"] for finding in found.values()), found
@@ -285,7 +327,9 @@ def test_server_that_refuses_a_setting_is_told_of(server: Server, daemon: Settin
     assert "belongs to the server" in ran.stderr
 
 
-def test_path_that_the_server_does_not_have_is_told_of_as_such(server: Server, daemon: Settings, runtime_dir: Path) -> None:
+def test_path_that_the_server_does_not_have_is_told_of_as_such(
+    server: Server, daemon: Settings, runtime_dir: Path
+) -> None:
     ran = run(daemon.state_dir, "submit", str(runtime_dir / "none.parquet"), "--master", server.url)
     assert ran.returncode == InputUnreadable.exit_status
     assert "give a place that it sees" in ran.stderr
@@ -306,10 +350,15 @@ def test_nobody_there_is_told_at_once(daemon: Settings, rows: Path) -> None:
     [
         (("submit", "in.parquet", "--master", "sc://127.0.0.1:1"), "in.parquet is a relative path"),
         (("run", "/in.parquet", "-o", "out", "--master", "sc://127.0.0.1:1", "--", "cat"), "out is a relative path"),
-        (("submit", "/in.parquet", "--master", "sc://127.0.0.1:1/;token"), "sc://127.0.0.1:1 is no address of Spark Connect"),
+        (
+            ("submit", "/in.parquet", "--master", "sc://127.0.0.1:1/;token"),
+            "sc://127.0.0.1:1 is no address of Spark Connect",
+        ),
     ],
 )
-def test_what_a_server_would_take_for_something_else_is_refused(daemon: Settings, words: tuple[str, ...], message: str) -> None:
+def test_what_a_server_would_take_for_something_else_is_refused(
+    daemon: Settings, words: tuple[str, ...], message: str
+) -> None:
     ran = run(daemon.state_dir, *words)
     assert (ran.returncode, message in ran.stderr) == (2, True), ran.stderr
 
@@ -324,13 +373,21 @@ def test_packages_of_the_client_that_lack_are_named_with_their_extra(daemon: Set
 
 
 def test_server_without_opsq_is_told_of() -> None:
-    failure = spark_failure(Exception("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: opsq. Make sure …"), is_there=True)
+    failure = spark_failure(
+        Exception("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: opsq. Make sure …"), is_there=True
+    )
     assert isinstance(failure, UsageError)
     assert failure.message == "opsq is not installed in the Python of the server of Spark Connect and of its executors."
-    other = spark_failure(Exception("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure …"), is_there=True)
+    other = spark_failure(
+        Exception("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure …"), is_there=True
+    )
     assert "delta" in other.message
 
 
 def test_master_is_shown_without_its_parameters() -> None:
     assert (is_connect("sc://h:1/;token=x"), is_connect("local[2]")) == (True, False)
-    assert [shown(master) for master in ("sc://h:1/;token=x", "sc://h:1/", "local[2]")] == ["sc://h:1", "sc://h:1", "local[2]"]
+    assert [shown(master) for master in ("sc://h:1/;token=x", "sc://h:1/", "local[2]")] == [
+        "sc://h:1",
+        "sc://h:1",
+        "local[2]",
+    ]

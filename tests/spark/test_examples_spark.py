@@ -54,22 +54,30 @@ def test_service_is_never_asked_more_often_at_once_than_it_takes(
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     spark.range(120).selectExpr("id", "'place ' || id AS place").write.parquet(str(source))
     run("service.py", url, source, target, 1)
-    assert {(row.id, row.answer) for row in spark.read.parquet(str(target)).collect()} == {(n, f"place%20{n}") for n in range(120)}
+    assert {(row.id, row.answer) for row in spark.read.parquet(str(target)).collect()} == {
+        (n, f"place%20{n}") for n in range(120)
+    }
     assert max(busy) == 1
 
 
 def test_results_stream_into_a_table_while_work_goes_on(run: Run, spark: SparkSession, tmp_path: Path) -> None:
     target = tmp_path / "out.parquet"
     run("streaming.py", 2000, tmp_path / "checkpoint", target)
-    assert sorted((row.n, row.square) for row in spark.read.parquet(str(target)).collect()) == [(n, n * n) for n in range(2000)]
+    assert sorted((row.n, row.square) for row in spark.read.parquet(str(target)).collect()) == [
+        (n, n * n) for n in range(2000)
+    ]
 
 
 def test_readme_with_spark(spark: SparkSession, daemon: Settings, tmp_path: Path) -> None:
     """In a session of its own, as it reaches the daemon by its environment; what it shows at the end is what its function kept."""
-    spark.range(0, 2500, 1, 1).selectExpr("id", "'place ' || id AS place").write.parquet(str(tmp_path / "events.parquet"))
+    spark.range(0, 2500, 1, 1).selectExpr("id", "'place ' || id AS place").write.parquet(
+        str(tmp_path / "events.parquet")
+    )
     environ = os.environ | {"OPSQ_STATE_DIR": daemon.state_dir}
     words = [sys.executable, "-c", readme.PYTHON_SPARK]
-    done = subprocess.run(words, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        words, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     shown = done.stdout.splitlines()
     assert shown[:4] == ["+---+", "| id|", "+---+", "|  0|"]

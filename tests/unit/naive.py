@@ -165,7 +165,11 @@ class Naive:
 
     def max_of(self, maximum: Max) -> int:
         """A maximum as a count."""
-        return max(1, math.ceil(self._consumers_count * maximum.percent / 100)) if isinstance(maximum, Percent) else maximum
+        return (
+            max(1, math.ceil(self._consumers_count * maximum.percent / 100))
+            if isinstance(maximum, Percent)
+            else maximum
+        )
 
     def used(self, key: str, value: Value) -> int:
         """How many chunks count under a value; for a submission also those that wait for their retry."""
@@ -201,7 +205,9 @@ class Naive:
 
     # --- what comes next ----------------------------------------------------------------------------------------------------------
 
-    def pick(self, node: Strategy, count: int, filters: Pairs = (), gates: Maxima = (), owner: object = None) -> Pick | None:
+    def pick(
+        self, node: Strategy, count: int, filters: Pairs = (), gates: Maxima = (), owner: object = None
+    ) -> Pick | None:
         """What a strategy would give next in a call for `count`; None when it has nothing. `owner`: the share of a `Fair` served."""
         match node:
             case SelectOnly(key, value, inner):
@@ -225,7 +231,9 @@ class Naive:
     def _matching(self, filters: Pairs) -> list[Submission]:
         return [one for one in self.submissions.values() if all(one.value(key) == value for key, value in filters)]
 
-    def _pick_fairly(self, key: str, inner: Strategy, count: int, filters: Pairs, gates: Maxima, owner: object) -> Pick | None:
+    def _pick_fairly(
+        self, key: str, inner: Strategy, count: int, filters: Pairs, gates: Maxima, owner: object
+    ) -> Pick | None:
         name = (owner, key, tuple(compile_arms(inner)), tuple(dict.fromkeys(filters)), tuple(dict.fromkeys(gates)))
         shares = self._shares.setdefault(name, Shares())
         picks: dict[Value | None, Pick] = {}

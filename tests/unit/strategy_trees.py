@@ -24,11 +24,30 @@ from opsq.strategy.tree import (
 SORTED: st.SearchStrategy[Strategy] = st.sampled_from([OldestFirst(), NewestFirst(), CustomPriority()])
 ORDERS: st.SearchStrategy[Strategy] = st.sampled_from([OldestFirst(), NewestFirst(), CustomPriority(), Random()])
 ODD_KEYS = st.one_of(
-    st.sampled_from(["tenant", "submission", "_", "a.b-c", "K" * 64]), st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", fullmatch=True)
+    st.sampled_from(["tenant", "submission", "_", "a.b-c", "K" * 64]),
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", fullmatch=True),
 )
 ODD_VALUES = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1),
-    st.sampled_from(["", "7", "-0", "007", "true", '"', "\\", "a b", "a,b)", "\0", "\u2028", "9" * 30, "-9223372036854775809", "é", "1%"]),
+    st.sampled_from(
+        [
+            "",
+            "7",
+            "-0",
+            "007",
+            "true",
+            '"',
+            "\\",
+            "a b",
+            "a,b)",
+            "\0",
+            "\u2028",
+            "9" * 30,
+            "-9223372036854775809",
+            "é",
+            "1%",
+        ]
+    ),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
 )
 MAXIMA = st.one_of(st.integers(1, (1 << 31) - 1), st.builds(Percent, st.integers(1, 100)))
@@ -46,7 +65,11 @@ def trees(
 ) -> Strategy:
     """A strategy nested at most `depth` deep."""
     inner = trees(depth - 1, orders=orders, keys=keys, values=values, maxima=maxima) if depth > 1 else orders
-    node = draw(st.sampled_from(["order", "SelectOnly", "MaxSimultaneous", "PreferDistinct", "Fair", "OrElse"] if depth > 1 else ["order"]))
+    node = draw(
+        st.sampled_from(
+            ["order", "SelectOnly", "MaxSimultaneous", "PreferDistinct", "Fair", "OrElse"] if depth > 1 else ["order"]
+        )
+    )
     match node:
         case "SelectOnly":
             return SelectOnly(draw(keys), draw(values), draw(inner))

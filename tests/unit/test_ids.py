@@ -28,7 +28,9 @@ masks = st.integers(0, FULL)
 
 
 @given(
-    walls=st.lists(st.integers(0, EPOCH_MS * 2), min_size=1, max_size=50), last_ms=st.integers(1, EPOCH_MS), sequence=st.integers(0, 4095)
+    walls=st.lists(st.integers(0, EPOCH_MS * 2), min_size=1, max_size=50),
+    last_ms=st.integers(1, EPOCH_MS),
+    sequence=st.integers(0, 4095),
 )
 def test_ids_grow_whatever_the_wall_clock_does(walls: list[int], last_ms: int, sequence: int) -> None:
     last = last_ms << 22 | sequence
@@ -81,7 +83,9 @@ def test_blocks_of_a_submission_hold_all_its_chunks_and_no_more(chunks_count: in
     granted=st.integers(1, FULL),
     mac=st.integers(0, FULL),
 )
-def test_handle_comes_back_from_its_text(submission_id: int, index: int, reservation_id: int, attempt: int, granted: int, mac: int) -> None:
+def test_handle_comes_back_from_its_text(
+    submission_id: int, index: int, reservation_id: int, attempt: int, granted: int, mac: int
+) -> None:
     handle = Handle(SubmissionId(submission_id), index, Token(reservation_id, attempt, granted, mac))
     assert parse_handle(str(handle)) == handle
     assert str(handle).split() == [str(handle)]
@@ -89,7 +93,19 @@ def test_handle_comes_back_from_its_text(submission_id: int, index: int, reserva
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1", "1/2", "1/2@", "1/2@3", "1/2@a.b.c", "x/2@1.0.1.1", "1/2@1.0.1.1 ", "1/-2@1.0.1.1", "١/2@1.0.1.1", f"{1 << 63}/0@1.0.1.1"],
+    [
+        "",
+        "1",
+        "1/2",
+        "1/2@",
+        "1/2@3",
+        "1/2@a.b.c",
+        "x/2@1.0.1.1",
+        "1/2@1.0.1.1 ",
+        "1/-2@1.0.1.1",
+        "١/2@1.0.1.1",
+        f"{1 << 63}/0@1.0.1.1",
+    ],
 )
 def test_anything_else_is_no_handle(text: str) -> None:
     with pytest.raises(InvalidHandle):

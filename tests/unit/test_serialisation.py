@@ -15,8 +15,16 @@ from opsq.serialisation import Bytes, JsonLines, MessagePack, Serialisation, Tex
 
 NAMES = ("bytes", "text", "json", "msgpack")
 INTEGERS = st.integers(-(1 << 63), (1 << 64) - 1)
-SCALARS = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(codec="utf-8"))
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner))
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | INTEGERS
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"))
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner)
+)
 RECORDS = {
     "bytes": st.lists(st.binary().filter(lambda record: b"\n" not in record)),
     "text": st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"))),
@@ -101,7 +109,11 @@ def test_a_missing_last_line_end_and_odd_bytes(name: str, data: bytes, records: 
         (JsonLines(), b"1 2\n", "Line 1 is not the JSON"),
         (JsonLines(), b'{"a":\n1}\n', "Line 1 is not the JSON"),
         (JsonLines(int), b'1\n"x"\n', "Line 2 is not the JSON.*Expected `int`, got `str`"),
-        (MessagePack(int), MessagePack().encode([1]) + MessagePack().encode([2, "x"]), "Record 3 is not the MessagePack.*Expected `int`"),
+        (
+            MessagePack(int),
+            MessagePack().encode([1]) + MessagePack().encode([2, "x"]),
+            "Record 3 is not the MessagePack.*Expected `int`",
+        ),
         (MessagePack(), b"\0\0\0\x05\x91", "behind record 0 is cut off: 4 bytes"),
         (MessagePack(), MessagePack().encode([7]) + b"\0", "behind record 1 is cut off"),
         (MessagePack(), b"\0\0\0\x01\x07", "behind record 0 is no MessagePack array"),

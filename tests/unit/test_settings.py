@@ -52,7 +52,9 @@ def test_every_setting_can_be_written_in_the_file_as_it_is_printed(user_file: Pa
 
 
 def test_toml_numbers_and_booleans_count_as_they_are(user_file: Path) -> None:
-    user_file.write_text("reservation_s = 90\nsocket_mode = 0o660\nlisten_force = true\nbackoff_factor = 1.5\nlog_bytes = 5000\n")
+    user_file.write_text(
+        "reservation_s = 90\nsocket_mode = 0o660\nlisten_force = true\nbackoff_factor = 1.5\nlog_bytes = 5000\n"
+    )
     found = load()
     assert (found.reservation_s, found.socket_mode, found.listen_force) == (90, 0o660, True)
     assert (found.backoff_factor, found.log_bytes) == (1.5, 5000)
@@ -176,5 +178,7 @@ def test_import_loads_only_cheap_modules() -> None:
     """The hot verbs import this at every process start."""
     heavy = {"pathlib", "tomllib", "difflib", "hashlib", "logging", "asyncio", "socket", "subprocess", "pytimeparse2"}
     code = f"import sys, opsq.settings as s; s.load(); sys.exit(not {heavy}.isdisjoint(sys.modules))"
-    run = subprocess.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True)
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True
+    )
     assert run.returncode == 0, run.stderr

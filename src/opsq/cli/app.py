@@ -61,15 +61,23 @@ VERBS: dict[str, Place] = {
     "list": Place("submissions", _PRODUCE, "List submissions, newest first."),
     "cancel": Place("submissions", _PRODUCE, "Cancel submissions."),
     "rm": Place("submissions", _PRODUCE, "Forget finished submissions, with their results and content."),
-    "dead": Place("dead", _PRODUCE, "List dead chunks, show all that is known of one, give them new attempts, or give them up."),
-    "history": Place("history", _LOOK, "List what has happened to chunks, write it to files for other programs, or forget it."),
-    "run": Place("run", _CONSUME, "Run a program on each chunk of the inputs, and write the results to stdout in input order."),
+    "dead": Place(
+        "dead", _PRODUCE, "List dead chunks, show all that is known of one, give them new attempts, or give them up."
+    ),
+    "history": Place(
+        "history", _LOOK, "List what has happened to chunks, write it to files for other programs, or forget it."
+    ),
+    "run": Place(
+        "run", _CONSUME, "Run a program on each chunk of the inputs, and write the results to stdout in input order."
+    ),
     "consume": Place("consume", _CONSUME, "Run a program for each chunk."),
     **{name: Place("hot", _CONSUME, _short(verb.help)) for name, verb in HOT.items()},
     "spark": Place("spark", _CONSUME, "Move data with PySpark, and work chunks off on its executors."),
     "pause": Place("rules", _RULE, "Hand out nothing more of some submissions, until resume."),
     "resume": Place("rules", _RULE, "End a pause, named by the same pairs."),
-    "limit": Place("rules", _RULE, "Bound how many chunks of a value are reserved at once, or how many start in a time."),
+    "limit": Place(
+        "rules", _RULE, "Bound how many chunks of a value are reserved at once, or how many start in a time."
+    ),
     "limits": Place("rules", _RULE, "List pauses, limits and weights."),
     "weight": Place("rules", _RULE, "Give a value of a key a weight in Fair."),
     "explain": Place("explain", _LOOK, "Show how a strategy is served."),
@@ -156,7 +164,10 @@ def run(words: Sequence[str]) -> int:
 def _with_values(words: Sequence[str]) -> list[str]:
     """A command line in which each option has its value; behind `--` nothing is an option."""
     end = words.index("--") if "--" in words else len(words)
-    return [f"{word}={OPTIONAL_VALUES[word]}" if at < end and word in OPTIONAL_VALUES else word for at, word in enumerate(words)]
+    return [
+        f"{word}={OPTIONAL_VALUES[word]}" if at < end and word in OPTIONAL_VALUES else word
+        for at, word in enumerate(words)
+    ]
 
 
 def _with_part(name: str, words: list[str]) -> list[str]:
@@ -221,10 +232,14 @@ def _global() -> Callable[..., None]:
             sys.stdout.write(f"opsq {__version__}\n")
             raise Exit
         if context.invoked_subcommand is None:
-            raise UsageError("No verb was given.", hint="`opsq --help` lists the verbs; `opsq demo` shows it all at work.")
+            raise UsageError(
+                "No verb was given.", hint="`opsq --help` lists the verbs; `opsq demo` shows it all at work."
+            )
 
     mark = typer.Option("--version", help="Print the version and exit.")
-    version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, mark], default=False)
+    version = inspect.Parameter(
+        "version", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, mark], default=False
+    )
     command.__doc__ = HELP
     return _with_parameters(command, [version, *(_declare(option, "") for option in GLOBAL)])
 
@@ -258,7 +273,10 @@ def _fields(kind: Any) -> list[inspect.Parameter]:
     """The fields of a named tuple as options: what several verbs share is declared as one."""
     hints = get_type_hints(kind, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(name, keyword, annotation=hints[name], default=kind._field_defaults[name]) for name in kind._fields]
+    return [
+        inspect.Parameter(name, keyword, annotation=hints[name], default=kind._field_defaults[name])
+        for name in kind._fields
+    ]
 
 
 def _with_variable(parameter: inspect.Parameter, verb: str) -> inspect.Parameter:
@@ -282,7 +300,9 @@ def _hot(verb: Verb) -> Callable[..., None]:
         mark = typer.Argument(metavar=verb.argument, help=verb.argument_help)
         default = None if verb.is_optional else inspect.Parameter.empty
         annotation: Any = Annotated[kind | None if verb.is_optional else kind, mark]
-        own.append(inspect.Parameter("arguments", inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
+        own.append(
+            inspect.Parameter("arguments", inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        )
     return _with_parameters(command, [*own, *(_declare(option, verb.name) for option in (*verb.options, *GLOBAL))])
 
 
@@ -303,7 +323,11 @@ def _declare(option: Option, verb: str) -> inspect.Parameter:
     kinds: dict[str, Any] = {"flag": bool, "count": int, "text": str, "duration": str}
     kind = kinds[option.kind]
     mark = typer.Option(
-        *option.flags, help=option.help, envvar=option.variable(verb), metavar=option.metavar or None, min=1 if kind is int else None
+        *option.flags,
+        help=option.help,
+        envvar=option.variable(verb),
+        metavar=option.metavar or None,
+        min=1 if kind is int else None,
     )
     annotation: Any = Annotated[kind if option.default is not None else kind | None, mark]
     default = str(option.default) if option.kind == "duration" and option.default is not None else option.default
@@ -327,12 +351,16 @@ def _setting_options() -> list[Option]:
 
 
 def _long_form(mark: OptionInfo, name: str) -> str:
-    flags = [flag for flag in (mark.default, *(mark.param_decls or ())) if isinstance(flag, str) and flag.startswith("--")]
+    flags = [
+        flag for flag in (mark.default, *(mark.param_decls or ())) if isinstance(flag, str) and flag.startswith("--")
+    ]
     return flags[0] if flags else name
 
 
 def _by_flag(context: typer.Context) -> frozenset[str]:
-    return frozenset(name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE)
+    return frozenset(
+        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
 
 
 def _unknown(name: str) -> UsageError:

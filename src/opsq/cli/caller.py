@@ -47,7 +47,9 @@ class Caller:
 
     def settings_with(self, flags: Mapping[str, object]) -> Settings:
         """The settings, with those of more flags than the global ones that stood on the command line."""
-        return settings_of(self._options, self._by_flag, {name: flag for name, flag in flags.items() if name in self._by_flag})
+        return settings_of(
+            self._options, self._by_flag, {name: flag for name, flag in flags.items() if name in self._by_flag}
+        )
 
     @property
     def target(self) -> str:
@@ -111,7 +113,12 @@ class Caller:
         return Silent(failure.exit_status)
 
     def table(
-        self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "", right: frozenset[str] = frozenset()
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[object]],
+        *,
+        title: str = "",
+        right: frozenset[str] = frozenset(),
     ) -> None:
         """Print rows: a table on a terminal, else one line a row with tabs between the fields.
 
@@ -134,13 +141,21 @@ class Caller:
 
         has_header = any(columns)
         table = Table(
-            box=None, padding=(0, 2, 0, 0), title=title or None, title_justify="left", show_header=has_header, header_style="bold underline"
+            box=None,
+            padding=(0, 2, 0, 0),
+            title=title or None,
+            title_justify="left",
+            show_header=has_header,
+            header_style="bold underline",
         )
         for position, column in enumerate(columns):
             is_number = column in right
             is_whole = is_number or position == 0
             table.add_column(
-                column, justify="right" if is_number else "left", no_wrap=is_whole, overflow="ellipsis" if is_whole else "fold"
+                column,
+                justify="right" if is_number else "left",
+                no_wrap=is_whole,
+                overflow="ellipsis" if is_whole else "fold",
             )
         return table
 

@@ -22,7 +22,9 @@ SETTING_OPTIONS = ("state_dir", "socket", "address", "token_file")
 """The global options that are settings."""
 
 
-def settings_of(options: Mapping[str, object], by_flag: Iterable[str], more: Mapping[str, object] | None = None) -> Settings:
+def settings_of(
+    options: Mapping[str, object], by_flag: Iterable[str], more: Mapping[str, object] | None = None
+) -> Settings:
     """The settings, with those flags that stood on the command line itself (variables are read by the settings, which name them).
 
     Args:
@@ -48,7 +50,9 @@ def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", cla
     address: Address = settings.socket
     if is_remote(settings):
         address = split_address(settings.address)
-    return Connection.open(address, name=name or f"cli-{os.getpid()}", token=token_of(settings), reconnect_s=reconnect_s, claim=claim)
+    return Connection.open(
+        address, name=name or f"cli-{os.getpid()}", token=token_of(settings), reconnect_s=reconnect_s, claim=claim
+    )
 
 
 def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> InvalidStrategy:
@@ -82,13 +86,17 @@ def token_of(settings: Settings) -> str:
         except OSError as error:
             failure = failure or error
     reason = failure.strerror if failure else "not found"
-    raise InputUnreadable(f"No token for {settings.address}: {settings.token_file}: {reason}.", hint="Give --token-file or OPSQ_TOKEN.")
+    raise InputUnreadable(
+        f"No token for {settings.address}: {settings.token_file}: {reason}.", hint="Give --token-file or OPSQ_TOKEN."
+    )
 
 
 def held_of(handle: Handle) -> Held:
     """One reserved chunk as the protocol names it."""
     token = handle.token
-    return Held(handle.submission_id, handle.block, handle.mask, token.reservation_id, token.attempt, token.granted, token.mac)
+    return Held(
+        handle.submission_id, handle.block, handle.mask, token.reservation_id, token.attempt, token.granted, token.mac
+    )
 
 
 def held_chunks(handles: Iterable[str]) -> list[Held]:

@@ -125,11 +125,17 @@ def hand_over(
         source = template.open_source(daemon, store) if not paths else None
         rules = template.with_attachment(daemon, rules)
         if source is not None:
-            _ask_for_room(caller, daemon, (source.content.chunks_count, source.content.total_bytes), rules.unique_key, room)
+            _ask_for_room(
+                caller, daemon, (source.content.chunks_count, source.content.total_bytes), rules.unique_key, room
+            )
         else:
-            count = len(paths) if splitting.by == "file" else 1  # how many it will be in the end, only the cutting can tell
+            count = (
+                len(paths) if splitting.by == "file" else 1
+            )  # how many it will be in the end, only the cutting can tell
             _ask_for_room(caller, daemon, (count, 0 if is_in_place else _known_bytes(paths)), rules.unique_key, room)
-    with ContentWriter(store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable) as writer:
+    with ContentWriter(
+        store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable
+    ) as writer:
         if source is not None:
             for index in range(source.content.chunks_count):
                 writer.add_chunk(source.read(index))
@@ -143,7 +149,9 @@ def hand_over(
     return content, _submit(caller, rules, store, folder, room)
 
 
-def _ask_for_room(caller: Caller, daemon: Connection, size: tuple[int, int], unique_key: str | None, room: RoomWait) -> None:
+def _ask_for_room(
+    caller: Caller, daemon: Connection, size: tuple[int, int], unique_key: str | None, room: RoomWait
+) -> None:
     """See to it that there is room, before content is written; a person is told when it takes time.
 
     Args:

@@ -14,7 +14,16 @@ from types import TracebackType
 
 from opsq.content.content_store import ObjectWriter, Store
 from opsq.content.file_io import Buffer, identity_of
-from opsq.content.input_chunks import LIMIT_HINT, READ_BYTES, HeaderCheck, InputStream, cut_file, cut_stream, is_regular, open_input
+from opsq.content.input_chunks import (
+    LIMIT_HINT,
+    READ_BYTES,
+    HeaderCheck,
+    InputStream,
+    cut_file,
+    cut_stream,
+    is_regular,
+    open_input,
+)
 from opsq.content.manifest import (
     ENDS_LIMIT_COUNT,
     HEADER_LIMIT_BYTES,
@@ -79,7 +88,9 @@ class ContentWriter:
     def __enter__(self) -> ContentWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.abort()
 
     def write_stream(self, stream: InputStream, splitting: Splitting, name: str) -> None:
@@ -134,7 +145,9 @@ class ContentWriter:
         name = os.fspath(path)
         with self._all_or_nothing(), open_input(path) as file:
             if not is_regular(file):
-                raise InputUnreadable(f"{name} is no plain file, so it cannot be read in place.", hint="Leave out --in-place.")
+                raise InputUnreadable(
+                    f"{name} is no plain file, so it cannot be read in place.", hint="Leave out --in-place."
+                )
             identity = identity_of(file.fileno())
             self._end_part()
             start, skipped_bytes = self.total_bytes, 0
@@ -143,7 +156,10 @@ class ContentWriter:
                 skipped_bytes = len(header)
                 self._add_ends([start + end for end in ends])
             if identity_of(file.fileno()) != identity:
-                raise ContentChanged(f"{name} changed while it was being cut.", hint="Try again when nothing writes to it, or with a copy.")
+                raise ContentChanged(
+                    f"{name} changed while it was being cut.",
+                    hint="Try again when nothing writes to it, or with a copy.",
+                )
             part = Part(os.fsencode(os.path.abspath(name)), identity[0] - skipped_bytes, skipped_bytes, identity)
             if self._last_end > start or splitting.by == "file":
                 self._parts.append(part)
@@ -318,7 +334,9 @@ class ContentWriter:
         if sum(len(encode(part)) for part in parts) > PARTS_LIMIT_BYTES:
             parts_object = self._write_object("parts", encode_parts(parts))
             parts = []
-        return _with(content, parts=parts, parts_count=parts_count, ends=ends, manifest=manifest, parts_object=parts_object)
+        return _with(
+            content, parts=parts, parts_count=parts_count, ends=ends, manifest=manifest, parts_object=parts_object
+        )
 
     def _is_part_per_chunk(self) -> bool:
         if len(self._parts) != self.chunks_count:

@@ -113,7 +113,9 @@ class FileReader:
         descriptor = self._descriptor(path)
         try:
             content = os.pread(descriptor.number, size, offset)
-            while len(content) < size and (more := os.pread(descriptor.number, size - len(content), offset + len(content))):
+            while len(content) < size and (
+                more := os.pread(descriptor.number, size - len(content), offset + len(content))
+            ):
                 content += more
         except OSError as error:
             raise ContentMissing(f"{os.fsdecode(path)} cannot be read: {error.strerror}.") from error

@@ -70,7 +70,9 @@ def is_regular(file: io.FileIO) -> bool:
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
-def cut_stream(stream: InputStream, name: str, splitting: Splitting, limit_bytes: int, buffer: bytearray | None = None) -> Iterator[Cut]:
+def cut_stream(
+    stream: InputStream, name: str, splitting: Splitting, limit_bytes: int, buffer: bytearray | None = None
+) -> Iterator[Cut]:
     """Read a stream to its end and cut it.
 
     Args:
@@ -102,7 +104,9 @@ def cut_stream(stream: InputStream, name: str, splitting: Splitting, limit_bytes
                 counter.feed(buffer, base, over.start)
                 raise _too_large(name, splitting, limit_bytes, counter.count) from None
             if splitting.by == "records":
-                raise _too_large(name, splitting, limit_bytes, over.chunks_before * splitting.count + over.has_header) from None
+                raise _too_large(
+                    name, splitting, limit_bytes, over.chunks_before * splitting.count + over.has_header
+                ) from None
             if splitting.by == "bytes":
                 stream.seek(origin or 0)
             raise _too_large(name, splitting, limit_bytes, _count_before(stream, name, splitting, over.start)) from None

@@ -10,7 +10,15 @@ import os
 from collections.abc import Iterator
 
 from opsq.content.content_store import ObjectWriter, Store, check_name
-from opsq.content.file_io import Buffer, make_folders, sync_descriptor, sync_path, unlink_if_there, write_all, write_failure
+from opsq.content.file_io import (
+    Buffer,
+    make_folders,
+    sync_descriptor,
+    sync_path,
+    unlink_if_there,
+    write_all,
+    write_failure,
+)
 from opsq.errors import Conflict, ContentMissing
 
 _SYNC_STEP_BYTES = 64 << 20

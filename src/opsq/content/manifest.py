@@ -182,7 +182,9 @@ class Table(Sequence[int]):
     def _load(self, number: int) -> array[int]:
         first = number * self._PAGE_COUNT
         count = min(self._PAGE_COUNT, self._count - first)
-        page = unpack_numbers(self._store.read_range(self._name, self._offset + first * NUMBER_BYTES, count * NUMBER_BYTES))
+        page = unpack_numbers(
+            self._store.read_range(self._name, self._offset + first * NUMBER_BYTES, count * NUMBER_BYTES)
+        )
         if len(self._pages) >= self._PAGES_LIMIT:
             self._pages.pop(next(iter(self._pages)), None)
         self._pages[number] = page

@@ -63,7 +63,13 @@ class PartWriter:
     """
 
     def __init__(
-        self, store: Store, folder: str, stem: str, *, chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES, is_durable: bool = True
+        self,
+        store: Store,
+        folder: str,
+        stem: str,
+        *,
+        chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
+        is_durable: bool = True,
     ) -> None:
         self._store = store
         self._folder = folder
@@ -148,7 +154,13 @@ class PartWriter:
 
 
 def compose(
-    store: Store, folder: str, written: Sequence[Written], *, header: bytes = b"", about: bytes = b"", is_durable: bool = True
+    store: Store,
+    folder: str,
+    written: Sequence[Written],
+    *,
+    header: bytes = b"",
+    about: bytes = b"",
+    is_durable: bool = True,
 ) -> Content:
     """Describe the content that parts make together, in the order given; tables too long to travel become objects.
 
@@ -168,7 +180,9 @@ def compose(
     parts = [Part(part.name.encode(), part.size_bytes) for part in written]
     ends, start = array("Q"), 0
     for part in written:
-        ends.extend(array("Q", (start + end for end in unpack_numbers(part.ends))) if start else unpack_numbers(part.ends))
+        ends.extend(
+            array("Q", (start + end for end in unpack_numbers(part.ends))) if start else unpack_numbers(part.ends)
+        )
         start += part.size_bytes
     table = pack_numbers(ends)
     has_object = len(ends) > ENDS_LIMIT_COUNT

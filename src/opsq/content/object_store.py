@@ -103,7 +103,9 @@ class CloudStore(Store):
         except _FAILURES as error:
             raise self.failure(name, error) from error
         if len(content) < size:
-            raise ContentMissing(f"{self.url}/{name} ends after {offset + len(content)} bytes, but had {offset + size}.")
+            raise ContentMissing(
+                f"{self.url}/{name} ends after {offset + len(content)} bytes, but had {offset + size}."
+            )
         return content
 
     def size_bytes(self, name: str) -> int:
@@ -173,10 +175,14 @@ class CloudStore(Store):
         if _BEHIND_THE_END in str(error):
             return ContentMissing(f"{place} is shorter than it was.")
         if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-            return NotPermitted(f"The store refuses {place}: {_first_line(error)}", hint="Check the credentials and rights in use.")
+            return NotPermitted(
+                f"The store refuses {place}: {_first_line(error)}", hint="Check the credentials and rights in use."
+            )
         if isinstance(error, InvalidPathError):
             return UsageError(f"{place} is no name of an object: {_first_line(error)}")
-        return StoreNotVisible(f"The store does not serve {place}: {_first_line(error)}", hint="Check its endpoint and the network.")
+        return StoreNotVisible(
+            f"The store does not serve {place}: {_first_line(error)}", hint="Check its endpoint and the network."
+        )
 
 
 class _CloudWriter(ObjectWriter):

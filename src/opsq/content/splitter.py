@@ -64,7 +64,9 @@ class Splitting(msgspec.Struct, frozen=True):
             UsageError: chunks are cut by bytes and `count` is above `limit_bytes`.
         """
         if self.by == "bytes" and self.count > limit_bytes:
-            raise UsageError(f"Chunks of {self.count} bytes are above the chunk limit of {limit_bytes} bytes: ask for less.")
+            raise UsageError(
+                f"Chunks of {self.count} bytes are above the chunk limit of {limit_bytes} bytes: ask for less."
+            )
 
     def scanner(self) -> Scanner:
         """What finds the ends of records, for one stream."""
@@ -247,7 +249,9 @@ def seek_ends(descriptor: int, size: int, splitting: Splitting, limit_bytes: int
     while size - start > splitting.count:
         end, window = _end_before(descriptor, start, start + splitting.count, splitting.delimiter, window)
         if end < 0:
-            end = _end_after(descriptor, start, start + splitting.count, min(size, start + limit_bytes + 1), splitting.delimiter)
+            end = _end_after(
+                descriptor, start, start + splitting.count, min(size, start + limit_bytes + 1), splitting.delimiter
+            )
         if end - start > limit_bytes:
             raise OverLimit(start)
         yield end

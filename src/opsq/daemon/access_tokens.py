@@ -30,7 +30,9 @@ class Tokens:
         is_operator = hmac.compare_digest(text, self._operator)
         is_client = self._client is not None and hmac.compare_digest(text, self._client)
         if not is_operator and not is_client:
-            raise NotPermitted("The token is missing or wrong.", hint="Give the daemon's token by --token-file or OPSQ_TOKEN_FILE.")
+            raise NotPermitted(
+                "The token is missing or wrong.", hint="Give the daemon's token by --token-file or OPSQ_TOKEN_FILE."
+            )
         return is_operator
 
 
@@ -65,7 +67,13 @@ def _read(path: str) -> str:
     except OSError as error:
         raise InputUnreadable(f"Cannot read the token file {path}: {error.strerror}.") from error
     if mode & 0o077:
-        raise NotPermitted(f"Other users can read the token file {path} (mode {stat.S_IMODE(mode):04o}).", hint=f"Run: chmod 600 {path}")
+        raise NotPermitted(
+            f"Other users can read the token file {path} (mode {stat.S_IMODE(mode):04o}).",
+            hint=f"Run: chmod 600 {path}",
+        )
     if len(token) < _SHORTEST:
-        raise UsageError(f"The token in {path} is shorter than {_SHORTEST} characters.", hint="Remove the file: start makes a new one.")
+        raise UsageError(
+            f"The token in {path} is shorter than {_SHORTEST} characters.",
+            hint="Remove the file: start makes a new one.",
+        )
     return token

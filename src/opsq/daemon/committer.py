@@ -60,7 +60,9 @@ class Committer:
         self._loop = loop
         self._on_done = on_done
         self._on_fatal = on_fatal
-        self._work: queue.SimpleQueue[tuple[Callable[[], None], Callable[[Exception | None], None]] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[Callable[[], None], Callable[[Exception | None], None]] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread = threading.Thread(target=self._run, name="opsq-commit", daemon=True)
         self._is_busy = False
         self._commit_s = 0.0
@@ -147,7 +149,11 @@ class Committer:
         now_s = time.monotonic()
         if now_s - self._full_logged_at >= _FULL_LOG_S:
             self._full_logged_at = now_s
-            _log.error("nothing can be written to %s: %s; handing out is paused until there is room", self._database.path, error)
+            _log.error(
+                "nothing can be written to %s: %s; handing out is paused until there is room",
+                self._database.path,
+                error,
+            )
 
     def _copy_log(self) -> None:
         """Keep the log short: copy it beside the commits, and when it is long, once between two of them."""

@@ -126,7 +126,9 @@ def _dial(settings: Settings) -> socket.socket:
         raise NotPermitted(f"The socket {settings.socket} may not be used by this user.") from error
     except OSError as error:
         where = settings.address or settings.socket
-        raise Unreachable(f"No daemon answers at {where}: {error.strerror or error}.", hint="Start it with `opsq start`.") from error
+        raise Unreachable(
+            f"No daemon answers at {where}: {error.strerror or error}.", hint="Start it with `opsq start`."
+        ) from error
 
 
 def _token(settings: Settings) -> str:

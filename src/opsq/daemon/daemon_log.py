@@ -38,7 +38,11 @@ class Log:
         formatter.converter = time.gmtime
         try:
             file = logging.handlers.RotatingFileHandler(
-                settings.log_path, maxBytes=settings.log_bytes, backupCount=settings.log_count, encoding="utf-8", errors="backslashreplace"
+                settings.log_path,
+                maxBytes=settings.log_bytes,
+                backupCount=settings.log_count,
+                encoding="utf-8",
+                errors="backslashreplace",
             )
         except OSError as error:
             raise NotPermitted(f"Cannot write the log {settings.log_path}: {error.strerror}.") from error

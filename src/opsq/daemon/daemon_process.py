@@ -216,7 +216,11 @@ def policy_of(settings: Settings) -> Any:
         strategies=settings.strategies,
         backoff=Backoff(settings.backoff_base_s, settings.backoff_factor, settings.backoff_max_s),
         min_free_bytes=None if settings.source("min_free_bytes") == "default" else settings.min_free_bytes,
-        **{name: getattr(settings, name) for name in Policy.__struct_fields__ if name not in {"backoff", "strategies", "min_free_bytes"}},
+        **{
+            name: getattr(settings, name)
+            for name in Policy.__struct_fields__
+            if name not in {"backoff", "strategies", "min_free_bytes"}
+        },
     )
 
 

@@ -58,14 +58,25 @@ def examine(settings: Settings) -> list[Fact]:
 def examine_without(error: OpsqError) -> list[Fact]:
     """Look at what can be looked at without settings, which `error` keeps from being read."""
     facts = [Fact("versions", True, f"opsq {__version__}, SQLite {apsw.sqlite_lib_version()}")]
-    facts.append(Fact("settings", False, error.message, f"{error.hint} Then run opsq doctor again: the rest depends on it.".lstrip()))
+    facts.append(
+        Fact(
+            "settings",
+            False,
+            error.message,
+            f"{error.hint} Then run opsq doctor again: the rest depends on it.".lstrip(),
+        )
+    )
     facts += _lingering()
     return facts
 
 
 def _files() -> Iterator[Fact]:
     found = [path for path in config_paths() if os.path.exists(path)]
-    yield Fact("settings", True, f"read from {', '.join(found)}" if found else f"no file; looked for {', '.join(config_paths())}")
+    yield Fact(
+        "settings",
+        True,
+        f"read from {', '.join(found)}" if found else f"no file; looked for {', '.join(config_paths())}",
+    )
 
 
 def _state_dir(settings: Settings) -> Iterator[Fact]:
@@ -77,18 +88,32 @@ def _state_dir(settings: Settings) -> Iterator[Fact]:
         yield Fact("state folder", True, f"{detail}, not there yet", "`opsq start` makes it.")
         return
     except OSError as error:
-        yield Fact("state folder", False, f"{detail}: {error.strerror}", "Name another by --state-dir or OPSQ_STATE_DIR.")
+        yield Fact(
+            "state folder", False, f"{detail}: {error.strerror}", "Name another by --state-dir or OPSQ_STATE_DIR."
+        )
         return
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid():
-        yield Fact("state folder", False, f"{detail} belongs to uid {found.st_uid}", "Run opsq as that user, or name another --state-dir.")
+        yield Fact(
+            "state folder",
+            False,
+            f"{detail} belongs to uid {found.st_uid}",
+            "Run opsq as that user, or name another --state-dir.",
+        )
     elif mode & 0o077:
-        yield Fact("state folder", False, f"{detail} has mode {mode:04o}: others can look into it", f"Run: chmod 700 {path}")
+        yield Fact(
+            "state folder", False, f"{detail} has mode {mode:04o}: others can look into it", f"Run: chmod 700 {path}"
+        )
     else:
         yield Fact("state folder", True, detail)
     remote = network_filesystem(Path(path))
     if remote:
-        yield Fact("file system", settings.allow_network_fs, f"{path} is on {remote}", "Use a local folder, or --allow-network-fs.")
+        yield Fact(
+            "file system",
+            settings.allow_network_fs,
+            f"{path} is on {remote}",
+            "Use a local folder, or --allow-network-fs.",
+        )
     free_bytes = shutil.disk_usage(path).free
     advice = "" if free_bytes >= _ROOM_BYTES else "Make room: a full disk stops handing out."
     yield Fact("room", not advice, f"{_roughly(free_bytes)} free", advice)
@@ -124,10 +149,17 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
         return
     except Unreachable as error:
         if settings.address:
-            yield Fact("daemon", False, error.message, "Check the address, and that the daemon was started with --listen.")
+            yield Fact(
+                "daemon", False, error.message, "Check the address, and that the daemon was started with --listen."
+            )
             return
         if is_locked(settings.lock_path):
-            yield Fact("daemon", False, "the state folder is in use, but nobody answers", "Look for the process in its opsq.lock.")
+            yield Fact(
+                "daemon",
+                False,
+                "the state folder is in use, but nobody answers",
+                "Look for the process in its opsq.lock.",
+            )
             return
         yield Fact("daemon", False, "not running", "Run: opsq start")
     except OpsqError as error:
@@ -136,7 +168,9 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
     if os.path.exists(settings.database_path):
         try:
             Database.open_read_only(Path(settings.database_path)).close()
-            yield Fact("database", True, f"{settings.database_path}, {_roughly(os.path.getsize(settings.database_path))}")
+            yield Fact(
+                "database", True, f"{settings.database_path}, {_roughly(os.path.getsize(settings.database_path))}"
+            )
         except OpsqError as error:
             yield Fact("database", False, error.message, error.hint)
 
@@ -153,7 +187,9 @@ def _descriptors(settings: Settings) -> Fact:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_enough = hard == resource.RLIM_INFINITY or hard >= settings.connection_limit
     detail = f"{'no limit' if hard == resource.RLIM_INFINITY else hard} for {settings.connection_limit} connections"
-    return Fact("descriptors", is_enough, detail, "" if is_enough else "Raise the limit (ulimit -n), or lower connection_limit.")
+    return Fact(
+        "descriptors", is_enough, detail, "" if is_enough else "Raise the limit (ulimit -n), or lower connection_limit."
+    )
 
 
 def _lingering() -> Iterator[Fact]:

@@ -65,7 +65,9 @@ class Upkeep:
         """Delete content folders that no submission names and into which nothing was written for `oldest_s` seconds; their count."""
         before = time.time() - oldest_s
         names = await self._loop.run_in_executor(None, self._old_folders, before)
-        orphans = [name for name in names if submissions.by_request_key(self._database.reader, bytes.fromhex(name)) is None]
+        orphans = [
+            name for name in names if submissions.by_request_key(self._database.reader, bytes.fromhex(name)) is None
+        ]
         await self._delete(orphans)
         return len(orphans)
 

@@ -18,7 +18,17 @@ from typing import NamedTuple
 import msgspec
 
 from opsq.daemon.control_request import Asking
-from opsq.errors import AlreadyRunning, Bug, Conflict, InputUnreadable, NotPermitted, StorageFull, TimedOut, Unreachable, from_code
+from opsq.errors import (
+    AlreadyRunning,
+    Bug,
+    Conflict,
+    InputUnreadable,
+    NotPermitted,
+    StorageFull,
+    TimedOut,
+    Unreachable,
+    from_code,
+)
 from opsq.settings import Settings
 from opsq.wire.messages import DaemonState, Status, Stop
 
@@ -108,7 +118,9 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
             break
         time.sleep(0.002)
     if not has_ended:
-        raise TimedOut(f"The daemon of {settings.state_dir} answered, but has not ended.", hint=f"See {settings.log_path}.")
+        raise TimedOut(
+            f"The daemon of {settings.state_dir} answered, but has not ended.", hint=f"See {settings.log_path}."
+        )
     return StopResult("stopped")
 
 
@@ -190,7 +202,8 @@ def _spawn(settings: Settings, *, is_temporary: bool) -> StartResult:
     except msgspec.DecodeError:
         lines = said.decode(errors="replace").strip().splitlines()
         raise Bug(
-            f"The daemon ended while it was starting: {lines[-1] if lines else 'it said nothing'}.", hint=f"See {settings.log_path}."
+            f"The daemon ended while it was starting: {lines[-1] if lines else 'it said nothing'}.",
+            hint=f"See {settings.log_path}.",
         ) from None
     if ready.code:
         raise from_code(ready.code, ready.message, ready.hint)

@@ -16,7 +16,9 @@ from opsq.store.integrity import problems
 from opsq.wire.messages import Backup, Changed, Check, Checked, Reply, Vacuum
 
 
-async def answer(request: Backup | Vacuum | Check, database: Database, report: Callable[[Exception], OpsqError]) -> Reply:
+async def answer(
+    request: Backup | Vacuum | Check, database: Database, report: Callable[[Exception], OpsqError]
+) -> Reply:
     """Do what is asked for, and say what came of it.
 
     Args:

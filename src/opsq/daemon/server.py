@@ -114,7 +114,9 @@ class Daemon:
             is_tcp = one.socket.family != socket.AF_UNIX
             one.socket.setblocking(False)
             if is_tcp:
-                server = await self.loop.create_server(lambda: Session(self, is_tcp=True), sock=one.socket, backlog=BACKLOG)
+                server = await self.loop.create_server(
+                    lambda: Session(self, is_tcp=True), sock=one.socket, backlog=BACKLOG
+                )
             else:
                 server = await self.loop.create_unix_server(
                     lambda: Session(self, is_tcp=False),
@@ -268,7 +270,10 @@ class Daemon:
         _log.error("a mistake in opsq:\n%s", "".join(traceback.format_exception(error)))
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
-        return Bug(f"A mistake in opsq: {type(error).__name__} at {place}.", hint=f"The traceback is in {self.settings.log_path}.")
+        return Bug(
+            f"A mistake in opsq: {type(error).__name__} at {place}.",
+            hint=f"The traceback is in {self.settings.log_path}.",
+        )
 
     # --- the pulse ----------------------------------------------------------------------------------------
 

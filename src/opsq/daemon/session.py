@@ -217,7 +217,9 @@ class Session(asyncio.Protocol):
             return b""
         end = 4 + int.from_bytes(greeting[:4], "big")
         if end > 4 + HELLO_LIMIT_BYTES:
-            raise ProtocolError(f"The first frame is to hold a Hello, in at most {HELLO_LIMIT_BYTES} bytes; this one has {end - 4}.")
+            raise ProtocolError(
+                f"The first frame is to hold a Hello, in at most {HELLO_LIMIT_BYTES} bytes; this one has {end - 4}."
+            )
         if len(greeting) < end:
             return b""
         try:
@@ -284,9 +286,13 @@ class Session(asyncio.Protocol):
     def _handle_aside(self, request: Request, peer: Peer, now: Now) -> None:
         if isinstance(request, Hello):
             raise ProtocolError("A second Hello on one connection.")
-        is_for_operators = isinstance(request, OPERATOR_REQUESTS) or (isinstance(request, Pause | Resume) and request.by_operator)
+        is_for_operators = isinstance(request, OPERATOR_REQUESTS) or (
+            isinstance(request, Pause | Resume) and request.by_operator
+        )
         if is_for_operators and not self.is_operator:
-            raise NotPermitted(f"{type(request).__name__} needs the operator's token.", hint="This connection used the client token.")
+            raise NotPermitted(
+                f"{type(request).__name__} needs the operator's token.", hint="This connection used the client token."
+            )
         if isinstance(request, Stop | Backup | Vacuum | Check):
             self._daemon.operate(self, request)
         else:
@@ -311,7 +317,10 @@ class Session(asyncio.Protocol):
         else:
             reply_id = getattr(replies[0], "id", 0)
             text = f"The {type(replies[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {limit_bytes} bytes."
-            self._write(transport, [ErrorReply(reply_id, ProtocolError.code, text, "Ask for less at once, or raise frame_limit_bytes.")])
+            self._write(
+                transport,
+                [ErrorReply(reply_id, ProtocolError.code, text, "Ask for less at once, or raise frame_limit_bytes.")],
+            )
 
     def _cut_off(self, why: str) -> None:
         _log.warning("%s %s: connection closed", self.name, why)

@@ -161,11 +161,15 @@ def take_inherited() -> socket.socket | None:
     os.set_inheritable(_FIRST_INHERITED, False)
     try:
         inherited = socket.socket(fileno=_FIRST_INHERITED)
-        is_listening = inherited.type == socket.SOCK_STREAM and inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        is_listening = inherited.type == socket.SOCK_STREAM and inherited.getsockopt(
+            socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+        )
     except OSError as error:
         raise UsageError(f"What the service manager handed over is no socket: {error.strerror}.") from error
     if not is_listening:
-        raise UsageError("The socket that the service manager handed over does not listen.", hint="Use ListenStream= and Accept=no.")
+        raise UsageError(
+            "The socket that the service manager handed over does not listen.", hint="Use ListenStream= and Accept=no."
+        )
     return inherited
 
 
@@ -179,7 +183,10 @@ def _accept_inherited(inherited: socket.socket, settings: Settings) -> Bound:
         is_other = bool(wanted) and split_address(wanted) != inherited.getsockname()[:2]
         address = inherited.getsockname()[0]
         if not settings.listen_force and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-            raise UsageError(f"The inherited socket {bound.name} can be reached by other machines.", hint="Add --listen-force if meant.")
+            raise UsageError(
+                f"The inherited socket {bound.name} can be reached by other machines.",
+                hint="Add --listen-force if meant.",
+            )
     if is_other:
         raise UsageError(
             f"{source} asks for {wanted}, but the service manager handed over {bound.name}.",
@@ -194,7 +201,10 @@ def _remove_stale(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise Conflict(f"{path} exists and is no socket; it was left alone.", hint="Choose another path by --socket or OPSQ_SOCKET.")
+        raise Conflict(
+            f"{path} exists and is no socket; it was left alone.",
+            hint="Choose another path by --socket or OPSQ_SOCKET.",
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:
@@ -205,7 +215,9 @@ def _remove_stale(path: str) -> None:
             return
         except OSError:
             pass  # somebody is there, if a slow one
-    raise AlreadyRunning(f"Another process serves the socket {path}.", hint="Stop it, or choose another path by --socket or OPSQ_SOCKET.")
+    raise AlreadyRunning(
+        f"Another process serves the socket {path}.", hint="Stop it, or choose another path by --socket or OPSQ_SOCKET."
+    )
 
 
 def _lock_beside(path: str) -> int:
@@ -215,7 +227,9 @@ def _lock_beside(path: str) -> int:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock_fd)
-        raise AlreadyRunning(f"Another daemon serves the socket {path}.", hint="Choose another path by --socket or OPSQ_SOCKET.") from error
+        raise AlreadyRunning(
+            f"Another daemon serves the socket {path}.", hint="Choose another path by --socket or OPSQ_SOCKET."
+        ) from error
     return lock_fd
 
 

@@ -44,7 +44,9 @@ class Tenancy:
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise NotPermitted(f"Cannot open {self._path}: {error.strerror}.", hint="Name another folder by --state-dir.") from error
+            raise NotPermitted(
+                f"Cannot open {self._path}: {error.strerror}.", hint="Name another folder by --state-dir."
+            ) from error
         self._reviving = threading.Lock()
         self.has_started = False
         """Whether this process has started the daemon."""
@@ -55,7 +57,9 @@ class Tenancy:
         Raises:
             OpsqError: it could not be started.
         """
-        fcntl.lockf(self._descriptor, fcntl.LOCK_SH, 1, _USERS_AT)  # waits only while the last user before us ends the daemon
+        fcntl.lockf(
+            self._descriptor, fcntl.LOCK_SH, 1, _USERS_AT
+        )  # waits only while the last user before us ends the daemon
         self.has_started = lifecycle.start(self._settings, is_temporary=True).status == "started"
         return self
 
@@ -121,7 +125,8 @@ class Tenancy:
 def runs_already() -> Conflict:
     """What is said of a round that another process holds."""
     return Conflict(
-        "The same round runs already, in another process.", hint="Wait for its end, or make this one another round by --resume KEY."
+        "The same round runs already, in another process.",
+        hint="Wait for its end, or make this one another round by --resume KEY.",
     )
 
 

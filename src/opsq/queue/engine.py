@@ -207,7 +207,12 @@ class Engine:
         self._complete(peer, request, request.completions, [], now)
 
     def _complete(
-        self, peer: Peer, request: m.Complete | m.CompleteAndReserve, completions: list[m.Completion], refusals: list[m.Refusal], now: Now
+        self,
+        peer: Peer,
+        request: m.Complete | m.CompleteAndReserve,
+        completions: list[m.Completion],
+        refusals: list[m.Refusal],
+        now: Now,
     ) -> None:
         undecided = self._outcomes.complete(peer.consumer, completions, refusals, now)
         if undecided:
@@ -218,11 +223,15 @@ class Engine:
         if isinstance(request, m.CompleteAndReserve):
             batch.following.append((peer, request))
 
-    def _postpone(self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reassert, action: Callable[[Now], None]) -> None:
+    def _postpone(
+        self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reassert, action: Callable[[Now], None]
+    ) -> None:
         """Go on with a request when all that is being committed now has been."""
         batch = self._core.batch
         batch.after.append(action)
-        batch.on_failed.append(lambda error: self._core.reply(peer, m.ErrorReply(request.id, error.code, error.message, error.hint)))
+        batch.on_failed.append(
+            lambda error: self._core.reply(peer, m.ErrorReply(request.id, error.code, error.message, error.hint))
+        )
 
     def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
         """Complete chunks and, once that is committed, reserve."""
@@ -341,7 +350,9 @@ class Engine:
             raise Fatal(f"The outcome of a commit is unknown: {error}") from error
         core.is_full = True
         self._full_retry = MonoNs(now.mono + FULL_RETRY_NS)
-        refusal = StorageFull(f"No room left for {core.database.path}.", hint="Nothing of this request was stored; send it again later.")
+        refusal = StorageFull(
+            f"No room left for {core.database.path}.", hint="Nothing of this request was stored; send it again later."
+        )
         waiting, core.batch = core.batch, Batch()
         for lost in (waiting, batch):
             self._room.ended(lost, is_committed=False)
@@ -377,7 +388,16 @@ class Engine:
             return 0.0
         core = self._core
         left_s = TICK_LIMIT_S
-        for timed in (core.retries, self._endings, self._reservations, self._intake, self._parked, self._watched, self._room, core.gates):
+        for timed in (
+            core.retries,
+            self._endings,
+            self._reservations,
+            self._intake,
+            self._parked,
+            self._watched,
+            self._room,
+            core.gates,
+        ):
             due = timed.next_due()
             if due is not None and due - now.mono < left_s * 1e9:
                 left_s = max((due - now.mono) / 1e9, 0.0)

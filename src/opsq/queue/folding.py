@@ -79,7 +79,9 @@ class Folding:
                 blocks = core.unfolded_done.setdefault(event.submission_id, {})
                 blocks[event.block] = blocks.get(event.block, 0) | (event.mask if event.kind in _CLEARS else 0)
             if event.kind == history.COMPLETED:
-                core.unfolded_completed[event.submission_id] = core.unfolded_completed.get(event.submission_id, 0) + event.mask.bit_count()
+                core.unfolded_completed[event.submission_id] = (
+                    core.unfolded_completed.get(event.submission_id, 0) + event.mask.bit_count()
+                )
 
     def committed(self, rows: list[history.HistoryRow], now: Now) -> None:
         """Events were committed, under the seqs that follow the last; they are to be folded."""
@@ -87,7 +89,9 @@ class Folding:
             self._oldest = now.mono
         for row in rows:
             self.last_seq += 1
-            self._events.append(Event(self.last_seq, row.event, row.submission_id, row.block, row.mask, row.reservation_id))
+            self._events.append(
+                Event(self.last_seq, row.event, row.submission_id, row.block, row.mask, row.reservation_id)
+            )
 
     def completed_under(self, submission_id: int, block: int, reservation_id: int) -> int:
         """The chunks of a block whose completion under this reservation is not folded yet. Cost: a scan of what is unfolded; rare."""
@@ -205,7 +209,9 @@ class Fold:
         self.events.append(event)
         return True
 
-    def apply(self, database: Database, count: Callable[[frozenset[int], tuple[int, int, int, int, int]], None]) -> None:
+    def apply(
+        self, database: Database, count: Callable[[frozenset[int], tuple[int, int, int, int, int]], None]
+    ) -> None:
         """Write the changed blocks, the frontiers and the counters; `count` adds to the counters of lanes."""
         writer, core = database.writer, self._core
         put: list[tuple[int, int, int]] = []
@@ -241,7 +247,11 @@ class Fold:
         backlog.put_frontiers(
             writer,
             (
-                (self._frontiers.get(submission_id, supply.frontier), self._completed.get(submission_id, 0), submission_id)
+                (
+                    self._frontiers.get(submission_id, supply.frontier),
+                    self._completed.get(submission_id, 0),
+                    submission_id,
+                )
                 for submission_id, supply in self._supplies.items()
                 if supply is not None
             ),

@@ -213,7 +213,11 @@ class Core:
         return self._fronts.get(name)
 
     def make(
-        self, arm: Arm, on_news: Callable[[], None] | None = None, known: tuple[Filter, int] | None = None, scope: str = ""
+        self,
+        arm: Arm,
+        on_news: Callable[[], None] | None = None,
+        known: tuple[Filter, int] | None = None,
+        scope: str = "",
     ) -> Front | FairFront | None:
         """A new front for an arm, told from now on of what becomes free.
 
@@ -226,7 +230,11 @@ class Core:
             return None
         if arm.gates:
             self.gates.watch(frozenset(gate.key for gate in arm.gates))
-        front = FairFront(self, arm, walk, on_news, scope) if arm.order is FAIR else make_front(arm, walk, self.rng, on_news)
+        front = (
+            FairFront(self, arm, walk, on_news, scope)
+            if arm.order is FAIR
+            else make_front(arm, walk, self.rng, on_news)
+        )
         self._by_lane.setdefault(walk.lane_id, {})[front] = None
         for lane_id in walk.probes:
             self._by_probe.setdefault(lane_id, {})[front] = None

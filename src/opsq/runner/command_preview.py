@@ -42,7 +42,9 @@ class Rehearsed(msgspec.Struct, frozen=True):
         return os.fsencode(shlex.join(map(os.fsdecode, self.argv)))
 
 
-def rehearse(dial: Dial, command: Sequence[str], feeding: Feeding, strategy: str, chunks_count: int) -> Iterator[Rehearsed]:
+def rehearse(
+    dial: Dial, command: Sequence[str], feeding: Feeding, strategy: str, chunks_count: int
+) -> Iterator[Rehearsed]:
     """The programs for the chunks that would come first, at most so many chunks; what belongs to no chunk yet, such as `{out}`, is left.
 
     Raises:

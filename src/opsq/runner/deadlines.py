@@ -65,7 +65,9 @@ class Endings:
         """Tell those to end that have run too long, kill those whose time is over."""
         now = time.monotonic()
         if self._max_runtime_s is not None:
-            while self._began and (now >= self._began[0][0] + self._max_runtime_s or self._began[0][1] not in self._running):
+            while self._began and (
+                now >= self._began[0][0] + self._max_runtime_s or self._began[0][1] not in self._running
+            ):
                 _, child = self._began.popleft()
                 if child in self._running:
                     self.tell(child, "runtime", self._grace_s)

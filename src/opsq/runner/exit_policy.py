@@ -66,7 +66,9 @@ def verdicts_of(complete_on: str | None, retry_on: str | None, bury_on: str | No
             both = [str(status) for status in sorted(lists[option].statuses & lists[later].statuses)]
             both += [_signal_name(number) for number in sorted(lists[option].signals & lists[later].signals)]
             if both:
-                raise UsageError(f"{option} and {later} both name {both[0]}.", hint="An exit status or a signal has one meaning.")
+                raise UsageError(
+                    f"{option} and {later} both name {both[0]}.", hint="An exit status or a signal has one meaning."
+                )
     return Verdicts(*lists.values())
 
 

@@ -38,7 +38,9 @@ class Absence:
             self._tell_at = time.monotonic() + ABSENT_S
         elif not self._is_told and time.monotonic() >= self._tell_at:
             self._is_told = True
-            self._viewer.say("The daemon does not answer. What runs goes on, and the daemon is tried again until it answers.")
+            self._viewer.say(
+                "The daemon does not answer. What runs goes on, and the daemon is tried again until it answers."
+            )
 
     def instants(self) -> Iterator[float]:
         """When `see_to` has something to do, on the monotonic clock."""

@@ -104,7 +104,9 @@ class DrivenConsumer(Consumer):
             self._counted_value = None if pair is None else pair[1]
             request_id = self._link.next_id()
             request = (
-                Show(request_id, submission_id) if submission_id is not None else Status(request_id, None if pair is None else pair[0])
+                Show(request_id, submission_id)
+                if submission_id is not None
+                else Status(request_id, None if pair is None else pair[0])
             )
             self._link.send([request], self._counted)
 
@@ -135,7 +137,9 @@ class DrivenConsumer(Consumer):
             try:
                 content = self.reader(submission_id).content
                 # A submission is submitted in place as a whole or not at all.
-                found = bool(content.parts_count) and PartTable(self._contents.unchecked, content)[0].identity is not None
+                found = (
+                    bool(content.parts_count) and PartTable(self._contents.unchecked, content)[0].identity is not None
+                )
             except OpsqError:
                 return False
             self._in_place[submission_id] = found
@@ -200,7 +204,9 @@ class DrivenConsumer(Consumer):
     def _answered(self, reply: Reply) -> None:
         if isinstance(reply, Completed):
             for refusal in reply.refusals:
-                self.refused.update((refusal.submission_id, index) for index in mask_indexes(refusal.block, refusal.mask))
+                self.refused.update(
+                    (refusal.submission_id, index) for index in mask_indexes(refusal.block, refusal.mask)
+                )
         super()._answered(reply)
 
     def _holdings(self) -> tuple[list[Held], list[ChunkMask]]:

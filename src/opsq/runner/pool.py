@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opsq.client.core.held_block import Lost
 from opsq.client.sync.chunk import Chunk
-from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, NameTaken, NotFound, OpsqError, Refused
+from opsq.errors import (
+    CommandNotExecutable,
+    CommandNotFound,
+    ContentChanged,
+    ContentMissing,
+    NameTaken,
+    NotFound,
+    OpsqError,
+    Refused,
+)
 from opsq.runner.capacity import affordable_count, cores_count
 from opsq.runner.deadlines import Endings, Why
 from opsq.runner.feeding.chunk_input import Inputs, operations_count
@@ -119,7 +128,9 @@ class Pool:
     Whatever way a program is fed, `_start` makes a child of a chunk, and the judge a verdict of the child's end.
     """
 
-    def __init__(self, dial: Dial, command: Sequence[str], options: ConsumeOptions, signals: StopSignals, viewer: Viewer) -> None:
+    def __init__(
+        self, dial: Dial, command: Sequence[str], options: ConsumeOptions, signals: StopSignals, viewer: Viewer
+    ) -> None:
         self._options = options
         self._signals = signals
         self._viewer = viewer
@@ -145,7 +156,9 @@ class Pool:
         self._drain_at = None if options.stop_after_s is None else time.monotonic() + options.stop_after_s
         self._logs = None if options.logs is None else ChunkLogs(options.logs, viewer.say)
         if jobs < wanted_jobs:
-            viewer.say(f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n).")
+            viewer.say(
+                f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n)."
+            )
         # Where records are arguments, one chunk after the other fills all slots.
         self._ahead = Ahead(1 if options.feeding.by_records else jobs)
         self._watched_fd = -1
@@ -231,7 +244,10 @@ class Pool:
         if self.signal:
             return True
         if self._running or self._held_up:
-            return self._terminate_at is not None and time.monotonic() > self._terminate_at + self._kill_after_s + LEAVE_AFTER_S
+            return (
+                self._terminate_at is not None
+                and time.monotonic() > self._terminate_at + self._kill_after_s + LEAVE_AFTER_S
+            )
         if self._terminate_at is not None:
             return True
         is_done = self._is_draining or self._judge.judged_count >= (self._options.max_chunks or sys.maxsize)
@@ -386,7 +402,9 @@ class Pool:
 
     def _look_for_signal_of(self, ended: list[_Ended]) -> None:
         """Before an end by a stop signal is judged, let the same signal reach us: who signals a group signals one by one."""
-        if any(one.finished.signal in STOP_SIGNALS and one.finished.signal not in self._signals.numbers for one in ended):
+        if any(
+            one.finished.signal in STOP_SIGNALS and one.finished.signal not in self._signals.numbers for one in ended
+        ):
             self._signals.wait(ECHO_S)
 
     def _heed_signals(self) -> None:

@@ -44,7 +44,9 @@ class Ahead:
         ahead_count = 0
         if self._run_s is not None:
             # At most doubled each time: the first ones say little about the rest.
-            ahead_count = int(min(AHEAD_S * self._jobs / max(self._run_s, _SHORTEST_S), AHEAD_LIMIT_COUNT, self._last_count * 2))
+            ahead_count = int(
+                min(AHEAD_S * self._jobs / max(self._run_s, _SHORTEST_S), AHEAD_LIMIT_COUNT, self._last_count * 2)
+            )
         if free_count <= ready_count and ready_count * 2 > ahead_count:
             return 0
         count = max(free_count + ahead_count - ready_count, 0)

@@ -70,11 +70,15 @@ class ChunkLogs:
         try:
             os.makedirs(self._folder, 0o700, exist_ok=True)
         except OSError as error:
-            raise InputUnreadable(f"--log-dir {self._folder}: {error.strerror}.", hint="Name a folder that can be made.") from error
+            raise InputUnreadable(
+                f"--log-dir {self._folder}: {error.strerror}.", hint="Name a folder that can be made."
+            ) from error
 
     def log(self, chunk: Chunk) -> ChunkLog:
         """The log of the attempt at a chunk that begins now."""
-        return ChunkLog(self, os.path.join(self._folder, str(chunk.submission_id)), f"{chunk.index}.{chunk.attempt}.log")
+        return ChunkLog(
+            self, os.path.join(self._folder, str(chunk.submission_id)), f"{chunk.index}.{chunk.attempt}.log"
+        )
 
     def broken(self, text: str) -> None:
         """Write nothing any more."""

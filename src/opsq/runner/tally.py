@@ -57,7 +57,14 @@ class Tally:
 
     def outcome(self, dead_count: int, signal: int) -> Outcome:
         """All in all."""
-        return Outcome(self.completed_count, self.failed_count, dead_count, self.released_count, signal, child_status=self._child_status)
+        return Outcome(
+            self.completed_count,
+            self.failed_count,
+            dead_count,
+            self.released_count,
+            signal,
+            child_status=self._child_status,
+        )
 
     def failed(self, chunk: Chunk) -> None:
         """Enter a failed attempt."""

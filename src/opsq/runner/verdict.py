@@ -36,7 +36,9 @@ class Judge:
         signals: an end by one of those that we got ourselves is no fault of the program.
     """
 
-    def __init__(self, consumer: DrivenConsumer, tally: Tally, options: ConsumeOptions, viewer: Viewer, signals: StopSignals) -> None:
+    def __init__(
+        self, consumer: DrivenConsumer, tally: Tally, options: ConsumeOptions, viewer: Viewer, signals: StopSignals
+    ) -> None:
         self.failures = Failures(consumer, tally, viewer)
         self.judged_count = 0
         """Chunks that were completed or failed here."""
@@ -112,7 +114,9 @@ class Judge:
         elif number is not None and number in self._signals.numbers:
             # The signal was sent to our process group while this child, just made, still belonged to it.
             self.release(chunk)
-        elif status in _COMMAND_ERRORS and not (self._tally.completed_count or self._options.verdicts.names(status, number)):
+        elif status in _COMMAND_ERRORS and not (
+            self._tally.completed_count or self._options.verdicts.names(status, number)
+        ):
             # Nothing has worked yet: it is the command that cannot be run, not this chunk that it cannot work on.
             self.release(chunk)
             raise _COMMAND_ERRORS[status](
@@ -171,8 +175,12 @@ class Judge:
             chunk.release()
             return
         text = " ".join(word for word in (f"Chunk {name_of(chunk)} failed", how) if word)
-        self.failures.enter(chunk, _end_of(chunk, "failed", reason, run_s, status, number), f"{text}: {told}", is_shared=is_shared)
-        self._tally.ended_with((status or 128 + (number or 0)) if status is not None or number is not None else _FAILED_STATUS)
+        self.failures.enter(
+            chunk, _end_of(chunk, "failed", reason, run_s, status, number), f"{text}: {told}", is_shared=is_shared
+        )
+        self._tally.ended_with(
+            (status or 128 + (number or 0)) if status is not None or number is not None else _FAILED_STATUS
+        )
         self.judged_count += 1
         chunk.fail(reason, retry=not is_final, run_s=run_s, exit_status=status, signal=number)
 
@@ -183,6 +191,11 @@ def name_of(chunk: Chunk) -> str:
 
 
 def _end_of(
-    chunk: Chunk, outcome: Literal["completed", "failed"], reason: str, run_s: float, status: int | None, number: int | None = None
+    chunk: Chunk,
+    outcome: Literal["completed", "failed"],
+    reason: str,
+    run_s: float,
+    status: int | None,
+    number: int | None = None,
 ) -> ChunkEnd:
     return ChunkEnd(chunk.submission_id, chunk.index, chunk.attempt, outcome, status, number, run_s, reason)

@@ -19,7 +19,9 @@ def exported_place(folder: str | os.PathLike[str]) -> str:
     path = os.fspath(folder)
     if "://" in path:
         return path
-    if not (any(name.endswith(".parquet") for name in os.listdir(path)) if os.path.isdir(path) else os.path.isfile(path)):
+    if not (
+        any(name.endswith(".parquet") for name in os.listdir(path)) if os.path.isdir(path) else os.path.isfile(path)
+    ):
         raise NotFound(
             f"{path} holds no history in Parquet.",
             hint=f"`opsq history export --format parquet --output {path}` writes it into a folder that is there.",

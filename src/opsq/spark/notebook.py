@@ -111,7 +111,13 @@ def submission_of(
     return None if found is None else found.id
 
 
-def sweep(*, state_dir: str | None = None, address: str | None = None, token: str | None = None, older_than_s: float = SWEEP_AGE_S) -> int:
+def sweep(
+    *,
+    state_dir: str | None = None,
+    address: str | None = None,
+    token: str | None = None,
+    older_than_s: float = SWEEP_AGE_S,
+) -> int:
     """Delete what attempts that lost have left beside the content of submissions; folders that no submission names are the daemon's care.
 
     Args:

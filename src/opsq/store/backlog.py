@@ -12,7 +12,9 @@ import apsw
 
 from opsq.ids import from_sql, to_sql
 
-SUPPLY_SQL = "SELECT block, pending FROM block WHERE submission_id = ?1 AND block >= ?2 AND block < ?3 ORDER BY block LIMIT ?4"
+SUPPLY_SQL = (
+    "SELECT block, pending FROM block WHERE submission_id = ?1 AND block >= ?2 AND block < ?3 ORDER BY block LIMIT ?4"
+)
 """The supply of a submission below its frontier; from the frontier on it is arithmetic. `explain` shows this statement."""
 
 
@@ -54,14 +56,21 @@ class LeaseRow(NamedTuple):
     for_restart: int
 
 
-def supply(connection: apsw.Connection, submission_id: int, start: int, frontier: int, limit: int) -> list[tuple[int, int]]:
+def supply(
+    connection: apsw.Connection, submission_id: int, start: int, frontier: int, limit: int
+) -> list[tuple[int, int]]:
     """(block, pending) of up to `limit` blocks in `[start, frontier)` that have something pending, ascending."""
-    return [(block, from_sql(pending)) for block, pending in connection.execute(SUPPLY_SQL, (submission_id, start, frontier, limit))]
+    return [
+        (block, from_sql(pending))
+        for block, pending in connection.execute(SUPPLY_SQL, (submission_id, start, frontier, limit))
+    ]
 
 
 def pending(connection: apsw.Connection, submission_id: int, block: int) -> int:
     """The pending mask of one block below the frontier; 0 when all of it is finished."""
-    row = connection.execute("SELECT pending FROM block WHERE submission_id = ? AND block = ?", (submission_id, block)).fetchone()
+    row = connection.execute(
+        "SELECT pending FROM block WHERE submission_id = ? AND block = ?", (submission_id, block)
+    ).fetchone()
     return from_sql(row[0]) if row else 0
 
 
@@ -100,7 +109,9 @@ def has_attempts(connection: apsw.Connection) -> bool:
 
 def delayed_blocks(connection: apsw.Connection, submission_id: int, wall: int) -> list[int]:
     """The blocks with chunks that are not due at this wall instant. Cost: the rows of the submission."""
-    rows = connection.execute("SELECT DISTINCT block FROM attempt WHERE submission_id = ? AND due_at > ?", (submission_id, wall))
+    rows = connection.execute(
+        "SELECT DISTINCT block FROM attempt WHERE submission_id = ? AND due_at > ?", (submission_id, wall)
+    )
     return [index for (index,) in rows]
 
 
@@ -130,20 +141,25 @@ def dead(connection: apsw.Connection, submission_id: int | None, after: tuple[in
     if submission_id is not None:
         sql += " AND submission_id = ?"
         bindings = (max(after[0], submission_id), after[1] if after[0] == submission_id else -1, submission_id)
-    return [DeadRow(*row) for row in connection.execute(f"{sql} ORDER BY submission_id, chunk LIMIT ?", (*bindings, limit))]
+    return [
+        DeadRow(*row) for row in connection.execute(f"{sql} ORDER BY submission_id, chunk LIMIT ?", (*bindings, limit))
+    ]
 
 
 def dead_chunks(connection: apsw.Connection, submission_id: int, start: int = 0, end: int = (1 << 63) - 1) -> list[int]:
     """The indexes in `[start, end)` of dead chunks of a submission, ascending."""
     rows = connection.execute(
-        "SELECT chunk FROM dead WHERE submission_id = ? AND chunk >= ? AND chunk < ? ORDER BY chunk", (submission_id, start, end)
+        "SELECT chunk FROM dead WHERE submission_id = ? AND chunk >= ? AND chunk < ? ORDER BY chunk",
+        (submission_id, start, end),
     )
     return [row[0] for row in rows]
 
 
 def delete_dead(writer: apsw.Connection, submission_id: int, chunks: Iterable[int]) -> None:
     """Forget dead letters."""
-    writer.executemany("DELETE FROM dead WHERE submission_id = ? AND chunk = ?", ((submission_id, chunk) for chunk in chunks))
+    writer.executemany(
+        "DELETE FROM dead WHERE submission_id = ? AND chunk = ?", ((submission_id, chunk) for chunk in chunks)
+    )
 
 
 def put_results(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
@@ -180,7 +196,10 @@ def delete_leases(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, i
     """Delete leases by (reservation, submission, block, granted mask)."""
     writer.executemany(
         "DELETE FROM lease WHERE reservation_id = ? AND submission_id = ? AND block = ? AND granted = ?",
-        ((reservation_id, submission_id, block, to_sql(granted)) for reservation_id, submission_id, block, granted in rows),
+        (
+            (reservation_id, submission_id, block, to_sql(granted))
+            for reservation_id, submission_id, block, granted in rows
+        ),
     )
 
 

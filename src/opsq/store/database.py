@@ -21,7 +21,17 @@ from typing import Final
 import apsw
 
 from opsq.errors import InputUnreadable
-from opsq.store.database_file import BUSY_MS, check_header, create, damaged, lock, migrations, no_room, scalar, wrong_version
+from opsq.store.database_file import (
+    BUSY_MS,
+    check_header,
+    create,
+    damaged,
+    lock,
+    migrations,
+    no_room,
+    scalar,
+    wrong_version,
+)
 from opsq.store.filesystem import network_filesystem
 from opsq.store.sql_trace import OnStatement, trace
 
@@ -73,7 +83,12 @@ class Database:
 
     @classmethod
     def open(
-        cls, path: Path, *, is_durable: bool = True, allow_network_fs: bool = False, on_statement: OnStatement | None = None
+        cls,
+        path: Path,
+        *,
+        is_durable: bool = True,
+        allow_network_fs: bool = False,
+        on_statement: OnStatement | None = None,
     ) -> Database:
         """Lock, check, migrate and own the database at `path`; a missing file is created.
 
@@ -105,7 +120,12 @@ class Database:
                 else:
                     check_header(path)
                 database = cls(
-                    path, lock_fd, is_durable=is_durable, is_read_only=False, has_network_fs=bool(remote), on_statement=on_statement
+                    path,
+                    lock_fd,
+                    is_durable=is_durable,
+                    is_read_only=False,
+                    has_network_fs=bool(remote),
+                    on_statement=on_statement,
                 )
                 database._migrate()
                 database._take_ownership()
@@ -130,7 +150,9 @@ class Database:
             DatabaseDamaged, VersionMismatch: as `open`.
         """
         if not path.exists():
-            raise InputUnreadable(f"There is no database at {path}.", hint="Start the daemon once, or name another --state-dir.")
+            raise InputUnreadable(
+                f"There is no database at {path}.", hint="Start the daemon once, or name another --state-dir."
+            )
         try:
             version = check_header(path)
             if version != len(migrations()):
@@ -145,11 +167,17 @@ class Database:
         connection.set_busy_timeout(BUSY_MS)
         pragmas = ["temp_store = MEMORY", "cache_size = -16384", "mmap_size = 268435456"]
         if self._network:
-            pragmas += ["journal_mode = DELETE"]  # a write-ahead log needs memory that is shared by all who have the file open
+            pragmas += [
+                "journal_mode = DELETE"
+            ]  # a write-ahead log needs memory that is shared by all who have the file open
         elif not self.is_read_only:
             pragmas += ["journal_mode = WAL", f"journal_size_limit = {WAL_LIMIT_BYTES}", "wal_autocheckpoint = 0"]
         if writable:
-            pragmas += [f"synchronous = {'FULL' if self.is_durable else 'NORMAL'}", "fullfsync = 1", "checkpoint_fullfsync = 1"]
+            pragmas += [
+                f"synchronous = {'FULL' if self.is_durable else 'NORMAL'}",
+                "fullfsync = 1",
+                "checkpoint_fullfsync = 1",
+            ]
         else:
             pragmas += ["query_only = 1"]
         for pragma in pragmas:
@@ -318,7 +346,9 @@ class Database:
 
     def close(self) -> None:
         """Close the file, copy the log into it, and free the lock."""
-        for connection in {id(c): c for c in (self.reader, getattr(self, "_checkpointer", self.reader), self.writer)}.values():
+        for connection in {
+            id(c): c for c in (self.reader, getattr(self, "_checkpointer", self.reader), self.writer)
+        }.values():
             connection.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)

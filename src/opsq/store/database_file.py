@@ -15,7 +15,15 @@ from typing import Any, Final
 
 import apsw
 
-from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, Refused, StorageFull, VersionMismatch
+from opsq.errors import (
+    AlreadyRunning,
+    DatabaseDamaged,
+    InputUnreadable,
+    NotPermitted,
+    Refused,
+    StorageFull,
+    VersionMismatch,
+)
 
 APPLICATION_ID: Final = 0x6F707371  # "opsq"
 BUSY_MS: Final = 5_000
@@ -28,7 +36,11 @@ QUICK_CHECK_BYTES: Final = 64 << 20
 def migrations() -> list[str]:
     """The migration scripts, in order; the schema version is their count."""
     folder = resources.files("opsq.store") / "migrations"
-    return [entry.read_text() for entry in sorted(folder.iterdir(), key=lambda entry: entry.name) if entry.name.endswith(".sql")]
+    return [
+        entry.read_text()
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".sql")
+    ]
 
 
 def scalar(connection: apsw.Connection, sql: str) -> Any:
@@ -81,7 +93,12 @@ def create(path: Path) -> None:
     connection = apsw.Connection(str(path))
     try:
         connection.set_busy_timeout(BUSY_MS)
-        for pragma in ("page_size = 4096", "auto_vacuum = INCREMENTAL", f"application_id = {APPLICATION_ID}", "journal_mode = WAL"):
+        for pragma in (
+            "page_size = 4096",
+            "auto_vacuum = INCREMENTAL",
+            f"application_id = {APPLICATION_ID}",
+            "journal_mode = WAL",
+        ):
             connection.execute(f"PRAGMA {pragma}")
     finally:
         connection.close()
@@ -94,7 +111,9 @@ def create(path: Path) -> None:
 
 def check_header(path: Path) -> int:
     """Look at an existing file without writing to it; its schema version."""
-    connection = apsw.Connection(f"{path.absolute().as_uri()}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    connection = apsw.Connection(
+        f"{path.absolute().as_uri()}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
     try:
         connection.set_busy_timeout(BUSY_MS)
         version = int(scalar(connection, "PRAGMA user_version"))
@@ -117,7 +136,9 @@ def no_room(path: Path, error: Exception) -> Refused:
     """An error of reading or writing while the file is opened: most likely the disk is full; then SQLite cannot even say so."""
     if isinstance(error, apsw.FullError) or shutil.disk_usage(path.parent).free < ROOM_BYTES:
         return StorageFull(f"No room for the database {path}.", hint="Free some space and start again.")
-    return Refused(f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions.")
+    return Refused(
+        f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions."
+    )
 
 
 def damaged(path: Path, detail: str) -> DatabaseDamaged:
@@ -132,5 +153,9 @@ def wrong_version(path: Path, version: int) -> VersionMismatch:
     """What to raise for a file of another schema."""
     ours = len(migrations())
     if version > ours:
-        return VersionMismatch(f"{path} has schema {version}; this opsq knows {ours}.", hint="Install the newer opsq that wrote it.")
-    return VersionMismatch(f"{path} has schema {version}; this opsq needs {ours}.", hint="Start the daemon once: it migrates the file.")
+        return VersionMismatch(
+            f"{path} has schema {version}; this opsq knows {ours}.", hint="Install the newer opsq that wrote it."
+        )
+    return VersionMismatch(
+        f"{path} has schema {version}; this opsq needs {ours}.", hint="Start the daemon once: it migrates the file."
+    )

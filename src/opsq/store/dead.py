@@ -43,7 +43,11 @@ class Where(NamedTuple):
             (self.from_at is None or row.dead_at >= self.from_at)
             and (self.to_at is None or row.dead_at < self.to_at)
             and (not self.reason or self.reason.casefold() in row.reason.casefold())
-            and (not (self.exit_statuses or self.signals) or row.exit_status in self.exit_statuses or row.signal in self.signals)
+            and (
+                not (self.exit_statuses or self.signals)
+                or row.exit_status in self.exit_statuses
+                or row.signal in self.signals
+            )
         )
 
 
@@ -64,7 +68,8 @@ def page(connection: apsw.Connection, where: Where, after: Place, limit: int) ->
         place = None  # unless the rows tell of more
         for number, fields in enumerate(
             connection.execute(
-                "SELECT * FROM dead WHERE (submission_id, chunk) > (?, ?) ORDER BY submission_id, chunk LIMIT ?", (*at, asked)
+                "SELECT * FROM dead WHERE (submission_id, chunk) > (?, ?) ORDER BY submission_id, chunk LIMIT ?",
+                (*at, asked),
             ),
             1,
         ):
@@ -93,9 +98,14 @@ def _enter(where: Where, after: Place) -> Place | None:
 def _is_wanted(connection: apsw.Connection, where: Where, submission_id: int) -> bool:
     if where.submission_ids and submission_id not in where.submission_ids:
         return False
-    if not connection.execute("SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (submission_id,)).fetchone():
+    if not connection.execute(
+        "SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (submission_id,)
+    ).fetchone():
         return False
-    lanes = {row[0] for row in connection.execute("SELECT lane_id FROM submission_lane WHERE submission_id = ?", (submission_id,))}
+    lanes = {
+        row[0]
+        for row in connection.execute("SELECT lane_id FROM submission_lane WHERE submission_id = ?", (submission_id,))
+    }
     return lanes.issuperset(where.lane_ids)
 
 
@@ -117,6 +127,7 @@ def put_dropped(writer: apsw.Connection, submission_id: int, masks: dict[int, in
 def dropped(connection: apsw.Connection, submission_id: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """(block, mask) of the chunks that were given up, of the blocks in `[start, end)`."""
     for block, mask in connection.execute(
-        "SELECT block, mask FROM dropped WHERE submission_id = ? AND block >= ? AND block < ? ORDER BY block", (submission_id, start, end)
+        "SELECT block, mask FROM dropped WHERE submission_id = ? AND block >= ? AND block < ? ORDER BY block",
+        (submission_id, start, end),
     ):
         yield block, from_sql(mask)

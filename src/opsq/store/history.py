@@ -79,7 +79,10 @@ class Where(NamedTuple):
         if self.consumer:
             add("substr(consumer, 1, ?) = ?", len(self.consumer), self.consumer)
         for lane_id in self.lane_ids:
-            add("EXISTS (SELECT 1 FROM submission_lane l WHERE l.submission_id = history.submission_id AND l.lane_id = ?)", lane_id)
+            add(
+                "EXISTS (SELECT 1 FROM submission_lane l WHERE l.submission_id = history.submission_id AND l.lane_id = ?)",
+                lane_id,
+            )
         if self.reason:
             add("instr(lower(reason), lower(?))", self.reason)
         if self.exit_statuses or self.signals:
@@ -126,7 +129,8 @@ def append(writer: apsw.Connection, first_seq: int, rows: Iterable[HistoryRow]) 
 def unfolded(connection: apsw.Connection, folded_seq: int) -> Iterator[tuple[int, str, int, int, int, int]]:
     """(seq, event, submission, block, mask, reservation) of the events after `folded_seq`, in order."""
     for row in connection.execute(
-        "SELECT seq, event, submission_id, block, mask, reservation_id FROM history WHERE seq > ? ORDER BY seq", (folded_seq,)
+        "SELECT seq, event, submission_id, block, mask, reservation_id FROM history WHERE seq > ? ORDER BY seq",
+        (folded_seq,),
     ):
         yield (*row[:4], from_sql(row[4]), row[5])
 
@@ -151,7 +155,13 @@ def of_block(connection: apsw.Connection, submission_id: int, block: int) -> lis
 
 
 def page(
-    connection: apsw.Connection, where: Where, after: int | None, limit: int, folded_seq: int, *, newest_first: bool = False
+    connection: apsw.Connection,
+    where: Where,
+    after: int | None,
+    limit: int,
+    folded_seq: int,
+    *,
+    newest_first: bool = False,
 ) -> tuple[list[tuple[int, HistoryRow]], int | None]:
     """Events after the seq `after` (None: from the first, or the newest), in the order of their seqs, or the other way round.
 
@@ -174,7 +184,14 @@ def page(
         # Of the submission alone, as far as its events are folded.
         left = [seq for seq in seqs if (seq < after if newest_first else after < seq <= folded_seq)]
         left.sort(reverse=newest_first)
-        rows = _rows(connection, where, "seq IN (SELECT value FROM json_each(?))", (_json(left[:limit]),), limit, newest_first=newest_first)
+        rows = _rows(
+            connection,
+            where,
+            "seq IN (SELECT value FROM json_each(?))",
+            (_json(left[:limit]),),
+            limit,
+            newest_first=newest_first,
+        )
         if len(left) > limit:
             return rows, left[limit - 1]
         return rows, None if newest_first or folded_seq >= last else folded_seq
@@ -189,7 +206,13 @@ def page(
 
 
 def _rows(
-    connection: apsw.Connection, where: Where, range_sql: str, range_bindings: tuple[int | str, ...], limit: int, *, newest_first: bool
+    connection: apsw.Connection,
+    where: Where,
+    range_sql: str,
+    range_bindings: tuple[int | str, ...],
+    limit: int,
+    *,
+    newest_first: bool,
 ) -> list[tuple[int, HistoryRow]]:
     condition, bindings = where.condition()
     order = "DESC" if newest_first else "ASC"
@@ -202,7 +225,9 @@ def _rows(
 
 def _indexed(connection: apsw.Connection, where: Where) -> list[int] | None:
     """The seqs of the folded events of a submission, or of the block of its chunk; None when they are too many, or it was removed."""
-    if not connection.execute("SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (where.submission_id,)).fetchone():
+    if not connection.execute(
+        "SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (where.submission_id,)
+    ).fetchone():
         return None  # its events are kept, but not found by block any more
     start, end = (0, _LAST_SEQ) if where.chunk is None else (where.chunk // 64, where.chunk // 64)
     found = [
@@ -243,7 +268,8 @@ def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_s
         if oldest_at >= before_at:
             return 0
         cut = writer.execute(
-            "SELECT seq FROM history WHERE seq >= ? AND seq < ? AND at >= ? ORDER BY seq LIMIT 1", (oldest_seq, end, before_at)
+            "SELECT seq FROM history WHERE seq >= ? AND seq < ? AND at >= ? ORDER BY seq LIMIT 1",
+            (oldest_seq, end, before_at),
         ).fetchone()
         end = int(cut[0]) if cut else end
     else:

@@ -106,11 +106,17 @@ def _submission_problems(
         pending -= sum(mask.bit_count() for block, mask in overlay.get(submission_id, {}).items() if block >= frontier)
         done = folded + completed.get(submission_id, 0)
         if pending + done + dead + dropped != total:
-            found.append(f"{name} has {total} chunks, but {pending} pending + {done} completed + {dead} dead + {dropped} dropped.")
+            found.append(
+                f"{name} has {total} chunks, but {pending} pending + {done} completed + {dead} dead + {dropped} dropped."
+            )
         if skipped != (pending if state in FINAL_STATES else 0) + dropped:
-            found.append(f"{name} has {pending} pending and {dropped} dropped chunks, but {skipped} are counted as skipped.")
+            found.append(
+                f"{name} has {pending} pending and {dropped} dropped chunks, but {skipped} are counted as skipped."
+            )
         if dropped != given_up.get(submission_id, 0):
-            found.append(f"{name} has {dropped} dropped chunks, but the table of them says {given_up.get(submission_id, 0)}.")
+            found.append(
+                f"{name} has {dropped} dropped chunks, but the table of them says {given_up.get(submission_id, 0)}."
+            )
         if state == "completed" and pending:
             found.append(f"{name} has {pending} pending chunks.")
         if not 0 <= frontier <= blocks_of(total):
@@ -160,7 +166,9 @@ def _lease_problems(connection: apsw.Connection, overlay: dict[int, dict[int, in
         if state != "open":
             found.append(f"{name} is held, but the submission is {state or 'not known'}.")
             continue
-        left = (block_mask(total, block) if block >= frontier else from_sql(pending or 0)) & ~overlay.get(submission_id, {}).get(block, 0)
+        left = (block_mask(total, block) if block >= frontier else from_sql(pending or 0)) & ~overlay.get(
+            submission_id, {}
+        ).get(block, 0)
         if mask & ~left:
             found.append(f"{name} holds chunks that are finished or do not exist.")
         if mask & ~from_sql(granted) or not mask:

@@ -73,14 +73,18 @@ def decode(stored: bytes) -> dict[str, tuple[int, Value]]:
 def metadata(connection: apsw.Connection, submission_id: int) -> dict[str, Value]:
     """The metadata of a submission; empty when it is gone."""
     rows = connection.execute(
-        "SELECT key, value FROM submission_lane JOIN lane ON lane.id = lane_id WHERE submission_id = ? ORDER BY lane_id", (submission_id,)
+        "SELECT key, value FROM submission_lane JOIN lane ON lane.id = lane_id WHERE submission_id = ? ORDER BY lane_id",
+        (submission_id,),
     )
     return {str(key): value for key, value in rows}
 
 
 def attach(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
     """Record the metadata of a submission, for as long as it exists."""
-    writer.executemany("INSERT INTO submission_lane (submission_id, lane_id) VALUES (?, ?)", ((submission_id, lane) for lane in lane_ids))
+    writer.executemany(
+        "INSERT INTO submission_lane (submission_id, lane_id) VALUES (?, ?)",
+        ((submission_id, lane) for lane in lane_ids),
+    )
 
 
 def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: int, lane_ids: Iterable[int]) -> None:
@@ -94,7 +98,8 @@ def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: i
 def leave(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
     """Take a submission out of all walks."""
     writer.executemany(
-        "DELETE FROM lane_submission WHERE lane_id = ? AND submission_id = ?", ((lane, submission_id) for lane in (ALL, *lane_ids))
+        "DELETE FROM lane_submission WHERE lane_id = ? AND submission_id = ?",
+        ((lane, submission_id) for lane in (ALL, *lane_ids)),
     )
 
 
@@ -114,7 +119,10 @@ def forget(writer: apsw.Connection, submission_id: int) -> list[GoneLane]:
     Returns:
         The lanes that are no more.
     """
-    rows = [row[0] for row in writer.execute("SELECT lane_id FROM submission_lane WHERE submission_id = ?", (submission_id,))]
+    rows = [
+        row[0]
+        for row in writer.execute("SELECT lane_id FROM submission_lane WHERE submission_id = ?", (submission_id,))
+    ]
     writer.executemany(
         "UPDATE lane SET submissions_count = submissions_count - 1, chunks_total = lane.chunks_total - s.chunks_total, "
         "chunks_completed = lane.chunks_completed - s.chunks_completed, chunks_dead = lane.chunks_dead - s.chunks_dead, "

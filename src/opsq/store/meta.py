@@ -21,7 +21,9 @@ def get_text(connection: apsw.Connection, key: str) -> str:
 
 def put(writer: apsw.Connection, key: str, value: int | bytes | str) -> None:
     """Set a value."""
-    writer.execute("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2", (key, value))
+    writer.execute(
+        "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2", (key, value)
+    )
 
 
 def secret(connection: apsw.Connection) -> bytes:

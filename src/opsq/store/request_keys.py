@@ -12,7 +12,8 @@ PRUNE_ROWS = 2_000
 def by_idempotency_key(connection: apsw.Connection, key: str) -> SubmissionId | None:
     """The submission that this key made, unless it was removed."""
     row = connection.execute(
-        "SELECT id FROM idempotency JOIN submission ON id = submission_id WHERE idempotency.key = ? AND state != 'removed'", (key,)
+        "SELECT id FROM idempotency JOIN submission ON id = submission_id WHERE idempotency.key = ? AND state != 'removed'",
+        (key,),
     ).fetchone()
     return SubmissionId(row[0]) if row else None
 
@@ -34,7 +35,9 @@ def is_withdrawn(connection: apsw.Connection, request_key: bytes) -> bool:
 
 def withdraw(writer: apsw.Connection, request_key: bytes, withdrawn_at: int) -> None:
     """Take a request back; when it was first taken back stays."""
-    writer.execute("INSERT OR IGNORE INTO withdrawn (request_key, withdrawn_at) VALUES (?, ?)", (request_key, withdrawn_at))
+    writer.execute(
+        "INSERT OR IGNORE INTO withdrawn (request_key, withdrawn_at) VALUES (?, ?)", (request_key, withdrawn_at)
+    )
 
 
 def prune(writer: apsw.Connection, before_at: int) -> None:

@@ -61,12 +61,17 @@ def delete_pause(writer: apsw.Connection, pause_id: int) -> None:
 
 def limits(connection: apsw.Connection) -> list[LimitRow]:
     """Every limit, by key."""
-    return [LimitRow._make(row) for row in connection.execute(f"SELECT {', '.join(LimitRow._fields)} FROM rate_limit ORDER BY key, value")]
+    return [
+        LimitRow._make(row)
+        for row in connection.execute(f"SELECT {', '.join(LimitRow._fields)} FROM rate_limit ORDER BY key, value")
+    ]
 
 
 def put_limit(writer: apsw.Connection, row: LimitRow) -> None:
     """Store a limit, replacing the one for the same pair."""
-    writer.execute(f"INSERT OR REPLACE INTO rate_limit ({', '.join(row._fields)}) VALUES ({', '.join('?' * len(row))})", row)
+    writer.execute(
+        f"INSERT OR REPLACE INTO rate_limit ({', '.join(row._fields)}) VALUES ({', '.join('?' * len(row))})", row
+    )
 
 
 def delete_limit(writer: apsw.Connection, limit_id: int) -> None:
@@ -113,7 +118,8 @@ def prune_passes(writer: apsw.Connection, after: tuple[str, int], limit: int) ->
     """
     places = list(
         writer.execute(
-            "SELECT scope, lane_id FROM fair_pass WHERE (scope, lane_id) > (?, ?) ORDER BY scope, lane_id LIMIT ?", (*after, limit)
+            "SELECT scope, lane_id FROM fair_pass WHERE (scope, lane_id) > (?, ?) ORDER BY scope, lane_id LIMIT ?",
+            (*after, limit),
         )
     )
     writer.executemany(
@@ -129,4 +135,6 @@ def put_passes(writer: apsw.Connection, scope: str, rows: Iterable[tuple[int, fl
     all_rows = [(scope, lane_id, pass_) for lane_id, pass_ in rows]
     kept = [row for row in all_rows if row[2] is not None]
     writer.executemany("INSERT OR REPLACE INTO fair_pass (scope, lane_id, pass) VALUES (?, ?, ?)", kept)
-    writer.executemany("DELETE FROM fair_pass WHERE scope = ? AND lane_id = ?", [row[:2] for row in all_rows if row[2] is None])
+    writer.executemany(
+        "DELETE FROM fair_pass WHERE scope = ? AND lane_id = ?", [row[:2] for row in all_rows if row[2] is None]
+    )

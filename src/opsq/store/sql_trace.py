@@ -20,7 +20,11 @@ def trace(connection: apsw.Connection, name: str, on_statement: OnStatement) -> 
     def ended(found: dict[str, Any]) -> None:
         status = found["stmt_status"]
         facts = [f"{found['nanoseconds'] / 1e6:.0f} ms", f"{status['SQLITE_STMTSTATUS_VM_STEP']} steps"]
-        for fact, counter in (("rows scanned", "FULLSCAN_STEP"), ("sorts", "SORT"), ("automatic index rows", "AUTOINDEX")):
+        for fact, counter in (
+            ("rows scanned", "FULLSCAN_STEP"),
+            ("sorts", "SORT"),
+            ("automatic index rows", "AUTOINDEX"),
+        ):
             if count := status[f"SQLITE_STMTSTATUS_{counter}"]:
                 facts.append(f"{count} {fact}")
         on_statement(f"{name}: {' '.join(found['sql'].split())} ({', '.join(facts)})")

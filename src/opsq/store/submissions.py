@@ -63,7 +63,9 @@ _STORED = SubmissionRow._fields[:-2]
 _COLUMNS = f"{', '.join(_STORED)}, attachment IS NOT NULL, iif(length(content) <= {SHORT_CONTENT_BYTES}, content, NULL)"
 _LOAD = f"SELECT {_COLUMNS} FROM submission WHERE id = ? AND state != 'removed'"
 _LOAD_SOME = f"SELECT {_COLUMNS} FROM submission WHERE state != 'removed' AND id IN"
-_INSERT = f"INSERT INTO submission ({', '.join(_STORED)}, content, attachment) VALUES ({', '.join('?' * (len(_STORED) + 2))})"
+_INSERT = (
+    f"INSERT INTO submission ({', '.join(_STORED)}, content, attachment) VALUES ({', '.join('?' * (len(_STORED) + 2))})"
+)
 
 
 def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachment: bytes | None) -> None:
@@ -125,13 +127,13 @@ def counts_by_state(connection: apsw.Connection) -> dict[str, int]:
     return {str(state): int(count) for state, count in rows}
 
 
-def listed(connection: apsw.Connection, states: list[str], lane_ids: list[int], before: int | None, limit: int) -> Iterator[SubmissionRow]:
+def listed(
+    connection: apsw.Connection, states: list[str], lane_ids: list[int], before: int | None, limit: int
+) -> Iterator[SubmissionRow]:
     """Submissions newest first, below id `before`, in any of `states` (empty: all) and in every lane of `lane_ids`."""
     bindings: list[int | str] = []
     if lane_ids:
-        sql = (
-            f"SELECT {_COLUMNS} FROM submission_lane l JOIN submission ON id = l.submission_id WHERE l.lane_id = ? AND l.submission_id < ?"
-        )
+        sql = f"SELECT {_COLUMNS} FROM submission_lane l JOIN submission ON id = l.submission_id WHERE l.lane_id = ? AND l.submission_id < ?"
         bindings += [lane_ids[0], before if before is not None else (1 << 63) - 1]
         order = "l.submission_id"
         for lane_id in lane_ids[1:]:
@@ -184,7 +186,13 @@ def has_until_start(connection: apsw.Connection) -> bool:
 
 
 def set_final(
-    writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int], state: str, finished_at: int, skipped: int, reason: str
+    writer: apsw.Connection,
+    submission_id: int,
+    lane_ids: Iterable[int],
+    state: str,
+    finished_at: int,
+    skipped: int,
+    reason: str,
 ) -> None:
     """Flip a submission into a final state and out of all lanes; its blocks stay as the record of what was skipped."""
     writer.execute(
@@ -232,7 +240,9 @@ def expired(connection: apsw.Connection, wall: int, limit: int) -> list[Submissi
     ]
 
 
-def with_durations(connection: apsw.Connection) -> Iterator[tuple[SubmissionId, str, int | None, int | None, int | None, int | None]]:
+def with_durations(
+    connection: apsw.Connection,
+) -> Iterator[tuple[SubmissionId, str, int | None, int | None, int | None, int | None]]:
     """Unfinished submissions with a delay or an expiry given as a duration: id, state, then both instants with their full lengths."""
     for row in connection.execute(
         "SELECT id, state, not_before_at, delay_ms, expires_at, expires_ms FROM submission "
@@ -262,14 +272,18 @@ def finished_before(connection: apsw.Connection, wall: int, limit: int) -> list[
     return [
         SubmissionId(row[0])
         for row in connection.execute(
-            "SELECT id FROM submission WHERE finished_at < ? AND finished_at IS NOT NULL ORDER BY finished_at LIMIT ?", (wall, limit)
+            "SELECT id FROM submission WHERE finished_at < ? AND finished_at IS NOT NULL ORDER BY finished_at LIMIT ?",
+            (wall, limit),
         )
     ]
 
 
 def is_there(connection: apsw.Connection, submission_id: int) -> bool:
     """Whether there is such a submission, and its removal has not begun."""
-    return connection.execute("SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (submission_id,)).fetchone() is not None
+    return (
+        connection.execute("SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (submission_id,)).fetchone()
+        is not None
+    )
 
 
 def removed_unfinished(connection: apsw.Connection) -> int:

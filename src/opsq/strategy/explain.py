@@ -32,8 +32,14 @@ ALWAYS = (
 
 _VERDICTS = (
     (r"SEARCH w USING PRIMARY KEY .*submission_id[<>]", "streams in order of age, from the read level on"),
-    (r"SEARCH w USING COVERING INDEX lane_submission_shuffle \(lane_id=\? AND", "streams the shuffled deck, from the read level on"),
-    (r"SEARCH w USING COVERING INDEX lane_submission_rank \(lane_id=\? AND", "streams by priority, from the read level on"),
+    (
+        r"SEARCH w USING COVERING INDEX lane_submission_shuffle \(lane_id=\? AND",
+        "streams the shuffled deck, from the read level on",
+    ),
+    (
+        r"SEARCH w USING COVERING INDEX lane_submission_rank \(lane_id=\? AND",
+        "streams by priority, from the read level on",
+    ),
     (r"SEARCH p USING PRIMARY KEY", "one look-up a row: is it in the other lane too?"),
     (r"SEARCH s USING PRIMARY KEY", "the few metadata pairs of the submission"),
     (r"SEARCH l USING INTEGER PRIMARY KEY", "one look-up: the key of the pair"),
@@ -119,11 +125,17 @@ def notes(strategy: Strategy) -> list[str]:
 def _notes(strategy: Strategy, found: dict[str, None]) -> None:
     match strategy:
         case NewestFirst():
-            found["NewestFirst: while newer submissions keep coming, older ones starve; Fair or OrElse around it is the cure."] = None
+            found[
+                "NewestFirst: while newer submissions keep coming, older ones starve; Fair or OrElse around it is the cure."
+            ] = None
         case CustomPriority():
-            found["CustomPriority: while higher priorities keep coming, lower ones starve; Fair or OrElse around it is the cure."] = None
+            found[
+                "CustomPriority: while higher priorities keep coming, lower ones starve; Fair or OrElse around it is the cure."
+            ] = None
         case OrElse(first):
-            found[f"OrElse: while {first} has work, the second is not served; two consumers, one each way round, serve both."] = None
+            found[
+                f"OrElse: while {first} has work, the second is not served; two consumers, one each way round, serve both."
+            ] = None
         case SelectOnly(key):
             found[f"SelectOnly({key}=…): submissions without {key} are never handed out."] = None
         case Fair(key):

@@ -69,7 +69,8 @@ def check_named(named: Mapping[str, str]) -> None:
     for name, text in named.items():
         if _OWN_NAME.fullmatch(name) is None:
             raise InvalidStrategy(
-                f"{name!r} is no name for a strategy.", hint="Names begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -"
+                f"{name!r} is no name for a strategy.",
+                hint="Names begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -",
             )
         if name in NODES:
             raise InvalidStrategy(f"{name} is a strategy of the language, so no other can have that name.")
@@ -115,7 +116,9 @@ class _Reader:
 
     def _unknown(self, name: str, start: int) -> InvalidStrategy:
         if name in self._named:
-            return self._error(f"{name!r} is no strategy of the language; the settings name it, and such a one stands alone", start)
+            return self._error(
+                f"{name!r} is no strategy of the language; the settings name it, and such a one stands alone", start
+            )
         ours = [*NODES, *self._named] if start == 0 else list(NODES)
         by_lower = {one.lower(): one for one in ours}
         close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
@@ -131,7 +134,10 @@ class _Reader:
         start = self._skip()
         key = self._match(_KEY_LIKE, "a metadata key")
         if KEY.fullmatch(key) is None:
-            raise self._error("expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -", start)
+            raise self._error(
+                "expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -",
+                start,
+            )
         return key
 
     def maximum(self) -> Max:
@@ -192,7 +198,9 @@ class _Reader:
 
     def _error(self, expected: str, index: int | None = None, hint: str = "") -> InvalidStrategy:
         column = (self._at if index is None else index) + 1
-        return InvalidStrategy(f"Strategy {self._text!r}, column {column}: {expected}{'' if expected.endswith('?') else '.'}", hint=hint)
+        return InvalidStrategy(
+            f"Strategy {self._text!r}, column {column}: {expected}{'' if expected.endswith('?') else '.'}", hint=hint
+        )
 
 
 def _fair(reader: _Reader, depth: int) -> Strategy:

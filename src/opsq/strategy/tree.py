@@ -82,7 +82,11 @@ class Strategy:
     """In which order, and under which conditions, a consumer wants chunks: base of all nodes."""
 
     def __str__(self) -> str:
-        parts = [text for text in (self._argument(), *(str(child) for child in self.children() if not self._is_default(child))) if text]
+        parts = [
+            text
+            for text in (self._argument(), *(str(child) for child in self.children() if not self._is_default(child)))
+            if text
+        ]
         return f"{type(self).__name__}({', '.join(parts)})" if parts else type(self).__name__
 
     def children(self) -> tuple[Strategy, ...]:
@@ -109,13 +113,18 @@ class Strategy:
         key = getattr(self, "key", None)
         if "key" in names and (not isinstance(key, str) or KEY.fullmatch(key) is None):
             raise InvalidStrategy(
-                f"{key!r} is no metadata key.", hint="Keys begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -"
+                f"{key!r} is no metadata key.",
+                hint="Keys begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -",
             )
         value = getattr(self, "value", None)
         if "value" in names and not is_value(value):
             raise InvalidStrategy(f"{value!r} is no metadata value: an integer of 64 bits, or text.")
         maximum = getattr(self, "max", None)
-        if "max" in names and not isinstance(maximum, Percent) and (type(maximum) is not int or not 1 <= maximum < 1 << 31):
+        if (
+            "max" in names
+            and not isinstance(maximum, Percent)
+            and (type(maximum) is not int or not 1 <= maximum < 1 << 31)
+        ):
             raise InvalidStrategy(f"{maximum!r} is no maximum: a count from 1, or a percentage of the consumers.")
         for child in self.children():
             if not isinstance(child, Strategy):
@@ -277,6 +286,16 @@ class OrElse(Strategy):
 
 NODES: dict[str, type[Strategy]] = {
     node.__name__: node
-    for node in (Random, OldestFirst, NewestFirst, CustomPriority, Fair, SelectOnly, PreferDistinct, MaxSimultaneous, OrElse)
+    for node in (
+        Random,
+        OldestFirst,
+        NewestFirst,
+        CustomPriority,
+        Fair,
+        SelectOnly,
+        PreferDistinct,
+        MaxSimultaneous,
+        OrElse,
+    )
 }
 """Every node by its name in the text form."""

@@ -787,7 +787,19 @@ Request = (
     | Check
 )
 
-OPERATOR_REQUESTS: tuple[type[Message], ...] = (ReleaseConsumer, Remove, Drop, Prune, Limit, Unlimit, Weight, Stop, Backup, Vacuum, Check)
+OPERATOR_REQUESTS: tuple[type[Message], ...] = (
+    ReleaseConsumer,
+    Remove,
+    Drop,
+    Prune,
+    Limit,
+    Unlimit,
+    Weight,
+    Stop,
+    Backup,
+    Vacuum,
+    Check,
+)
 """What a client token does not permit."""
 
 

@@ -102,7 +102,11 @@ def test_case_85_analysis_shows_which_arm_chooses_a_chunk(daemon: Settings, say:
     assert {entry[2] for entry in found[2:]} == {2, 3}
     assert explained["offers"][0]["metadata"] == {"tenant": "acme", "kind": "preview"}
     assert explained["arms"][0]["analysis"]["offered"] == 2
-    assert all(arm["analysis"][f"{part}_us"] >= 0 for arm in explained["arms"] for part in ("walk", "look_ups", "gates", "order", "supply"))
+    assert all(
+        arm["analysis"][f"{part}_us"] >= 0
+        for arm in explained["arms"]
+        for part in ("walk", "look_ups", "gates", "order", "supply")
+    )
     assert {str(old), str(other)} <= {entry[0] for entry in found}
 
 
@@ -139,7 +143,9 @@ def test_case_86_starvation_and_its_cure_are_said(daemon: Settings, say: Say) ->
     assert "submissions without tenant are never held back" in text
 
 
-def test_named_strategy_is_used_by_name_and_a_near_miss_is_told(daemon: Settings, say: Say, capfd: pytest.CaptureFixture[str]) -> None:
+def test_named_strategy_is_used_by_name_and_a_near_miss_is_told(
+    daemon: Settings, say: Say, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert say("explain", "interactive")[0] == "SelectOnly(kind=preview, NewestFirst)"
     (chunk,) = document(say, "reserve", "--strategy", "interactive")["chunks"]
     with connected(daemon) as client:
@@ -147,7 +153,9 @@ def test_named_strategy_is_used_by_name_and_a_near_miss_is_told(daemon: Settings
     assert run(["explain", "interactiv"]) == 2
     assert "did you mean interactive?" in capfd.readouterr().err
     rows = document(say, "config")["settings"]
-    assert [row["value"] for row in rows if row["name"] == "strategies.interactive"] == ["SelectOnly(kind=preview, NewestFirst)"]
+    assert [row["value"] for row in rows if row["name"] == "strategies.interactive"] == [
+        "SelectOnly(kind=preview, NewestFirst)"
+    ]
 
 
 # --- work -----------------------------------------------------------------------------------------------------------------------------
@@ -174,8 +182,12 @@ def test_handle_of_a_shell_reservation_is_explained(daemon: Settings, say: Say) 
     assert "By a lease of cli-" in lines[1]
 
 
-@pytest.mark.parametrize(("text", "status"), [("1", 3), ("1/0", 3), ("1/x", 2), ("1/0@zz", 2), ("99999999999999999999", 3)])
-def test_what_is_no_work_of_ours_is_refused_in_words(daemon: Settings, capfd: pytest.CaptureFixture[str], text: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "status"), [("1", 3), ("1/0", 3), ("1/x", 2), ("1/0@zz", 2), ("99999999999999999999", 3)]
+)
+def test_what_is_no_work_of_ours_is_refused_in_words(
+    daemon: Settings, capfd: pytest.CaptureFixture[str], text: str, status: int
+) -> None:
     assert run(["explain", text]) == status
     assert capfd.readouterr().err.startswith("opsq: ")
 

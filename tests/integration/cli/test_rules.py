@@ -31,7 +31,10 @@ def daemon(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setti
     monkeypatch.setenv("OPSQ_STATE_DIR", str(runtime_dir / "s"))
     with running(runtime_dir / "s") as settings:
         with connected(settings) as client:
-            new = [m.NewSubmission(bytes([i] * 16), 8, metadata={"tenant": tenant}) for i, tenant in enumerate(("acme", "beta"))]
+            new = [
+                m.NewSubmission(bytes([i] * 16), 8, metadata={"tenant": tenant})
+                for i, tenant in enumerate(("acme", "beta"))
+            ]
             assert isinstance(client.ask(m.Submit(2, new)), m.Submitted)
         yield settings
 
@@ -97,7 +100,10 @@ def test_rules_survive_the_daemon_and_tell_who_set_them(daemon: Settings, say: S
     (pause,) = after["pauses"]
     assert (pause["metadata"], pause["by_operator"]) == ({"kind": 7, "tenant": "later"}, False)
     assert pause["by"].startswith(pwd.getpwuid(os.getuid()).pw_name + "@")
-    assert [(limit["value"], limit["concurrency"], limit["burst"]) for limit in after["limits"]] == [(None, 2, 4), ("acme", 1, None)]
+    assert [(limit["value"], limit["concurrency"], limit["burst"]) for limit in after["limits"]] == [
+        (None, 2, 4),
+        ("acme", 1, None),
+    ]
     assert after["limits"][0]["rate_per_s"] == pytest.approx(100 / 60)
     assert after["weights"] == [{"key": "tenant", "value": "acme", "weight": 3.0}]
 
@@ -108,7 +114,10 @@ def test_limit_holds_and_shows_how_much_is_reserved(daemon: Settings, say: Say) 
     say("limit", "tenant=acme", "-c", "3")
     assert run(["reserve"]) == 3
     rows = [line.split("\t") for line in say("limits")]
-    assert [row[:4] for row in rows] == [["limit", "each tenant", "2 at once", "2 (acme)"], ["limit", "tenant=acme", "3 at once", "2"]]
+    assert [row[:4] for row in rows] == [
+        ["limit", "each tenant", "2 at once", "2 (acme)"],
+        ["limit", "tenant=acme", "3 at once", "2"],
+    ]
     say("limit", "tenant", "--lift")
     assert len(say("reserve", "-n", "100")) == 7
 
@@ -134,7 +143,9 @@ def test_case_125_limits_count_for_each_value_alone(daemon: Settings, say: Say) 
     assert len(say("reserve", "-n", "100")) == 1 + 8
 
 
-def test_weight_decides_the_shares_of_fair_and_comes_with_a_submission_too(daemon: Settings, say: Say, runtime_dir: Path) -> None:
+def test_weight_decides_the_shares_of_fair_and_comes_with_a_submission_too(
+    daemon: Settings, say: Say, runtime_dir: Path
+) -> None:
     (runtime_dir / "in").write_text("a\n")
     say("submit", str(runtime_dir / "in"), "-m", "tenant=beta", "--weight", "tenant=3")
     assert document(say, "limits")["weights"] == [{"key": "tenant", "value": "beta", "weight": 3.0}]
@@ -191,8 +202,12 @@ def test_rates_are_read_and_shown_as_people_wrote_them(text: str, rate_per_s: fl
     assert format_rate(found, span_s) == shown
 
 
-@pytest.mark.parametrize(("rate_per_s", "shown"), [(10, "10/s"), (0.5, "30/m"), (5 / 900, "20/h"), (2 / 5400, "1.33333/h")])
-def test_rate_of_which_nobody_knows_how_it_was_given_is_shown_in_a_unit_that_suits_it(rate_per_s: float, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("rate_per_s", "shown"), [(10, "10/s"), (0.5, "30/m"), (5 / 900, "20/h"), (2 / 5400, "1.33333/h")]
+)
+def test_rate_of_which_nobody_knows_how_it_was_given_is_shown_in_a_unit_that_suits_it(
+    rate_per_s: float, shown: str
+) -> None:
     assert format_rate(rate_per_s) == shown
 
 

@@ -29,7 +29,10 @@ def queue(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[Queue]:
         with Queue.open(runtime_dir / "e", policy=Policy(max_backlog_chunks=LIMIT)) as embedded:
             yield embedded
         return
-    with running(runtime_dir / "d", max_backlog_chunks=str(LIMIT)) as settings, opsq.connect(settings.socket) as connected:
+    with (
+        running(runtime_dir / "d", max_backlog_chunks=str(LIMIT)) as settings,
+        opsq.connect(settings.socket) as connected,
+    ):
         yield connected
 
 

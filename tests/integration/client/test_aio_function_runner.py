@@ -112,7 +112,9 @@ def test_exceptions_and_wishes_decide_what_comes_of_a_chunk(settings: Settings) 
             await chunk.complete(b"own")
 
     async def test(queue: AsyncQueue) -> None:
-        submission = await queue.submit([b"bury", b"retry", b"raise", b"mine"], on_dead="keep", max_attempts=2, backoff=(0.01, 1, 0.01))
+        submission = await queue.submit(
+            [b"bury", b"retry", b"raise", b"mine"], on_dead="keep", max_attempts=2, backoff=(0.01, 1, 0.01)
+        )
         async with queue.consumer() as consumer:
             assert await consumer.run_each_chunk(work, concurrency=2) == Tally(2, 4, 0)
         first, second = [dead async for dead in submission.dead()]
@@ -225,7 +227,9 @@ def test_the_round_of_a_producer(settings: Settings) -> None:
 def test_a_round_with_dead_chunks_raises_or_skips(settings: Settings) -> None:
     async def test(queue: AsyncQueue) -> None:
         async with queue.consumer() as consumer:
-            worker: Awaitable[Tally] = asyncio.create_task(consumer.run_each_operation(inverse, serialisation="json", until_empty=False))
+            worker: Awaitable[Tally] = asyncio.create_task(
+                consumer.run_each_operation(inverse, serialisation="json", until_empty=False)
+            )
             options: dict[str, Any] = {"serialisation": "json", "operations_per_chunk": 1, "max_attempts": 1}
             with pytest.raises(WorkFailed, match="chunk 1: ZeroDivisionError"):
                 _ = [result async for result in queue.run([1, 0, 2], on_dead="keep", **options)]

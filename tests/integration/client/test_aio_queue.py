@@ -88,7 +88,9 @@ def test_chunk_of_a_file_in_place_tells_its_path_and_header(settings: Settings, 
     told = []
     with opsq.connect(settings.socket) as queue:
         for path, splitting in ((whole, Splitting("file", 1)), (table, Splitting("records", 1, csv_header=True))):
-            with ContentWriter(queue.contents.store, os.urandom(16).hex(), chunk_limit_bytes=1 << 20, is_durable=False) as writer:
+            with ContentWriter(
+                queue.contents.store, os.urandom(16).hex(), chunk_limit_bytes=1 << 20, is_durable=False
+            ) as writer:
                 writer.add_in_place(path, splitting)
                 content = writer.finish()
             queue.submit_many([queue.describe(bytes.fromhex(content.folder), content)])

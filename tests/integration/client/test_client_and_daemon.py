@@ -53,7 +53,9 @@ def test_the_whole_way_of_a_submission(queue: opsq.Queue) -> None:
     assert list(submission.results()) == [b"A\n", b"B\n"]
 
 
-def test_the_address_follows_from_the_state_folder_and_from_the_environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_follows_from_the_state_folder_and_from_the_environment(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opsq.connect(state_dir=settings.state_dir) as queue:
         assert queue.status().pid == holder(settings)
     monkeypatch.setenv("OPSQ_STATE_DIR", settings.state_dir)
@@ -79,7 +81,9 @@ def test_over_tcp_the_token_decides(runtime_dir: Path, monkeypatch: pytest.Monke
         opsq.connect(("127.0.0.1", port)).close()
 
 
-def test_case_41_work_goes_on_over_a_killed_daemon_and_nothing_is_done_twice(settings: Settings, queue: opsq.Queue) -> None:
+def test_case_41_work_goes_on_over_a_killed_daemon_and_nothing_is_done_twice(
+    settings: Settings, queue: opsq.Queue
+) -> None:
     """A completion that could not be sent is sent again; one that was acknowledged is never offered again."""
     submission = queue.submit(b"%d" % number for number in range(300))
     seen: list[int] = []
@@ -116,7 +120,11 @@ with opsq.connect(sys.argv[1], name="worker") as queue:
 
 def start_worker(settings: Settings) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", WORKER, settings.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        [sys.executable, "-c", WORKER, settings.socket],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     )
 
 
@@ -159,7 +167,9 @@ def test_case_42_chunks_of_a_frozen_consumer_are_back(settings: Settings, queue:
     end(worker)
 
 
-def test_case_35_a_consumer_that_starts_again_under_its_name_strands_nothing(settings: Settings, queue: opsq.Queue) -> None:
+def test_case_35_a_consumer_that_starts_again_under_its_name_strands_nothing(
+    settings: Settings, queue: opsq.Queue
+) -> None:
     """Ids have a random part, so the second one does not stand in for what the first one held."""
     submission = queue.submit([b"x"] * 3)
     first = start_worker(settings)
@@ -177,7 +187,9 @@ def test_case_35_a_consumer_that_starts_again_under_its_name_strands_nothing(set
     assert submission.wait(10).state == "completed"
 
 
-def test_case_48_a_late_completion_is_accepted_while_the_chunk_is_unfinished(settings: Settings, queue: opsq.Queue) -> None:
+def test_case_48_a_late_completion_is_accepted_while_the_chunk_is_unfinished(
+    settings: Settings, queue: opsq.Queue
+) -> None:
     """And the consumer that has it now is told; the second completion is refused by name."""
     submission = queue.submit([b"x"], reservation_s=0.2)
     with queue.consumer(lease_s=0.2) as early:

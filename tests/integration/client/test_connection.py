@@ -13,7 +13,18 @@ import pytest
 from opsq.client.sync.connection import Connection, dial, parse_address
 from opsq.errors import NotFound, NotPermitted, ProtocolError, TimedOut, Unreachable, UsageError, VersionMismatch
 from opsq.wire.frames import encode, request_reader
-from opsq.wire.messages import Alive, Changed, ErrorReply, GetAttachment, Heartbeat, Hello, Reply, Request, Requeue, Shown
+from opsq.wire.messages import (
+    Alive,
+    Changed,
+    ErrorReply,
+    GetAttachment,
+    Heartbeat,
+    Hello,
+    Reply,
+    Request,
+    Requeue,
+    Shown,
+)
 from scripted import welcome
 from waiting import wait_until
 
@@ -219,7 +230,9 @@ def test_case_10_a_socket_path_that_is_too_long_is_refused_with_its_length() -> 
         dial(path)
 
 
-def test_case_11_a_socket_of_somebody_else_names_owner_and_mode(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_11_a_socket_of_somebody_else_names_owner_and_mode(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The refusal is made by hand, since root may use every socket."""
 
     def refuse(self: socket.socket, address: str) -> None:

@@ -9,7 +9,16 @@ import pytest
 
 import opsq
 from opsq.client.sync.submission import request_parts
-from opsq.errors import AlreadyRunning, Conflict, InvalidStrategy, NotFinished, NotFound, TimedOut, UsageError, WorkFailed
+from opsq.errors import (
+    AlreadyRunning,
+    Conflict,
+    InvalidStrategy,
+    NotFinished,
+    NotFound,
+    TimedOut,
+    UsageError,
+    WorkFailed,
+)
 from opsq.queue.policy import Policy
 from opsq.strategy import OldestFirst
 from opsq.wire.messages import Backup, Changed, Check, Checked, Stop

@@ -130,7 +130,9 @@ def test_a_function_may_give_the_verdict_itself(queue: opsq.Queue) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_in_the_function_gives_all_back_and_is_raised(queue: opsq.Queue, jobs: int, error: type[BaseException]) -> None:
+def test_an_interrupt_in_the_function_gives_all_back_and_is_raised(
+    queue: opsq.Queue, jobs: int, error: type[BaseException]
+) -> None:
     submission = queue.submit([b"a"] * 50)
 
     def work(chunk: Any) -> None:
@@ -172,7 +174,9 @@ def test_arguments_without_sense_are_refused(queue: opsq.Queue, arguments: dict[
         consumer.run_each_chunk(upper, **arguments)
 
 
-def test_a_chunk_that_was_cancelled_meanwhile_is_neither_failed_nor_raised(queue: opsq.Queue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_chunk_that_was_cancelled_meanwhile_is_neither_failed_nor_raised(
+    queue: opsq.Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     submission = queue.submit([b"a", b"b"])
 
     def work(chunk: Any) -> None:
@@ -210,7 +214,9 @@ def test_a_failing_operation_fails_its_chunk_and_is_named(queue: opsq.Queue) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_case_58_the_first_signal_drains_and_the_run_returns(queue: opsq.Queue, number: signal.Signals, jobs: int) -> None:
+def test_case_58_the_first_signal_drains_and_the_run_returns(
+    queue: opsq.Queue, number: signal.Signals, jobs: int
+) -> None:
     submission = queue.submit([b"a"] * 100)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
 
@@ -229,7 +235,9 @@ def test_case_58_the_first_signal_drains_and_the_run_returns(queue: opsq.Queue, 
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
-def test_case_58_the_second_signal_gives_back_at_once(queue: opsq.Queue, number: signal.Signals, error: type[BaseException]) -> None:
+def test_case_58_the_second_signal_gives_back_at_once(
+    queue: opsq.Queue, number: signal.Signals, error: type[BaseException]
+) -> None:
     submission = queue.submit([b"a"])
 
     def work(chunk: Any) -> None:

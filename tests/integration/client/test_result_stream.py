@@ -52,7 +52,8 @@ def test_the_results_of_chunks_come_in_order(queue: opsq.Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "items"), [("bytes", [b"a", b""]), ("text", ["ä", ""]), ("json", [1, "a\nb", [None]]), ("msgpack", [b"\0", 2])]
+    ("name", "items"),
+    [("bytes", [b"a", b""]), ("text", ["ä", ""]), ("json", [1, "a\nb", [None]]), ("msgpack", [b"\0", 2])],
 )
 def test_operations_come_back_one_by_one(queue: opsq.Queue, name: str, items: list[Any]) -> None:
     with Worker(queue, twice, serialisation=name):
@@ -101,7 +102,10 @@ def test_dead_chunks_are_raised_with_names_and_reasons(queue: opsq.Queue) -> Non
 
     with Worker(queue, work), pytest.raises(WorkFailed) as raised:
         list(queue.run([b"x"] * 5, max_attempts=1, on_dead="keep"))
-    assert "chunk 0: ValueError: no 0; chunk 1: ValueError: no 1; chunk 2: ValueError: no 2; and 2 more." in raised.value.message
+    assert (
+        "chunk 0: ValueError: no 0; chunk 1: ValueError: no 1; chunk 2: ValueError: no 2; and 2 more."
+        in raised.value.message
+    )
     assert "opsq dead requeue" in raised.value.hint
 
 
@@ -168,7 +172,9 @@ def test_a_stream_that_has_ended_cancels_nothing(queue: opsq.Queue) -> None:
 
 def test_an_operation_that_cannot_be_sent_leaves_nothing_behind(queue: opsq.Queue, runtime_dir: Path) -> None:
     items = [*range(200_000), object()]
-    with pytest.raises(UsageError, match=r"Of the operations from number 200001 on, .*Record 1 cannot be written as JSON"):
+    with pytest.raises(
+        UsageError, match=r"Of the operations from number 200001 on, .*Record 1 cannot be written as JSON"
+    ):
         queue.run(items, serialisation="json")
     assert list(queue.submissions()) == []
     assert [path.name for path in (runtime_dir / "content").iterdir() if path.is_dir()] == []

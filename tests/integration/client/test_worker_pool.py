@@ -89,7 +89,9 @@ def test_operations_go_round_in_every_format(queue: opsq.Queue, name: str) -> No
     submission = queue.submit([opsq.serialisation.find(name).encode(records)])
     with queue.consumer() as consumer:
         assert consumer.run_each_operation(zoo.twice, serialisation=name, mode="processes") == Tally(1, 0, 0)
-    assert [opsq.serialisation.find(name).decode(result) for result in submission.results()] == [[record * 2 for record in records]]
+    assert [opsq.serialisation.find(name).decode(result) for result in submission.results()] == [
+        [record * 2 for record in records]
+    ]
 
 
 def test_an_exception_comes_over_with_its_traceback(queue: opsq.Queue) -> None:
@@ -113,7 +115,13 @@ def test_case_52_66_a_worker_that_dies_costs_its_chunk_an_attempt_and_is_replace
     submission = queue.submit(chunks, on_dead="keep", max_attempts=1)
     assert run(queue) == Tally(4, 3, 0)
     killed, exited, ended = submission.dead()
-    assert (killed.index, killed.attempts, killed.lost, killed.signal, killed.exit_status) == (1, 1, 0, signal.SIGKILL, None)
+    assert (killed.index, killed.attempts, killed.lost, killed.signal, killed.exit_status) == (
+        1,
+        1,
+        0,
+        signal.SIGKILL,
+        None,
+    )
     assert "was killed by SIGKILL" in killed.reason
     assert (exited.index, exited.signal, exited.exit_status) == (3, None, 3)
     assert "ended with exit status 3" in exited.reason
@@ -139,7 +147,9 @@ def test_a_chunk_that_takes_too_long_fails_and_its_worker_is_gone(queue: opsq.Qu
 
 
 @pytest.mark.parametrize(("word", "error"), [(b"sysexit 7", SystemExit), (b"interrupt", KeyboardInterrupt)])
-def test_an_interrupt_in_a_worker_gives_all_back_and_is_raised(queue: opsq.Queue, word: bytes, error: type[BaseException]) -> None:
+def test_an_interrupt_in_a_worker_gives_all_back_and_is_raised(
+    queue: opsq.Queue, word: bytes, error: type[BaseException]
+) -> None:
     submission = queue.submit([b"x", word])
     with pytest.raises(error) as raised:
         run(queue)
@@ -183,7 +193,9 @@ def script(tmp_path: Path) -> Iterator[Script]:
         environ = os.environ | {"PYTHONPATH": str(TESTS)}
         command = [sys.executable, str(path), *map(str, arguments)]
         pipe = subprocess.PIPE
-        programs.append(subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True))
+        programs.append(
+            subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+        )
         return programs[-1]
 
     yield start
@@ -295,7 +307,9 @@ def test_no_worker_outlives_a_consumer_that_is_killed(settings: Settings, tmp_pa
         wait_until(lambda: not is_there(worker), DEADLINE_S, "the end of the worker")
 
 
-def test_a_program_that_ends_without_waiting_for_its_run_leaves_no_worker(settings: Settings, tmp_path: Path, script: Script) -> None:
+def test_a_program_that_ends_without_waiting_for_its_run_leaves_no_worker(
+    settings: Settings, tmp_path: Path, script: Script
+) -> None:
     text = PROGRAM.replace("    with", "    import threading, pathlib, time\n    def work():\n      with").replace(
         "        print", "          print"
     )
@@ -324,7 +338,9 @@ def test_workers_run_beside_another_thread_of_the_program(queue: opsq.Queue) -> 
     assert sum(tally.completed_count for tally in tallies) == 10
 
 
-def test_a_worker_that_cannot_load_the_function_says_why(queue: opsq.Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_load_the_function_says_why(
+    queue: opsq.Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The module that has it is there when the run begins, and not where the worker looks."""
     (tmp_path / "fleeting.py").write_text("def f(chunk): return b''\n")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -39,7 +39,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_chunks_come_back_as_they_were(store: Store) -> None:
-    text = b"".join(b"%d\r\n\xff\0" % number for number in range(400_000)) + b"no line end"  # longer than the buffers on its way
+    text = (
+        b"".join(b"%d\r\n\xff\0" % number for number in range(400_000)) + b"no line end"
+    )  # longer than the buffers on its way
     with ContentWriter(store, FOLDER) as writer:
         writer.write_stream(io.BytesIO(text), Splitting(count=3000), "input")
         content = writer.finish()
@@ -149,7 +151,9 @@ def test_files_in_place_are_read_beside_an_object_store(store: Store, tmp_path: 
     assert list(reader.read_block(7, 0b11)) == [b"a\na\n", b"a\na\n"]
 
 
-def test_the_environment_says_how_to_reach_the_service(service_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_how_to_reach_the_service(
+    service_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in service_environment.items():
         monkeypatch.setenv(name, value)
     store = open_store(service_environment["OPSQ_STORE"])
@@ -162,7 +166,9 @@ def test_a_bucket_that_is_not_there_is_named(bucket: str, options: dict[str, str
         store.write_object("a/b", b"x", is_durable=True)
 
 
-def test_a_service_that_does_not_answer_is_named(url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_does_not_answer_is_named(
+    url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("opsq.content.object_store._RETRIES_LIMIT", 0)
     store = open_store(url, options={**options, "endpoint": "http://127.0.0.1:1"})
     with pytest.raises(StoreNotVisible, match=r"does not serve s3://bucket/some/prefix/store-id.*Check its endpoint"):

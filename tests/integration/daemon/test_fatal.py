@@ -41,7 +41,9 @@ def taken_over(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("change", [removed, replaced, taken_over])
-def test_daemon_that_lost_its_file_acknowledges_nothing_and_ends(settings: Settings, change: Callable[[Settings], None]) -> None:
+def test_daemon_that_lost_its_file_acknowledges_nothing_and_ends(
+    settings: Settings, change: Callable[[Settings], None]
+) -> None:
     """Neither a submit nor what could be reserved is answered; the log says why."""
     with connected(settings) as client:
         assert isinstance(client.ask(Submit(2, [NewSubmission(os.urandom(16), 1)])), Submitted)

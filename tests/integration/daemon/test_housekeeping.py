@@ -41,7 +41,9 @@ def settings(runtime_dir: Path) -> Iterator[Settings]:
         yield found
 
 
-def submit(client: Client, count: int = 1, attachment: bytes | None = None, request_key: bytes | None = None) -> list[int]:
+def submit(
+    client: Client, count: int = 1, attachment: bytes | None = None, request_key: bytes | None = None
+) -> list[int]:
     keys = [request_key or os.urandom(16) for _ in range(count)]
     reply = client.ask(Submit(2, [NewSubmission(key, 10, attachment=attachment) for key in keys]))
     assert isinstance(reply, Submitted), reply

@@ -14,11 +14,35 @@ from pathlib import Path
 
 import pytest
 
-from daemons import DEADLINE_S, Client, connected, end, error_of, holder, log_with, processor_s, running, settings_of, state_of
+from daemons import (
+    DEADLINE_S,
+    Client,
+    connected,
+    end,
+    error_of,
+    holder,
+    log_with,
+    processor_s,
+    running,
+    settings_of,
+    state_of,
+)
 from opsq.daemon.server import DESCRIPTORS_RESERVED
 from opsq.settings import Settings
 from opsq.wire.frames import encode
-from opsq.wire.messages import Alive, ChunkMask, Heartbeat, NewSubmission, Reserve, Reserved, Started, Status, Submit, Submitted, Welcome
+from opsq.wire.messages import (
+    Alive,
+    ChunkMask,
+    Heartbeat,
+    NewSubmission,
+    Reserve,
+    Reserved,
+    Started,
+    Status,
+    Submit,
+    Submitted,
+    Welcome,
+)
 from waiting import wait_until
 
 QUICK = {"heartbeat_s": "200ms"}
@@ -35,7 +59,11 @@ def many(settings: Settings, count: int) -> contextlib.ExitStack:
 
 def test_case_80_connection_over_the_limit_is_told_at_once(runtime_dir: Path) -> None:
     """It gets its error without asking; the others go on, and a freed place is given away again."""
-    with running(runtime_dir / "state", connection_limit="5") as settings, many(settings, 4), connected(settings) as last:
+    with (
+        running(runtime_dir / "state", connection_limit="5") as settings,
+        many(settings, 4),
+        connected(settings) as last,
+    ):
         for _ in range(300):
             with Client(settings.socket) as refused:
                 refusal = error_of(refused.receive())
@@ -53,7 +81,11 @@ def test_case_80_connection_over_the_limit_is_told_at_once(runtime_dir: Path) ->
 
 def test_case_80_case_82_full_and_idle_daemon_uses_no_processor(runtime_dir: Path) -> None:
     """A hundred parked consumers and as many connections as there may be: nothing spins. The bound is 5 %, with room for a busy machine."""
-    with running(runtime_dir / "state", connection_limit="101") as settings, many(settings, 100), connected(settings) as last:
+    with (
+        running(runtime_dir / "state", connection_limit="101") as settings,
+        many(settings, 100),
+        connected(settings) as last,
+    ):
         last.send(Reserve(2, 1, wait_s=None))
         pid = holder(settings)
         began_s, began = processor_s(pid), time.monotonic()
@@ -138,7 +170,11 @@ def test_daemon_that_stood_still_gives_everybody_a_heartbeat(runtime_dir: Path) 
 
 def test_client_that_never_reads_is_paused_and_then_cut_off(runtime_dir: Path) -> None:
     """Its replies pile up to a bound, nothing more is read from it, nobody else notices, and after three heartbeats it is gone."""
-    with running(runtime_dir / "state", **QUICK) as settings, connected(settings, "deaf") as deaf, connected(settings) as other:
+    with (
+        running(runtime_dir / "state", **QUICK) as settings,
+        connected(settings, "deaf") as deaf,
+        connected(settings) as other,
+    ):
         deaf.socket.settimeout(0.2)
         requests = encode([Status(number) for number in range(2000)])
         is_gone = False

@@ -160,7 +160,10 @@ def test_case_13_inherited_socket_that_contradicts_a_setting_is_an_error(setting
         daemon = activated(settings, listener, OPSQ_SOCKET=str(runtime_dir / "other.sock"))
         out, _ = daemon.communicate(timeout=DEADLINE_S)
     assert daemon.returncode == 2
-    assert f"OPSQ_SOCKET asks for {runtime_dir}/other.sock, but the service manager handed over {runtime_dir}/unit.sock" in out
+    assert (
+        f"OPSQ_SOCKET asks for {runtime_dir}/other.sock, but the service manager handed over {runtime_dir}/unit.sock"
+        in out
+    )
 
 
 def test_case_13_inherited_socket_that_agrees_with_the_setting_is_served(settings: Settings, runtime_dir: Path) -> None:

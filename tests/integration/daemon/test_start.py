@@ -38,7 +38,9 @@ def settings(runtime_dir: Path) -> Iterator[Settings]:
 def foreground(settings: Settings, **environ: str) -> subprocess.Popen[str]:
     """The daemon as a service manager runs it."""
     environ = {**os.environ, "OPSQ_STATE_DIR": settings.state_dir, **environ}
-    return subprocess.Popen([sys.executable, "-c", FOREGROUND], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", FOREGROUND], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_started_daemon_serves_from_a_private_folder(settings: Settings) -> None:

@@ -52,7 +52,9 @@ def reserve(client: Client, count: int = 1) -> list[Held]:
     """Reserve chunks; what is held."""
     reply = client.ask(Reserve(3, count, "OldestFirst"))
     assert isinstance(reply, Reserved), reply
-    return [Held(g.submission_id, g.block, g.mask, reply.reservation_id, g.attempt, g.mask, g.mac) for g in reply.grants]
+    return [
+        Held(g.submission_id, g.block, g.mask, reply.reservation_id, g.attempt, g.mask, g.mac) for g in reply.grants
+    ]
 
 
 def complete(client: Client, held: list[Held]) -> Reply:
@@ -84,7 +86,9 @@ def by_request(settings: Settings) -> object:
     return stopping
 
 
-@pytest.mark.parametrize("ask", [by_signal(signal.SIGTERM), by_signal(signal.SIGINT), by_request], ids=["term", "int", "stop"])
+@pytest.mark.parametrize(
+    "ask", [by_signal(signal.SIGTERM), by_signal(signal.SIGINT), by_request], ids=["term", "int", "stop"]
+)
 def test_case_58_case_59_case_60_every_way_to_stop_drains_alike(settings: Settings, ask: Asker) -> None:
     """The reserved chunk may be finished and is stored; a parked and a new reserve get nothing; then the daemon ends."""
     with connected(settings, "worker") as worker, connected(settings, "parked") as parked:

@@ -15,7 +15,19 @@ from opsq.daemon.control_request import Asking
 from opsq.errors import NotPermitted, UsageError
 from opsq.settings import Settings, load
 from opsq.wire.frames import encode
-from opsq.wire.messages import Changed, Check, Checked, DaemonState, Heartbeat, Hello, Pause, Resume, Status, Stop, Welcome
+from opsq.wire.messages import (
+    Changed,
+    Check,
+    Checked,
+    DaemonState,
+    Heartbeat,
+    Hello,
+    Pause,
+    Resume,
+    Status,
+    Stop,
+    Welcome,
+)
 
 CLIENT_TOKEN = "c" * 32
 

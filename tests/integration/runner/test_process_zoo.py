@@ -273,7 +273,9 @@ def test_case_66_program_killed_by_a_signal_fails_and_the_signal_is_named(childr
     assert finished.reason.startswith(f"killed by {name}")
 
 
-def test_case_52_program_killed_from_outside_is_no_success_whatever_it_wrote(children: Children, tmp_path: Path) -> None:
+def test_case_52_program_killed_from_outside_is_no_success_whatever_it_wrote(
+    children: Children, tmp_path: Path
+) -> None:
     """As the kernel does when memory runs out."""
     child = children.start(["sh", "-c", f"echo whole result; touch {tmp_path}/ready; exec sleep 1000"])
     _poll_until(children, tmp_path / "ready")
@@ -339,7 +341,10 @@ def _has_group(child: Child) -> bool:
     return any(
         group == str(child.pid) and not state.startswith("Z")
         for group, state in (
-            line.split() for line in subprocess.run(["ps", "-axo", "pgid=,stat="], capture_output=True, text=True).stdout.splitlines()
+            line.split()
+            for line in subprocess.run(
+                ["ps", "-axo", "pgid=,stat="], capture_output=True, text=True
+            ).stdout.splitlines()
         )
     )
 
@@ -540,7 +545,9 @@ def test_file_cut_while_it_is_read_is_an_error_of_ours(children: Children, tmp_p
     path = tmp_path / "in.txt"
     path.write_bytes(bytes(10_000_000))
     fd = os.open(path, os.O_RDONLY)
-    child = children.start(["sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; cat"], Range(fd, 0, 10_000_000))
+    child = children.start(
+        ["sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; cat"], Range(fd, 0, 10_000_000)
+    )
     os.close(fd)
     os.truncate(path, 5_000_000)
     (tmp_path / "go").touch()

@@ -17,7 +17,16 @@ from typing import Any
 
 import pytest
 
-from opsq.errors import CommandNotFound, ContentChanged, NotFound, OpsqError, Refused, StorageFull, UsageError, WorkFailed
+from opsq.errors import (
+    CommandNotFound,
+    ContentChanged,
+    NotFound,
+    OpsqError,
+    Refused,
+    StorageFull,
+    UsageError,
+    WorkFailed,
+)
 from opsq.runner.feeding import record_arguments, server_pool
 from opsq.runner.feeding.programs import Child, Feeding, Finished, Programs, make_programs
 from opsq.runner.process.pipes import Range
@@ -29,7 +38,9 @@ AWKWARD = b"\xff\xfe caf\xe9\r \x1b[31m $(echo no) 'x' *"
 class FakeChunk:
     """As much of a chunk as a program is told of."""
 
-    def __init__(self, index: int = 3, submission_id: int = 7, *, file_path: bytes | None = None, header: bytes = b"") -> None:
+    def __init__(
+        self, index: int = 3, submission_id: int = 7, *, file_path: bytes | None = None, header: bytes = b""
+    ) -> None:
         self.submission_id, self.index, self.attempt = submission_id, index, 1
         self.metadata = {"tenant": "acme", "a.b": 5}
         self.file_path = file_path
@@ -90,7 +101,10 @@ def consumer(runtime_dir: Path) -> Iterator[Consumer]:
 
 
 def _start(
-    programs: Programs, stdin: bytes | Range = b"", chunk: FakeChunk | None = None, said: Callable[[bytes], object] | None = None
+    programs: Programs,
+    stdin: bytes | Range = b"",
+    chunk: FakeChunk | None = None,
+    said: Callable[[bytes], object] | None = None,
 ) -> Child:
     as_chunk: Any = chunk or FakeChunk()
     return programs.start(as_chunk, stdin, said)
@@ -161,10 +175,19 @@ def test_program_knows_its_chunk_by_variables(consumer: Consumer, monkeypatch: p
     assert b"OPSQ_CHUNK=9\n" in _result(programs, chunk=FakeChunk(9, 8))
 
 
-def test_case_101_clean_environment_has_path_and_the_chunk_and_nothing_else(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_101_clean_environment_has_path_and_the_chunk_and_nothing_else(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPSQ_STATE_DIR", "/ours")
     names = {line.split(b"=")[0] for line in _result(consumer("env", is_clean=True)).splitlines()}
-    of_chunk = {b"OPSQ_ATTEMPT", b"OPSQ_CHUNK", b"OPSQ_CONSUMER", b"OPSQ_META_A_B", b"OPSQ_META_TENANT", b"OPSQ_SUBMISSION"}
+    of_chunk = {
+        b"OPSQ_ATTEMPT",
+        b"OPSQ_CHUNK",
+        b"OPSQ_CONSUMER",
+        b"OPSQ_META_A_B",
+        b"OPSQ_META_TENANT",
+        b"OPSQ_SUBMISSION",
+    }
     assert names == {b"PATH"} | of_chunk
     assert b"OPSQ_CHUNK=3\n" in _result(consumer("env", is_clean=True, each=True), b"A=1")
 
@@ -252,7 +275,9 @@ def test_full_disk_refuses_a_file_and_leaves_none(consumer: Consumer) -> None:
     assert os.listdir(consumer.scratch) == []
 
 
-def test_no_place_for_temporary_files_refuses_only_who_needs_one(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_place_for_temporary_files_refuses_only_who_needs_one(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
     with pytest.raises(Refused, match=r"No folder can be made .*Set TMPDIR"):
         _start(consumer("cat", "{in}"), b"x")
@@ -338,7 +363,9 @@ def test_header_is_no_record_and_is_no_argument(consumer: Consumer) -> None:
 
 
 def test_runs_read_nothing_but_dev_null(consumer: Consumer) -> None:
-    assert _result(consumer("sh", "-c", "cat; readlink /proc/self/fd/0; echo $0", each=True), b"a\n") == b"/dev/null\na\n"
+    assert (
+        _result(consumer("sh", "-c", "cat; readlink /proc/self/fd/0; echo $0", each=True), b"a\n") == b"/dev/null\na\n"
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"id\n"])
@@ -390,7 +417,9 @@ def test_file_cut_between_two_runs_is_changed_content(consumer: Consumer, tmp_pa
     ],
 )
 @pytest.mark.parametrize("feeding", [{"each": True}, {"args_count": 1}])
-def test_record_that_can_be_no_argument_fails_its_chunk(consumer: Consumer, record: bytes, reason: str, feeding: dict[str, Any]) -> None:
+def test_record_that_can_be_no_argument_fails_its_chunk(
+    consumer: Consumer, record: bytes, reason: str, feeding: dict[str, Any]
+) -> None:
     """Wherever it comes; those before it were run."""
     programs = consumer("printf", "%s,", **feeding)
     finished = _run(programs, b"a\n" + record + b"\nc\n")
@@ -416,7 +445,9 @@ def test_batches_are_bounded_by_what_the_system_takes(consumer: Consumer) -> Non
     """Beside an environment of any length."""
     lines = b"".join(b"%d\n" % number for number in range(400_000))
     runs: list[bytes] = []
-    programs = consumer("sh", "-c", 'echo "$@" | tr " " "\\n"; echo run >&2', "sh", args_count=10**9, memory_bytes=1 << 23)
+    programs = consumer(
+        "sh", "-c", 'echo "$@" | tr " " "\\n"; echo run >&2', "sh", args_count=10**9, memory_bytes=1 << 23
+    )
     [finished] = _ends(programs, [_start(programs, lines, said=runs.append)])
     assert finished.is_success, finished.reason
     assert b"".join(runs).count(b"run") > 1
@@ -472,7 +503,9 @@ def test_grandchild_of_a_run_holds_nothing_up(consumer: Consumer) -> None:
 
 
 def test_runs_of_a_chunk_write_megabytes_in_order(consumer: Consumer) -> None:
-    programs = consumer("sh", "-c", 'head -c 3000000 /dev/zero | tr "\\0" "$0"; head -c 1000000 /dev/zero >&2', each=True)
+    programs = consumer(
+        "sh", "-c", 'head -c 3000000 /dev/zero | tr "\\0" "$0"; head -c 1000000 /dev/zero >&2', each=True
+    )
     assert _result(programs, b"a\nb\n") == b"a" * 3_000_000 + b"b" * 3_000_000
 
 
@@ -512,7 +545,9 @@ def test_one_chunk_fills_all_slots_and_its_result_is_in_order(consumer: Consumer
     wait_until(lambda: not programs.poll(0.01) and len(programs) == 1)
     assert programs.slots_count == 2
     _open(tmp_path, "a0")
-    assert _taken(_ends(programs, [child])[0]) == b"".join(b"<%b\n%b>\n" % (record, record) for record in (b"a0", b"b0", b"c0", b"d0"))
+    assert _taken(_ends(programs, [child])[0]) == b"".join(
+        b"<%b\n%b>\n" % (record, record) for record in (b"a0", b"b0", b"c0", b"d0")
+    )
 
 
 def test_slots_that_a_chunk_leaves_free_are_those_of_the_next(consumer: Consumer, tmp_path: Path) -> None:
@@ -589,7 +624,9 @@ def test_lines_that_records_say_side_by_side_stay_whole(consumer: Consumer) -> N
     programs = consumer("sh", "-c", 'printf "%s-" "$0" >&2; printf "%s\\nrest" "$0" >&2', jobs=4, each=True)
     records = [b"%d" % number for number in range(40)]
     assert _ends(programs, [_start(programs, b"\n".join(records), said=said.append)])[0].is_success
-    assert sorted(b"".join(said).replace(b"rest", b"").split()) == sorted(b"%b-%b" % (record, record) for record in records)
+    assert sorted(b"".join(said).replace(b"rest", b"").split()) == sorted(
+        b"%b-%b" % (record, record) for record in records
+    )
 
 
 def test_many_short_runs_share_pipes(consumer: Consumer) -> None:
@@ -602,7 +639,9 @@ def test_many_short_runs_share_pipes(consumer: Consumer) -> None:
     consumer.close()
 
 
-def test_no_room_for_one_more_run_is_waited_out_while_others_run(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_one_more_run_is_waited_out_while_others_run(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     programs: Any = consumer("echo", jobs=2, each=True)
     start_series = programs._children.start_series
 
@@ -634,7 +673,9 @@ def _frames(script: str) -> list[str]:
 
 
 def test_server_is_started_once_and_answers_chunk_after_chunk(consumer: Consumer) -> None:
-    programs = consumer(*_frames('head -c $length > /dev/null; set -- "$$ $name $attempt"; echo ${#1}; printf %s "$1"'), server="frames")
+    programs = consumer(
+        *_frames('head -c $length > /dev/null; set -- "$$ $name $attempt"; echo ${#1}; printf %s "$1"'), server="frames"
+    )
     answers = [_result(programs, AWKWARD, FakeChunk(number)).split() for number in range(5)]
     assert [answer[1:] for answer in answers] == [[b"7/%d" % number, b"1"] for number in range(5)]
     assert len({answer[0] for answer in answers}) == 1
@@ -673,7 +714,9 @@ def test_server_learns_metadata_and_attachment(consumer: Consumer) -> None:
 
 
 def test_server_fails_one_chunk_and_stays_alive(consumer: Consumer) -> None:
-    programs = consumer(*_frames("head -c $length > /dev/null; echo 7 $((${name#*/} % 2)); printf '%7s' $$"), server="frames")
+    programs = consumer(
+        *_frames("head -c $length > /dev/null; echo 7 $((${name#*/} % 2)); printf '%7s' $$"), server="frames"
+    )
     failed, completed = _run(programs, b"x", FakeChunk(1)), _run(programs, b"x", FakeChunk(2))
     assert (failed.exit_status, failed.error, completed.is_success) == (1, None, True)
     assert failed.reason == f"exit status 1: {_taken(completed).decode().strip()}"
@@ -682,7 +725,9 @@ def test_server_fails_one_chunk_and_stays_alive(consumer: Consumer) -> None:
 
 def test_slots_have_a_server_each(consumer: Consumer, tmp_path: Path) -> None:
     """Chunks go to the one that has least to do."""
-    script = f"head -c $length >/dev/null; touch {tmp_path}/$$; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo 0"
+    script = (
+        f"head -c $length >/dev/null; touch {tmp_path}/$$; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo 0"
+    )
     programs = consumer(*_frames(script), server="frames", jobs=3)
     children = [_start(programs, b"x", FakeChunk(number)) for number in range(6)]
     wait_until(lambda: programs.poll(0.01) or len(os.listdir(tmp_path)) == 3)
@@ -691,7 +736,9 @@ def test_slots_have_a_server_each(consumer: Consumer, tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path)) == 4
 
 
-def test_quick_servers_get_several_chunks_at_once_and_slow_ones_do_not(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_servers_get_several_chunks_at_once_and_slow_ones_do_not(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     programs = consumer(*ECHO, server="frames")
     assert programs.slots_count == 1
     for _ in range(50):
@@ -711,19 +758,32 @@ def test_quick_servers_get_several_chunks_at_once_and_slow_ones_do_not(consumer:
         ("echo why >&2; exit 3", 3, None, "server: exit status 3: why"),
         ("kill -SEGV $$", None, signal.SIGSEGV, "server: killed by SIGSEGV"),
         ("exit 0", 0, None, "server: it ended before it had answered"),
-        ("echo hello; exec sleep 1000", None, signal.SIGKILL, "server: the server wrote 'hello' where the first line of an answer was due"),
+        (
+            "echo hello; exec sleep 1000",
+            None,
+            signal.SIGKILL,
+            "server: the server wrote 'hello' where the first line of an answer was due",
+        ),
         ("head -c 1 >/dev/null; echo 1; echo xyz; exec sleep 1000", 0, None, ""),
         ("echo 5; printf xx", 0, None, "server: it ended before it had answered"),
     ],
 )
 def test_server_that_fails_fails_the_chunk_that_it_had_and_is_started_anew(
-    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, script: str, exit_status: int | None, number: int | None, reason: str
+    consumer: Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    exit_status: int | None,
+    number: int | None,
+    reason: str,
 ) -> None:
     """It fails on chunk 1 only; what waited in its pipe is given to the next one and succeeds."""
     monkeypatch.setattr(server_pool, "_PAUSE_MIN_S", 0.001)
     good = "head -c $length >/dev/null; echo 2; printf ok"
     programs = consumer(
-        "sh", "-c", f"while read -r length name more; do if [ $name = 7/1 ]; then {script}; break; fi; {good}; done", server="frames"
+        "sh",
+        "-c",
+        f"while read -r length name more; do if [ $name = 7/1 ]; then {script}; break; fi; {good}; done",
+        server="frames",
     )
     children = [_start(programs, b"x", FakeChunk(index)) for index in range(4)]
     ended = _ends(programs, children)
@@ -738,7 +798,9 @@ def test_server_that_fails_fails_the_chunk_that_it_had_and_is_started_anew(
     assert [_taken(finished) for finished in (ended[0], *ended[2:])] == [b"ok"] * (len(ended) - 1)
 
 
-def test_server_that_dies_at_once_each_time_is_started_ever_less_often(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_dies_at_once_each_time_is_started_ever_less_often(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pauses: list[float] = []
     programs: Any = consumer("sh", "-c", "exit 9", server="frames")
     monkeypatch.setattr(server_pool, "_PAUSE_MIN_S", 0.001)
@@ -750,7 +812,9 @@ def test_server_that_dies_at_once_each_time_is_started_ever_less_often(consumer:
 
 
 def test_server_that_ends_after_each_answer_is_started_anew_without_a_pause(consumer: Consumer) -> None:
-    programs: Any = consumer("sh", "-c", "read -r length more; head -c $length > /dev/null; echo 1; printf x", server="frames")
+    programs: Any = consumer(
+        "sh", "-c", "read -r length more; head -c $length > /dev/null; echo 1; printf x", server="frames"
+    )
     for number in range(5):
         assert _result(programs, b"x", FakeChunk(number)) == b"x"
         wait_until(lambda: not programs.poll(0.01) and programs._slots[0].server is None)
@@ -770,7 +834,10 @@ def test_server_that_closes_its_stdin_fails_its_chunk(consumer: Consumer, monkey
     monkeypatch.setattr(server_pool, "_DEAF_S", 0.01)
     programs = consumer("sh", "-c", "exec <&-; exec sleep 1000", server="frames")
     finished = _run(programs, b"x" * 3_000_000)
-    assert (finished.signal, finished.reason) == (signal.SIGKILL, "server: it has closed its stdin, and neither answered nor ended")
+    assert (finished.signal, finished.reason) == (
+        signal.SIGKILL,
+        "server: it has closed its stdin, and neither answered nor ended",
+    )
 
 
 def test_server_that_writes_more_than_anybody_can_hold_is_killed_by_the_first_line(consumer: Consumer) -> None:
@@ -803,7 +870,9 @@ def test_server_that_says_megabytes_on_stderr_is_not_held_up(consumer: Consumer)
 
 
 def test_long_answers_take_no_memory(consumer: Consumer) -> None:
-    programs = consumer(*_frames("head -c $length >/dev/null; echo 50000000; head -c 50000000 /dev/zero"), server="frames")
+    programs = consumer(
+        *_frames("head -c $length >/dev/null; echo 50000000; head -c 50000000 /dev/zero"), server="frames"
+    )
     finished = _run(programs, b"x")
     assert (finished.stdout.memory, finished.stdout.length) == (b"", 50_000_000)
     assert os.fstat(finished.stdout.fd).st_size == 50_000_000
@@ -878,7 +947,9 @@ def test_chunk_that_was_not_written_yet_is_taken_out_without_harm(consumer: Cons
 
 
 def test_server_that_ignores_term_ends_by_kill(consumer: Consumer, tmp_path: Path) -> None:
-    programs = consumer("sh", "-c", f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.01; done", server="frames")
+    programs = consumer(
+        "sh", "-c", f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.01; done", server="frames"
+    )
     child = _start(programs, b"x")
     wait_until(lambda: programs.poll(0.01) or (tmp_path / "ready").exists())
     programs.terminate(child)
@@ -911,7 +982,10 @@ def test_close_at_once_waits_for_no_server(consumer: Consumer, monkeypatch: pyte
     monkeypatch.setattr(server_pool, "_END_S", 1e9)
     loop = _frames("head -c $length >/dev/null; echo 0")[2]
     programs: Any = consumer(
-        "sh", "-c", f"{loop}; touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done", server="frames"
+        "sh",
+        "-c",
+        f"{loop}; touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done",
+        server="frames",
     )
     _result(programs, b"x")
     pid = programs._slots[0].server.pid
@@ -940,7 +1014,10 @@ def test_filter_that_does_not_hold_back_its_output_is_a_server(consumer: Consume
     assert _result(programs, b"a\nb") == b">a\n>b"
     assert _result(programs, b"id\na\n", FakeChunk(header=b"id\n")) == b">a\n"
     assert _result(programs, b"") == b""
-    assert _result(programs, b"x" * 300_000 + b"\n" + b"y\n" * 100_000) == b">" + b"x" * 300_000 + b"\n" + b">y\n" * 100_000
+    assert (
+        _result(programs, b"x" * 300_000 + b"\n" + b"y\n" * 100_000)
+        == b">" + b"x" * 300_000 + b"\n" + b">y\n" * 100_000
+    )
 
 
 def test_separator_of_records_is_that_of_the_chunk(consumer: Consumer) -> None:
@@ -949,13 +1026,18 @@ def test_separator_of_records_is_that_of_the_chunk(consumer: Consumer) -> None:
 
 def test_record_too_many_fails_the_chunk_and_the_next_gets_another_server(consumer: Consumer) -> None:
     programs = consumer(
-        "sh", "-c", "read -r a; read -r b; [ $b = c ] && exec printf '%s\\n' $a $b; printf '%s\\n' $a $b $b; cat", server="records"
+        "sh",
+        "-c",
+        "read -r a; read -r b; [ $b = c ] && exec printf '%s\\n' $a $b; printf '%s\\n' $a $b $b; cat",
+        server="records",
     )
     assert "more than the 2 records" in _run(programs, b"a\nb\n").reason
     assert _result(programs, b"a\nc\n") == b"a\nc\n"
 
 
-def test_records_that_come_between_two_chunks_end_the_server(consumer: Consumer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_records_that_come_between_two_chunks_end_the_server(
+    consumer: Consumer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     surplus = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo more; touch {tmp_path}/said"
     script = f"read -r line; echo $line; [ -e {tmp_path}/said ] || {{ {surplus}; }}; exec cat"
     programs = consumer("sh", "-c", script, server="records")
@@ -967,4 +1049,7 @@ def test_records_that_come_between_two_chunks_end_the_server(consumer: Consumer,
 
 
 def test_server_that_ends_with_records_owed_fails_the_chunk(consumer: Consumer) -> None:
-    assert _run(consumer("head", "-n", "1", server="records"), b"a\nb\n").reason == "server: it ended before it had answered"
+    assert (
+        _run(consumer("head", "-n", "1", server="records"), b"a\nb\n").reason
+        == "server: it ended before it had answered"
+    )

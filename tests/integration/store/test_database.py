@@ -86,7 +86,9 @@ def test_case_23_and_114_every_connection_has_its_limits_and_a_busy_time_out(ope
 
 
 @pytest.mark.parametrize(("is_durable", "synchronous"), [(True, 2), (False, 1)])
-def test_case_30_durable_commits_are_synced_in_full_and_others_say_so(path: Path, is_durable: bool, synchronous: int) -> None:
+def test_case_30_durable_commits_are_synced_in_full_and_others_say_so(
+    path: Path, is_durable: bool, synchronous: int
+) -> None:
     opened = Database.open(path, is_durable=is_durable)
     assert value(opened.writer, "PRAGMA synchronous") == synchronous
     opened.close()
@@ -155,7 +157,9 @@ def test_owner_that_was_deposed_begins_no_transaction(opened: Database) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_file_that_was_replaced_or_removed_is_noticed_at_the_next_transaction(opened: Database, path: Path, is_replaced: bool) -> None:
+def test_file_that_was_replaced_or_removed_is_noticed_at_the_next_transaction(
+    opened: Database, path: Path, is_replaced: bool
+) -> None:
     if is_replaced:
         shutil.copy(path, path.with_name("other"))
         path.with_name("other").rename(path)
@@ -272,7 +276,9 @@ def test_case_27_older_file_is_backed_up_and_then_migrated(path: Path, monkeypat
 def test_migration_that_fails_leaves_the_older_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(path)
     with monkeypatch.context() as patch:
-        patch.setattr(database, "migrations", lambda: [*migrations(), "CREATE TABLE added (a); CREATE TABLE added (a);"])
+        patch.setattr(
+            database, "migrations", lambda: [*migrations(), "CREATE TABLE added (a); CREATE TABLE added (a);"]
+        )
         with pytest.raises(apsw.SQLError):
             Database.open(path)
     opened = Database.open(path)
@@ -291,7 +297,9 @@ def test_case_33_network_file_system_is_refused_with_a_hint(path: Path, monkeypa
     assert not path.exists()
 
 
-def test_case_33_network_file_system_that_is_allowed_uses_a_rollback_journal_and_works(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_33_network_file_system_that_is_allowed_uses_a_rollback_journal_and_works(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database, "network_filesystem", lambda _: "nfs4")
     opened = Database.open(path, allow_network_fs=True)
     assert value(opened.writer, "PRAGMA journal_mode") == "delete"
@@ -317,7 +325,9 @@ def checked(path: Path) -> list[str]:
 
 def fill(opened: Database, rows: int) -> None:
     opened.begin()
-    opened.writer.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", ((f"fill {n}", "x" * 1000) for n in range(rows)))
+    opened.writer.executemany(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)", ((f"fill {n}", "x" * 1000) for n in range(rows))
+    )
     opened.commit()
 
 

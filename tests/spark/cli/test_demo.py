@@ -26,7 +26,9 @@ def test_demo_with_spark_tells_in_a_log_what_was_done_and_leaves_nothing(runtime
     before, log = folders(), runtime_dir / "log"
     with log.open("wb") as out:
         words = [PROGRAM, "demo", "--spark", "--consumers", "2"]
-        ran = subprocess.run(words, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+        ran = subprocess.run(
+            words, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, timeout=DEADLINE_S
+        )
     assert (ran.returncode, ran.stderr) == (0, b"")
     text = log.read_text()
     assert not {"\x1b", "\r", "\t"} & set(text)

@@ -14,7 +14,9 @@ from opsq.cli.spark.job import Interrupted, SparkJobs
 from opsq.runner.stop_signals import StopSignals
 from opsq.wire.messages import Counts
 
-COUNTS = Counts(None, 1, waiting_count=6, delayed_count=0, reserved_count=1, completed_count=3, dead_count=0, skipped_count=0)
+COUNTS = Counts(
+    None, 1, waiting_count=6, delayed_count=0, reserved_count=1, completed_count=3, dead_count=0, skipped_count=0
+)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +50,9 @@ def watched(signals: StopSignals, *, is_quiet: bool, is_reporting: bool, ends: i
         job.join()
 
 
-@pytest.mark.parametrize(("is_quiet", "is_reporting", "is_told"), [(False, True, True), (False, False, False), (True, True, False)])
+@pytest.mark.parametrize(
+    ("is_quiet", "is_reporting", "is_told"), [(False, True, True), (False, False, False), (True, True, False)]
+)
 def test_lines_about_the_state_are_told_off_a_terminal_if_asked_for(
     capfd: pytest.CaptureFixture[str], is_quiet: bool, is_reporting: bool, is_told: bool
 ) -> None:

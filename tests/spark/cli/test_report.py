@@ -29,14 +29,22 @@ def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `opsq spark report` with that state folder."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OPSQ_")}
     line = [PROGRAM, "--state-dir", str(state_dir), "spark", "report", *words]
-    return subprocess.run(line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    return subprocess.run(
+        line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+    )
 
 
 def work_off(settings: Settings) -> None:
     """Two tenants: one has six chunks that complete, the other four of which one fails twice and dies."""
     with opsq.connect(state_dir=settings.state_dir, name="worker") as queue:
         queue.submit([b"good"] * 6, metadata={"tenant": "acme"})
-        queue.submit([b"good"] * 3 + [b"bad"], metadata={"tenant": "zeta"}, max_attempts=2, backoff=(0.0, 1.0, 0.0), on_dead="keep")
+        queue.submit(
+            [b"good"] * 3 + [b"bad"],
+            metadata={"tenant": "zeta"},
+            max_attempts=2,
+            backoff=(0.0, 1.0, 0.0),
+            on_dead="keep",
+        )
         for chunk in queue.consume():
             if chunk.data == b"bad":
                 chunk.fail("no such host")
@@ -54,7 +62,9 @@ def work_off(settings: Settings) -> None:
         ((), 4, "opsq start"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_spark_starts(runtime_dir: Path, words: tuple[str, ...], status: int, message: str) -> None:
+def test_what_makes_no_sense_is_refused_before_spark_starts(
+    runtime_dir: Path, words: tuple[str, ...], status: int, message: str
+) -> None:
     ran = run(runtime_dir / "state", *words)
     assert ran.returncode == status, ran.stderr
     assert message in ran.stderr
@@ -104,12 +114,29 @@ def test_tables_that_were_asked_for_are_drawn_in_a_file_without_escapes(daemon: 
 @pytest.mark.timeout(300)
 def test_lines_off_a_terminal_begin_with_what_they_are_of(daemon: Settings, tmp_path: Path) -> None:
     work_off(daemon)
-    words = [PROGRAM, "--state-dir", str(daemon.state_dir), "history", "export", "--format", "parquet", "-o", str(tmp_path)]
+    words = [
+        PROGRAM,
+        "--state-dir",
+        str(daemon.state_dir),
+        "history",
+        "export",
+        "--format",
+        "parquet",
+        "-o",
+        str(tmp_path),
+    ]
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL, timeout=DEADLINE_S)
     ran = run("/nowhere", "--from", str(tmp_path), *LOCAL)
     assert ran.returncode == 0, ran.stderr
     rows = [line.split("\t") for line in ran.stdout.splitlines()]
-    assert [row[0] for row in rows if row[0] not in ("window", "fairness")] == ["all", "value", "value", "consumer", "failure", "jain"]
+    assert [row[0] for row in rows if row[0] not in ("window", "fairness")] == [
+        "all",
+        "value",
+        "value",
+        "consumer",
+        "failure",
+        "jain",
+    ]
     assert rows[0][1:6] == ["-", "9", "2", "0", "1"]
 
 
@@ -120,10 +147,19 @@ def test_tables_on_a_terminal_fit_80_columns_and_cut_no_number() -> None:
     caller.__dict__.update(is_rich=True, console=Console(width=80, file=drawn_on, highlight=False))
     found = figures(*names)
     times = dict.fromkeys((name for name in Summary._fields if name.endswith("_s") and "_p" in name), 47 * 60 + 59.0)
-    large = [row._replace(completed=12_345_678, failed=98_765, per_s=54_321.0, busy_s=86_399.0 * 30, **times) for row in found.values]
-    consumers = [row._replace(consumer="worker-17.example.org/31337", completed=12_345_678, failed=98_765) for row in found.consumers]
+    large = [
+        row._replace(completed=12_345_678, failed=98_765, per_s=54_321.0, busy_s=86_399.0 * 30, **times)
+        for row in found.values
+    ]
+    consumers = [
+        row._replace(consumer="worker-17.example.org/31337", completed=12_345_678, failed=98_765)
+        for row in found.consumers
+    ]
     _draw(caller, found._replace(values=large, consumers=consumers))
     drawn = drawn_on.getvalue()
     assert max(map(len, drawn.splitlines())) <= 80
-    assert all(told in drawn for told in (*names[:2], "(none)", "12345678", "47m 59s", "54,321/s", "Jain's index 0.87", "exit 3"))
+    assert all(
+        told in drawn
+        for told in (*names[:2], "(none)", "12345678", "47m 59s", "54,321/s", "Jain's index 0.87", "exit 3")
+    )
     assert "…" not in drawn

@@ -35,7 +35,9 @@ def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `opsq spark` with that state folder."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OPSQ_")}
     line = [PROGRAM, "--state-dir", str(state_dir), "spark", *words]
-    return subprocess.run(line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    return subprocess.run(
+        line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+    )
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ def rows(runtime_dir: Path) -> Path:
         (("results", "252265274856701952", "-o", "out"), 4, "No daemon answers"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_spark_starts(runtime_dir: Path, words: tuple[str, ...], status: int, message: str) -> None:
+def test_what_makes_no_sense_is_refused_before_spark_starts(
+    runtime_dir: Path, words: tuple[str, ...], status: int, message: str
+) -> None:
     ran = run(runtime_dir / "state", *words)
     assert ran.returncode == status, ran.stderr
     assert message in ran.stderr
@@ -111,7 +115,11 @@ class AnalysisException(Exception):
     ("error", "kind", "message"),
     [
         (Exception("x\n  File …\nopsq.errors.Conflict: The key is held.\n\nat org…"), Conflict, "The key is held."),
-        (Exception("ModuleNotFoundError: No module named 'opsq'"), UsageError, "opsq is not installed in the Python of the executors."),
+        (
+            Exception("ModuleNotFoundError: No module named 'opsq'"),
+            UsageError,
+            "opsq is not installed in the Python of the executors.",
+        ),
         (
             AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03"),
             InputUnreadable,
@@ -145,7 +153,10 @@ def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings
     assert isinstance(failure, WorkFailed)
     assert failure.message == f"1 of 2 chunks died.\nChunk {submission.id}/1: no such word"
     writes = f"`opsq spark results {submission.id} -o DIR --skip-dead` writes what there is"
-    assert way_on(submission.state(), is_temporary=True) == f"After `opsq start`, {writes}, `opsq rm {submission.id}` removes it."
+    assert (
+        way_on(submission.state(), is_temporary=True)
+        == f"After `opsq start`, {writes}, `opsq rm {submission.id}` removes it."
+    )
 
 
 def test_run_leaves_a_submission_that_was_there_before_it(queue: opsq.Queue) -> None:
@@ -210,10 +221,14 @@ def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(runtim
     found = pq.read_table(output)
     assert [str(kind) for kind in found.schema.types[:3]] == ["int32", "decimal128(10, 2)", "date32[day]"]
     assert str(found.schema.field("nothing").type).startswith("timestamp")
-    assert found.drop_columns("nothing").cast(table.drop_columns("nothing").schema).equals(table.drop_columns("nothing"))
+    assert (
+        found.drop_columns("nothing").cast(table.drop_columns("nothing").schema).equals(table.drop_columns("nothing"))
+    )
 
 
-def test_results_that_are_refused_leave_no_folder_in_the_way(daemon: Settings, queue: opsq.Queue, runtime_dir: Path) -> None:
+def test_results_that_are_refused_leave_no_folder_in_the_way(
+    daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+) -> None:
     submission = queue.submit([b"{}\n", b"{}\n"], max_attempts=1, on_dead="keep")
     output = runtime_dir / "out.json"
     ran = run(daemon.state_dir, "results", str(submission.id), "-o", str(output))
@@ -231,9 +246,22 @@ def test_results_that_are_refused_leave_no_folder_in_the_way(daemon: Settings, q
 
 
 def test_refusal_of_spark_is_told_in_one_line(runtime_dir: Path, rows: Path) -> None:
-    ran = run(runtime_dir / "state", "run", str(rows), "-o", str(runtime_dir / "out"), "--where", "nocol > 3", *LOCAL, "--", "cat")
+    ran = run(
+        runtime_dir / "state",
+        "run",
+        str(rows),
+        "-o",
+        str(runtime_dir / "out"),
+        "--where",
+        "nocol > 3",
+        *LOCAL,
+        "--",
+        "cat",
+    )
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith("opsq: A column, variable, or function parameter with name `nocol` cannot be resolved.")
+    assert ran.stderr.startswith(
+        "opsq: A column, variable, or function parameter with name `nocol` cannot be resolved."
+    )
     assert ran.stderr.count("\n") == 1, ran.stderr
 
 
@@ -247,7 +275,18 @@ def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, 
 def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
     daemon: Settings, queue: opsq.Queue, runtime_dir: Path, rows: Path
 ) -> None:
-    words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", str(rows), "--rows-per-chunk", "500", "--tasks", "1"]
+    words = [
+        PROGRAM,
+        "--state-dir",
+        daemon.state_dir,
+        "spark",
+        "run",
+        str(rows),
+        "--rows-per-chunk",
+        "500",
+        "--tasks",
+        "1",
+    ]
     words += ["-o", str(runtime_dir / "out"), *LOCAL]
     said = terminated_at_work(words, runtime_dir)
     [state] = list(queue.submissions())
@@ -272,7 +311,9 @@ def test_doctor_names_a_java_without_the_module_that_spark_asks_for(
     java = runtime_dir / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     (runtime_dir / "java" / "release").write_text('JAVA_VERSION="21.0.8"\n')
-    java.write_text("#!/bin/sh\necho 'java.lang.module.FindException: Module jdk.incubator.vector not found' >&2\nexit 1\n")
+    java.write_text(
+        "#!/bin/sh\necho 'java.lang.module.FindException: Module jdk.incubator.vector not found' >&2\nexit 1\n"
+    )
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
     ran = run(daemon.state_dir, "doctor", "--json")

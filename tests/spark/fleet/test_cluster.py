@@ -43,7 +43,9 @@ def line(daemon: Settings, master: str, source: Path, output: Path, *command: st
 def check(output: Path, told: bytes) -> dict[str, Any]:
     """See to it that every row is there, once and in order; what was told of it."""
     document: dict[str, Any] = json.loads(told)
-    assert (document["state"], document["completed"], document["rows"]) == ("completed", document["chunks"], 400), document
+    assert (document["state"], document["completed"], document["rows"]) == ("completed", document["chunks"], 400), (
+        document
+    )
     lines = [line for path in sorted(output.glob("part-*")) for line in path.read_text().splitlines()]
     assert [json.loads(line)["id"] for line in lines] == list(range(400))
     return document
@@ -57,15 +59,23 @@ def test_executors_that_are_processes_of_their_own_do_the_work(daemon: Settings,
     assert [task["task"] for task in check(output, ran.stdout)["tasks"]] == [0, 1]
 
 
-def test_killed_worker_costs_no_row_and_leaves_no_program(daemon: Settings, cluster: Cluster, runtime_dir: Path, rows: Path) -> None:
+def test_killed_worker_costs_no_row_and_leaves_no_program(
+    daemon: Settings, cluster: Cluster, runtime_dir: Path, rows: Path
+) -> None:
     output, go = runtime_dir / "out.json", runtime_dir / "go"
     # The first program of each executor waits, so that both are at work when one dies.
     script = f"cd {runtime_dir}; if [ ! -e go ]; then touch pid-$$; while [ ! -e go ]; do sleep 0.05; done; fi; cat"
     words = line(daemon, cluster.url, rows, output, "sh", "-c", script)
     environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
-    with subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as pipeline:
+    with subprocess.Popen(
+        words, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as pipeline:
         try:
-            noted = wait_until(lambda: (found := list(runtime_dir.glob("pid-*"))) and len(found) == 2 and found, DEADLINE_S, "both work")
+            noted = wait_until(
+                lambda: (found := list(runtime_dir.glob("pid-*"))) and len(found) == 2 and found,
+                DEADLINE_S,
+                "both work",
+            )
             programs = [int(path.name.removeprefix("pid-")) for path in noted]
             cluster.workers[0].send_signal(signal.SIGKILL)
             wait_until(lambda: sum(map(is_alive, programs)) == 1, 60, "the program of the dead worker is gone")

@@ -56,7 +56,9 @@ def submit_table(daemon: Settings, queue: opsq.Queue) -> Callable[..., opsq.Subm
 
     def submit(rows: list[dict[str, Any]], **options: Any) -> opsq.Submission:
         before = {state.submission_id for state in queue.submissions()}
-        given = parse_write({"stateDir": str(daemon.state_dir), **{name: str(value) for name, value in options.items()}})
+        given = parse_write(
+            {"stateDir": str(daemon.state_dir), **{name: str(value) for name, value in options.items()}}
+        )
         written = plan_write(given, SCHEMA, overwrite=False)
         schema = arrow_schema(SCHEMA)
         part = write_part(written, schema, pa.Table.from_pylist(rows, schema).to_batches(), 0, 0)
@@ -75,7 +77,14 @@ def results(submission: opsq.Submission) -> list[bytes]:
 def waiting_count(submission: opsq.Submission) -> int:
     """How many chunks are free: not finished, not reserved, and waiting for no retry."""
     state = submission.state()
-    return state.chunks_count - state.completed_count - state.dead_count - state.skipped_count - state.reserved_count - state.delayed_count
+    return (
+        state.chunks_count
+        - state.completed_count
+        - state.dead_count
+        - state.skipped_count
+        - state.reserved_count
+        - state.delayed_count
+    )
 
 
 def test_program_gets_each_chunk_and_its_output_is_the_result(queue: opsq.Queue, plan: Callable[..., Plan]) -> None:
@@ -151,7 +160,9 @@ def test_function_gets_pandas_frames_if_asked_for(
     assert pa.concat_tables(tables).column("n").to_pylist() == [1, 2, 3, 4]
 
 
-def test_frames_of_a_submission_that_no_dataframe_made_bury_the_chunk(queue: opsq.Queue, plan: Callable[..., Plan]) -> None:
+def test_frames_of_a_submission_that_no_dataframe_made_bury_the_chunk(
+    queue: opsq.Queue, plan: Callable[..., Plan]
+) -> None:
     submission = queue.submit([b"x"], on_dead="keep")
     assert work(plan(function=len, frames="arrow"), 0).dead == 1
     [letter] = submission.dead()
@@ -203,10 +214,15 @@ def test_unreachable_daemon_is_told_with_what_executors_need(daemon: Settings, p
 
 
 @pytest.mark.parametrize("kind", ["command", "function"])
-def test_daemon_that_dies_and_comes_back_costs_no_chunk(daemon: Settings, queue: opsq.Queue, plan: Callable[..., Plan], kind: str) -> None:
+def test_daemon_that_dies_and_comes_back_costs_no_chunk(
+    daemon: Settings, queue: opsq.Queue, plan: Callable[..., Plan], kind: str
+) -> None:
     submission = queue.submit([b"%d" % number for number in range(60)])
     pace = threading.Event()
-    bodies: dict[str, Any] = {"command": ("sh", "-c", "sleep 0.02; cat"), "function": lambda content: (pace.wait(0.02), content)[1]}
+    bodies: dict[str, Any] = {
+        "command": ("sh", "-c", "sleep 0.02; cat"),
+        "function": lambda content: (pace.wait(0.02), content)[1],
+    }
 
     def restart() -> None:
         wait_until(lambda: submission.state().completed_count >= 5, 30, "some are done")
@@ -245,7 +261,10 @@ def test_over_tcp_the_token_decides_and_shows_in_no_error(runtime_dir: Path) -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = free.getsockname()
-    with running(runtime_dir / "tcp", listen=f"127.0.0.1:{address[1]}") as settings, opsq.connect(state_dir=settings.state_dir) as queue:
+    with (
+        running(runtime_dir / "tcp", listen=f"127.0.0.1:{address[1]}") as settings,
+        opsq.connect(state_dir=settings.state_dir) as queue,
+    ):
         submission = queue.submit([b"x"])
         token = Path(settings.token_file).read_text().strip()
         options = ConsumeOptions(jobs=1, until="empty")
@@ -298,7 +317,9 @@ work(plan, 0)
 """
 
 
-def test_killed_task_leaves_no_program_and_costs_its_chunk_one_loss(daemon: Settings, queue: opsq.Queue, runtime_dir: Path) -> None:
+def test_killed_task_leaves_no_program_and_costs_its_chunk_one_loss(
+    daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+) -> None:
     submission = queue.submit([b"x"])
     noted = runtime_dir / "pid"
     words = [
@@ -317,7 +338,9 @@ def test_killed_task_leaves_no_program_and_costs_its_chunk_one_loss(daemon: Sett
     wait_until(lambda: submission.state().reserved_count == 0, 10, "the chunk is given back")
 
 
-def test_task_whose_executor_died_ends_itself_and_gives_its_chunk_back(daemon: Settings, queue: opsq.Queue, runtime_dir: Path) -> None:
+def test_task_whose_executor_died_ends_itself_and_gives_its_chunk_back(
+    daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+) -> None:
     submission = queue.submit([b"x"])
     noted = runtime_dir / "pid"
     words = [sys.executable, "-c", _TASK, daemon.socket, f"echo $$ > {noted}.new; mv {noted}.new {noted}; sleep 600"]

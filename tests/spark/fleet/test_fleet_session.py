@@ -25,10 +25,19 @@ Read = Callable[..., "DataFrame"]
 pytestmark = pytest.mark.timeout(600)  # the first of them starts a JVM, on a busy machine in minutes
 
 
-def test_programs_on_executors_work_off_a_dataframe(spark: SparkSession, daemon: Settings, write: Write, read: Read) -> None:
-    submission = write(spark.range(100).selectExpr("id AS n", "'row ' || id AS text"), rowsPerChunk=7, chunkFormat="jsonl")
+def test_programs_on_executors_work_off_a_dataframe(
+    spark: SparkSession, daemon: Settings, write: Write, read: Read
+) -> None:
+    submission = write(
+        spark.range(100).selectExpr("id AS n", "'row ' || id AS text"), rowsPerChunk=7, chunkFormat="jsonl"
+    )
     summary = opsq.spark.consume(
-        spark, command=["sed", "s/row/line/"], strategy="OldestFirst", submission=submission.id, tasks=2, state_dir=str(daemon.state_dir)
+        spark,
+        command=["sed", "s/row/line/"],
+        strategy="OldestFirst",
+        submission=submission.id,
+        tasks=2,
+        state_dir=str(daemon.state_dir),
     )
     state = submission.state()
     assert (state.state, summary.completed, summary.failed) == ("completed", state.chunks_count, 0)
@@ -39,7 +48,9 @@ def test_programs_on_executors_work_off_a_dataframe(spark: SparkSession, daemon:
     assert sorted((row.n, row.text) for row in rows) == [(n, f"line {n}") for n in range(100)]
 
 
-def test_function_on_executors_gets_tables_and_gives_tables(spark: SparkSession, daemon: Settings, write: Write, read: Read) -> None:
+def test_function_on_executors_gets_tables_and_gives_tables(
+    spark: SparkSession, daemon: Settings, write: Write, read: Read
+) -> None:
     submission = write(spark.range(100).selectExpr("id AS n"), rowsPerChunk=9)
 
     def doubled(table: pa.Table) -> pa.Table:
@@ -52,7 +63,9 @@ def test_function_on_executors_gets_tables_and_gives_tables(spark: SparkSession,
     assert sorted((row.n, row.m) for row in read(submission).collect()) == [(n, 2 * n) for n in range(100)]
 
 
-def test_error_of_every_task_is_raised_on_the_driver_as_it_was_said(spark: SparkSession, daemon: Settings, queue: opsq.Queue) -> None:
+def test_error_of_every_task_is_raised_on_the_driver_as_it_was_said(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue
+) -> None:
     queue.submit([b"x"])
     with pytest.raises(CommandNotFound, match="There is no command 'no-such-program'"):
         opsq.spark.consume(spark, command=["no-such-program"], tasks=1, state_dir=str(daemon.state_dir))
@@ -81,7 +94,9 @@ def test_cancelled_fleet_leaves_no_program_and_gives_chunks_back(
 
     job: Any = InheritableThread(target=run)
     job.start()
-    noted = wait_until(lambda: (found := list(runtime_dir.glob("pids-*"))) and len(found) == 2 and found, 60, "both programs run")
+    noted = wait_until(
+        lambda: (found := list(runtime_dir.glob("pids-*"))) and len(found) == 2 and found, 60, "both programs run"
+    )
     pids = [int(word) for path in noted for word in path.read_text().split()]
     spark.sparkContext.cancelJobGroup("opsq-test-cancel")
     job.join(30)

@@ -151,7 +151,9 @@ def gates(runtime_dir: Path, queue: opsq.Queue) -> Iterator[Gates]:
 def started(words: list[str], **environ: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program of ours that is ended if the test fails while it runs."""
     variables = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"} | environ
-    with subprocess.Popen(words, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        words, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         try:
             yield process
         except BaseException:
@@ -170,7 +172,18 @@ def dataset(folder: Path, chunks_count: int) -> Path:
 
 def line(daemon: Settings, cluster: Cluster, source: Path, output: Path, folder: Path, *more: str) -> list[str]:
     """`opsq spark run` of the script over a data set."""
-    words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", "--json", "--master", cluster.url, "--tasks", str(TASKS_COUNT)]
+    words = [
+        PROGRAM,
+        "--state-dir",
+        daemon.state_dir,
+        "spark",
+        "run",
+        "--json",
+        "--master",
+        cluster.url,
+        "--tasks",
+        str(TASKS_COUNT),
+    ]
     words += ["--rows-per-chunk", str(ROWS_PER_CHUNK), "--retry-on", str(RETRYABLE), "--bury-on", str(HOPELESS)]
     words += [str(source), "--output", str(output), *more]
     for key, value in EXECUTORS.items():
@@ -254,14 +267,23 @@ def test_every_row_is_there_once_whatever_died_on_the_way(
         out, err = pipeline.communicate(timeout=DEADLINE_S)
     assert pipeline.returncode == 0, err.decode()
     document = json.loads(out)
-    assert (document["state"], document["chunks"], document["completed"], document["dead"]) == ("completed", chunks_count, chunks_count, 0)
+    assert (document["state"], document["chunks"], document["completed"], document["dead"]) == (
+        "completed",
+        chunks_count,
+        chunks_count,
+        0,
+    )
     assert document["rows"] == chunks_count * ROWS_PER_CHUNK
     check_rows(output, list(range(chunks_count * ROWS_PER_CHUNK)))
-    assert [row["id"] for row in rows_of(output)] == list(range(chunks_count * ROWS_PER_CHUNK))  # in the order of the input, too
+    assert [row["id"] for row in rows_of(output)] == list(
+        range(chunks_count * ROWS_PER_CHUNK)
+    )  # in the order of the input, too
 
     [state] = queue.submissions()
     assert (state.state, state.completed_count) == ("completed", chunks_count)
-    completed, failed, lost = (events_of(queue, state.submission_id, event) for event in ("completed", "failed", "lost"))
+    completed, failed, lost = (
+        events_of(queue, state.submission_id, event) for event in ("completed", "failed", "lost")
+    )
     assert completed == Counter(range(chunks_count))
     assert set(failed) == {number for number in range(chunks_count) if number % 100 == FAILING}
     assert lost
@@ -275,7 +297,9 @@ def test_chunks_that_die_are_named_and_the_others_are_there_once_and_a_second_ru
     chunks_count = 3 * CHUNKS_PER_GATE
     source, output = dataset(runtime_dir, chunks_count), runtime_dir / "out.json"
     (runtime_dir / "hopeless").touch()
-    words = line(daemon, cluster, source, output, runtime_dir, "--on-dead", "keep", "--skip-dead", "--idempotency-key", "night")
+    words = line(
+        daemon, cluster, source, output, runtime_dir, "--on-dead", "keep", "--skip-dead", "--idempotency-key", "night"
+    )
     with started(words) as pipeline:
         kill_executor(gates.stand_at(1)[0])
         gates.open(1)
@@ -285,7 +309,11 @@ def test_chunks_that_die_are_named_and_the_others_are_there_once_and_a_second_ru
     assert pipeline.returncode == 1, err.decode()
     document = json.loads(out)
     hopeless = [number for number in range(chunks_count) if number % 100 == 3]
-    assert (document["chunks"], document["completed"], document["dead"]) == (chunks_count, chunks_count - len(hopeless), len(hopeless))
+    assert (document["chunks"], document["completed"], document["dead"]) == (
+        chunks_count,
+        chunks_count - len(hopeless),
+        len(hopeless),
+    )
     submission_id = document["submission_id"]
     for number in hopeless:
         assert f"Chunk {submission_id}/{number}: exit status {HOPELESS}: no such word" in document["error"]["message"]
@@ -333,7 +361,9 @@ def test_functions_on_executors_give_every_row_once_whatever_died_on_the_way(
     assert all(double == 2 * number for number, double in rows)
     [state] = queue.submissions()
     assert state.state == "completed"
-    completed, failed, lost = (events_of(queue, state.submission_id, event) for event in ("completed", "failed", "lost"))
+    completed, failed, lost = (
+        events_of(queue, state.submission_id, event) for event in ("completed", "failed", "lost")
+    )
     assert completed == Counter(range(chunks_count))
     assert set(failed) == {number for number in range(chunks_count) if number % 100 == FAILING}
     assert lost

@@ -42,7 +42,9 @@ def test_restart_while_a_job_is_planned_fails_nothing(
         chunk.complete(chunk.data)
     end(daemon)
     planned: list[Any] = []
-    thread = threading.Thread(target=lambda: planned.append(PLANS[what]({"statedir": daemon.state_dir}, str(submission.id))))
+    thread = threading.Thread(
+        target=lambda: planned.append(PLANS[what]({"statedir": daemon.state_dir}, str(submission.id)))
+    )
     thread.start()
     assert lifecycle.start(daemon).status == "started"
     thread.join()

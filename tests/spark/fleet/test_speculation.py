@@ -52,7 +52,9 @@ spark.stop()
 """
 
 
-def test_straggler_that_spark_runs_twice_at_once_gives_every_row_once(daemon: Settings, queue: opsq.Queue, runtime_dir: Path) -> None:
+def test_straggler_that_spark_runs_twice_at_once_gives_every_row_once(
+    daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+) -> None:
     attempts = runtime_dir / "attempts"
     attempts.mkdir()
     settings = EXECUTORS | SPECULATION
@@ -60,7 +62,9 @@ def test_straggler_that_spark_runs_twice_at_once_gives_every_row_once(daemon: Se
     with running_cluster(runtime_dir, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
         words = [sys.executable, "-c", PROGRAM, cluster.url, daemon.state_dir, str(attempts), json.dumps(settings)]
         environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
-        ran = subprocess.run(words, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+        ran = subprocess.run(
+            words, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+        )
         assert ran.returncode == 0, ran.stderr
     assert [len(list((attempts / partition).iterdir())) for partition in ("0", "1")] == [1, 2]
     [state] = queue.submissions()

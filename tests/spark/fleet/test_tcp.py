@@ -40,7 +40,9 @@ def options_of(daemon: Settings, **options: str) -> dict[str, str]:
     return {"mode": "chunks", "address": str(daemon.listen), "consumer": "far", "strategy": "OldestFirst", **options}
 
 
-def test_wrong_token_is_refused_when_the_stream_starts_and_shows_in_no_error(daemon: Settings, queue: opsq.Queue) -> None:
+def test_wrong_token_is_refused_when_the_stream_starts_and_shows_in_no_error(
+    daemon: Settings, queue: opsq.Queue
+) -> None:
     queue.submit([b"x\n"])
     options = parse_chunks(options_of(daemon, token=WRONG))
     reader = OpsqChunkReader(options, LINES)
@@ -51,14 +53,18 @@ def test_wrong_token_is_refused_when_the_stream_starts_and_shows_in_no_error(dae
     reader.stop()
 
 
-def test_query_over_tcp_completes_each_chunk_once(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path) -> None:
+def test_query_over_tcp_completes_each_chunk_once(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path
+) -> None:
     submission = queue.submit([b"%d\n" % n for n in range(100)])
     found: list[str] = []
 
     def keep(frame: DataFrame, number: int) -> None:
         found.extend(row["value"] for row in frame.collect())
 
-    reader = spark.readStream.format("opsq").options(**options_of(daemon, tokenFile=daemon.token_file, maxChunksPerTrigger="30"))
+    reader = spark.readStream.format("opsq").options(
+        **options_of(daemon, tokenFile=daemon.token_file, maxChunksPerTrigger="30")
+    )
     stream = reader.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = stream.trigger(availableNow=True).start()
     query.awaitTermination(240)

@@ -56,7 +56,9 @@ def table_of(start: int, rows_count: int) -> pa.Table:
     st.sampled_from([50, 10_000]),
 )
 @settings(max_examples=25, deadline=None)
-def test_joined_files_hold_the_rows_of_all_in_order(sizes: list[int], compression: str, version: str, extras: bool, group_rows: int):
+def test_joined_files_hold_the_rows_of_all_in_order(
+    sizes: list[int], compression: str, version: str, extras: bool, group_rows: int
+):
     options = {
         "compression": compression,
         "version": version,
@@ -76,7 +78,10 @@ def test_joined_files_hold_the_rows_of_all_in_order(sizes: list[int], compressio
 def test_statistics_of_each_row_group_stay(tmp_path: object):
     found = pq.ParquetFile(io.BytesIO(joined([file_of(table_of(0, 10)), file_of(table_of(100, 10))])))
     bounds = [
-        (found.metadata.row_group(number).column(0).statistics.min, found.metadata.row_group(number).column(0).statistics.max)
+        (
+            found.metadata.row_group(number).column(0).statistics.min,
+            found.metadata.row_group(number).column(0).statistics.max,
+        )
         for number in (0, 1)
     ]
     assert bounds == [(0, 9), (100, 109)]
@@ -89,7 +94,9 @@ def test_files_without_rows_are_joined_too():
     assert found.column("n").to_pylist() == [5, 6]
 
 
-@pytest.mark.parametrize("other", [pa.table({"n": pa.array([1], pa.int32())}), pa.table({"m": pa.array([1], pa.int64())})])
+@pytest.mark.parametrize(
+    "other", [pa.table({"n": pa.array([1], pa.int32())}), pa.table({"m": pa.array([1], pa.int64())})]
+)
 def test_files_of_other_columns_are_refused(other: pa.Table):
     with pytest.raises(UsageError, match="columns are not the same"):
         joined([file_of(pa.table({"n": pa.array([1], pa.int64())})), file_of(other)])

@@ -26,7 +26,10 @@ def result(numbers: range) -> bytes:
 
 def fetched(sizes: list[int]) -> list[Fetched]:
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return [Fetched(chunk, result(range(start, start + size))) for chunk, (start, size) in enumerate(zip(starts, sizes, strict=True))]
+    return [
+        Fetched(chunk, result(range(start, start + size)))
+        for chunk, (start, size) in enumerate(zip(starts, sizes, strict=True))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,9 @@ def test_batches_are_gathered_and_keep_their_order(sizes: list[int], expected: l
 
 
 def test_each_row_tells_of_its_chunk():
-    schema = t.StructType([t.StructField("_chunk", METADATA_TYPES["_chunk"]), *SCHEMA.fields, t.StructField("_attempts", t.IntegerType())])
+    schema = t.StructType(
+        [t.StructField("_chunk", METADATA_TYPES["_chunk"]), *SCHEMA.fields, t.StructField("_attempts", t.IntegerType())]
+    )
     [batch] = Batches(7, "parquet", schema, ("_chunk", "_attempts")).of(fetched([1, 0, 2]), {2: 4})
     assert batch.to_pylist() == [
         {"_chunk": 0, "n": 0, "_attempts": 1},
@@ -64,14 +69,22 @@ def test_empty_results_have_no_rows_and_binary_ones_are_one_row_each():
 
 
 def test_result_that_cannot_be_used_is_named_by_its_chunk():
-    with pytest.raises(UsageError, match=r"The result of chunk 9/1 cannot be used. It cannot be read as parquet.*resultFormat"):
+    with pytest.raises(
+        UsageError, match=r"The result of chunk 9/1 cannot be used. It cannot be read as parquet.*resultFormat"
+    ):
         list(Batches(9, "parquet", SCHEMA, ()).of([Fetched(0, result(range(2))), Fetched(1, b"oops")], {}))
 
 
 @pytest.mark.parametrize("result_format", ["jsonl", "csv"])
 def test_result_that_does_not_fit_guessed_columns_is_told_so(result_format: str):
-    with pytest.raises(UsageError, match=r"chunk 9/0 cannot be used.*guessed from the first results and the chunks. .*--result-schema"):
-        list(Batches(9, result_format, SCHEMA, ()).of([Fetched(0, b'{"n": "x"}\n' if result_format == "jsonl" else b"n\nx\n")], {}))
+    with pytest.raises(
+        UsageError, match=r"chunk 9/0 cannot be used.*guessed from the first results and the chunks. .*--result-schema"
+    ):
+        list(
+            Batches(9, result_format, SCHEMA, ()).of(
+                [Fetched(0, b'{"n": "x"}\n' if result_format == "jsonl" else b"n\nx\n")], {}
+            )
+        )
 
 
 @pytest.mark.parametrize("result_format", ["jsonl", "parquet"])
@@ -124,7 +137,9 @@ def test_columns_called_like_those_of_the_chunks_have_their_types_where_nothing_
 def test_one_column_that_does_not_fit_costs_the_others_nothing():
     samples = [b'{"day": "2026-05-01", "price": 1.1, "more": 1}\n', b'{"day": "2026-05-02", "price": "x", "more": 2}\n']
     guessed = spark_schema(schema_of("jsonl", *samples), what="the results")
-    found = _typed_as_chunks("jsonl", samples, guessed, t.StructType([t.StructField("day", t.DateType()), t.StructField("price", MAP)]))
+    found = _typed_as_chunks(
+        "jsonl", samples, guessed, t.StructType([t.StructField("day", t.DateType()), t.StructField("price", MAP)])
+    )
     assert found.simpleString() == "struct<day:date,price:string,more:bigint>"
 
 
@@ -147,11 +162,15 @@ def test_schemas_of_arrow_become_those_of_spark_that_hold_the_same_values():
         "row": (pa.struct([("a", pa.uint16())]), "struct<a:int>"),
     }
     found = spark_schema(pa.schema([(name, kind) for name, (kind, _) in kinds.items()]), what="the results")
-    assert {field.name: field.dataType.simpleString() for field in found} == {name: text for name, (_, text) in kinds.items()}
+    assert {field.name: field.dataType.simpleString() for field in found} == {
+        name: text for name, (_, text) in kinds.items()
+    }
 
 
 def test_column_of_a_type_that_spark_has_not_is_named():
-    with pytest.raises(UsageError, match=r"Column 'odd' of the results is month_day_nano_interval, and Spark has no such type"):
+    with pytest.raises(
+        UsageError, match=r"Column 'odd' of the results is month_day_nano_interval, and Spark has no such type"
+    ):
         spark_schema(pa.schema([("odd", pa.month_day_nano_interval())]), what="the results")
 
 
@@ -160,10 +179,22 @@ def test_column_of_a_type_that_spark_has_not_is_named():
     [
         ("parquet", t.CalendarIntervalType(), "Column 'x' is interval, which parquet cannot hold"),
         ("jsonl", t.MapType(t.IntegerType(), t.StringType()), "the keys of a JSON object are text"),
-        ("jsonl", t.ArrayType(t.DayTimeIntervalType()), r"Column 'x\[\]' is interval day to second, which jsonl cannot hold"),
+        (
+            "jsonl",
+            t.ArrayType(t.DayTimeIntervalType()),
+            r"Column 'x\[\]' is interval day to second, which jsonl cannot hold",
+        ),
         ("csv", t.BinaryType(), "Column 'x' is binary, which csv cannot hold"),
-        ("arrow", t.StructType([t.StructField("y", t.YearMonthIntervalType())]), "Column 'x.y' is interval year to month"),
-        ("parquet", t.ArrayType(t.StructType([])), r"Column 'x\[\]' is a struct without fields, which parquet cannot hold"),
+        (
+            "arrow",
+            t.StructType([t.StructField("y", t.YearMonthIntervalType())]),
+            "Column 'x.y' is interval year to month",
+        ),
+        (
+            "parquet",
+            t.ArrayType(t.StructType([])),
+            r"Column 'x\[\]' is a struct without fields, which parquet cannot hold",
+        ),
         ("jsonl", t.StructType([t.StructField("y", t.LongType())] * 2), "Column 'x' has two fields called 'y'"),
     ],
 )

@@ -28,7 +28,9 @@ def batches_of(sizes: list[int]) -> list[pa.RecordBatch]:
     for size in sizes:
         numbers = range(start, start + size)
         batches.append(
-            pa.record_batch([pa.array(numbers, pa.int64()), pa.array([f"row {n}" for n in numbers], pa.string())], schema=NUMBERS)
+            pa.record_batch(
+                [pa.array(numbers, pa.int64()), pa.array([f"row {n}" for n in numbers], pa.string())], schema=NUMBERS
+            )
         )
         start += size
     return batches
@@ -54,7 +56,9 @@ def test_chunks_have_so_many_rows_and_the_last_what_is_left(sizes: list[int], ro
 def test_chunks_by_bytes_come_near_and_never_go_beyond_twice(chunk_format: str):
     wanted_bytes = 20_000
     pieces = list(cut(batches_of([10_000] * 20), encoder(chunk_format, NUMBERS), bytes_per_chunk=wanted_bytes))
-    assert [n for chunk in numbers_in([piece.payload for piece in pieces], chunk_format) for n in chunk] == list(range(200_000))
+    assert [n for chunk in numbers_in([piece.payload for piece in pieces], chunk_format) for n in chunk] == list(
+        range(200_000)
+    )
     sizes = [len(piece.payload) for piece in pieces]
     assert max(sizes) <= 2 * wanted_bytes
     settled = sizes[12:-1]  # Parquet's chunks of such regular rows come near after some that were small
@@ -84,10 +88,16 @@ FLAT: dict[str, tuple[pa.DataType, list[Any]]] = {
     "long": (pa.int64(), [-(1 << 63), None, (1 << 63) - 1]),
     "float": (pa.float32(), [1.5, None, -0.0]),
     "double": (pa.float64(), [0.1 + 0.2, None, 1e300]),
-    "decimal": (pa.decimal128(38, 18), [decimal.Decimal("12345678901234567890.123456789012345678"), None, decimal.Decimal("-1E-18")]),
+    "decimal": (
+        pa.decimal128(38, 18),
+        [decimal.Decimal("12345678901234567890.123456789012345678"), None, decimal.Decimal("-1E-18")],
+    ),
     "text": (pa.string(), ["", None, 'ä "quoted", \\ new\nline\r\n']),
     "date": (pa.date32(), [dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
-    "moment": (pa.timestamp("us", "UTC"), [dt.datetime(2026, 3, 29, 1, 30, 0, 1, UTC), None, dt.datetime(1969, 12, 31, tzinfo=UTC)]),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(2026, 3, 29, 1, 30, 0, 1, UTC), None, dt.datetime(1969, 12, 31, tzinfo=UTC)],
+    ),
     "local": (pa.timestamp("us"), [dt.datetime(2026, 3, 29, 2, 30, 0, 123456), None, dt.datetime(1900, 1, 1)]),  # noqa: DTZ001
 }
 NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -95,8 +105,14 @@ NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "list": (pa.list_(pa.field("element", pa.int32())), [[1, None], None, []]),
     "map": (pa.map_(pa.string(), pa.float64()), [[("a", 1.5), ("b", None)], None, []]),
     "struct": (
-        pa.struct([("when", pa.timestamp("us", "UTC")), ("parts", pa.list_(pa.field("element", pa.decimal128(10, 2))))]),
-        [{"when": dt.datetime(2026, 1, 1, tzinfo=UTC), "parts": [decimal.Decimal("1.10"), None]}, None, {"when": None, "parts": None}],
+        pa.struct(
+            [("when", pa.timestamp("us", "UTC")), ("parts", pa.list_(pa.field("element", pa.decimal128(10, 2))))]
+        ),
+        [
+            {"when": dt.datetime(2026, 1, 1, tzinfo=UTC), "parts": [decimal.Decimal("1.10"), None]},
+            None,
+            {"when": None, "parts": None},
+        ],
     ),
 }
 WIDE = {"interval": (pa.duration("us"), [dt.timedelta(days=-1, microseconds=5), None, dt.timedelta(0)])}
@@ -126,7 +142,10 @@ PLAIN = FLAT | {
         f"decimal {digits}": (pa.decimal128(digits, 1), [decimal.Decimal("0.5"), None, decimal.Decimal("-0.9")])
         for digits in (2, 9, 10, 18, 19)
     },
-    "millis": (pa.timestamp("ms", "Europe/Berlin"), [dt.datetime(2026, 3, 29, 1, 30, tzinfo=UTC), None, dt.datetime(1, 1, 1, tzinfo=UTC)]),
+    "millis": (
+        pa.timestamp("ms", "Europe/Berlin"),
+        [dt.datetime(2026, 3, 29, 1, 30, tzinfo=UTC), None, dt.datetime(1, 1, 1, tzinfo=UTC)],
+    ),
     "nanos": (pa.timestamp("ns"), [1, None, -1]),
 }
 NOT_PLAIN = WIDE | {
@@ -163,9 +182,13 @@ def test_small_chunks_keep_what_their_schema_says_of_itself():
 @pytest.mark.parametrize("digits", [5, 20])
 @pytest.mark.parametrize("rows_count", [1, MANY])
 def test_decimal_of_more_digits_than_its_column_has_is_refused_whoever_writes_it(digits: int, rows_count: int):
-    far = pa.array([decimal.Decimal("1e20")] * rows_count, pa.decimal128(38, 2)).cast(pa.decimal128(digits, 2), safe=False)
+    far = pa.array([decimal.Decimal("1e20")] * rows_count, pa.decimal128(38, 2)).cast(
+        pa.decimal128(digits, 2), safe=False
+    )
     table = pa.table({"n": pa.array(range(rows_count)), "x": far})
-    with pytest.raises(UsageError, match=rf"^Column 'x' is decimal128\({digits}, 2\) and cannot be written as parquet: .*precision"):
+    with pytest.raises(
+        UsageError, match=rf"^Column 'x' is decimal128\({digits}, 2\) and cannot be written as parquet: .*precision"
+    ):
         encoder("parquet", table.schema)(table)
 
 
@@ -199,7 +222,10 @@ UNIQUE: dict[str, tuple[pa.DataType, list[Any]]] = {
     "short": (pa.int16(), list(range(MANY))),
     "nothing": (pa.int32(), [n if n % 7 else None for n in range(MANY)]),
     "date": (pa.date32(), [dt.date(2000, 1, 1) + dt.timedelta(n) for n in range(MANY)]),
-    "moment": (pa.timestamp("us", "UTC"), [dt.datetime(2026, 1, 1, tzinfo=UTC) + dt.timedelta(seconds=n * n) for n in range(MANY)]),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(2026, 1, 1, tzinfo=UTC) + dt.timedelta(seconds=n * n) for n in range(MANY)],
+    ),
     "interval": (pa.duration("us"), [dt.timedelta(microseconds=n) for n in range(MANY)]),
     "double": (pa.float64(), [n / 7 for n in range(MANY)]),
     "text": (pa.string(), [f"row {n}" for n in range(MANY)]),
@@ -245,13 +271,19 @@ def test_large_chunks_hold_a_struct_beside_a_column_called_like_a_field_of_it(in
 def test_numbers_that_are_none_survive(chunk_format: str):
     table = pa.table({"x": pa.array([math.nan, math.inf, -math.inf, None, 1.0])})
     [piece] = cut(table.to_batches(), encoder(chunk_format, table.schema), rows_per_chunk=10)
-    back = decoder(chunk_format, table.schema)(header_of(chunk_format, table.schema) + bytes(piece.payload)).column("x").to_pylist()
+    back = (
+        decoder(chunk_format, table.schema)(header_of(chunk_format, table.schema) + bytes(piece.payload))
+        .column("x")
+        .to_pylist()
+    )
     assert math.isnan(back[0])
     assert back[1:] == [math.inf, -math.inf, None, 1.0]
 
 
 def test_json_lines_are_what_other_programs_expect():
-    table = table_of({name: FLAT[name] for name in ("long", "text", "moment", "local", "date")} | {"map": NESTED["map"]})
+    table = table_of(
+        {name: FLAT[name] for name in ("long", "text", "moment", "local", "date")} | {"map": NESTED["map"]}
+    )
     [piece] = cut(table.slice(0, 1).to_batches(), encoder("jsonl", table.schema), rows_per_chunk=10)
     assert bytes(piece.payload) == (
         b'{"long":-9223372036854775808,"text":"","moment":"2026-03-29T01:30:00.000001Z","local":"2026-03-29T02:30:00.123456",'
@@ -280,11 +312,23 @@ FAR = 400_000_000_000_000_000
 @pytest.mark.parametrize(
     ("chunk_format", "column", "message"),
     [
-        ("jsonl", pa.array([FAR], pa.timestamp("us")), r"'x' is timestamp\[us\] and cannot be written as jsonl: .*out of range"),
+        (
+            "jsonl",
+            pa.array([FAR], pa.timestamp("us")),
+            r"'x' is timestamp\[us\] and cannot be written as jsonl: .*out of range",
+        ),
         ("jsonl", INVALID_UTF8, "'x' is string and cannot be written as jsonl: .*can't decode byte 0xff"),
-        ("jsonl", pa.StructArray.from_arrays([pa.array([1])] * 2, ["a", "a"]), "'x' is struct<a: int64, a: int64> and cannot be"),
+        (
+            "jsonl",
+            pa.StructArray.from_arrays([pa.array([1])] * 2, ["a", "a"]),
+            "'x' is struct<a: int64, a: int64> and cannot be",
+        ),
         ("parquet", pa.array([{}], pa.struct([])), "'x' is struct<> and cannot be written as parquet"),
-        ("parquet", pa.array([decimal.Decimal(100)], pa.decimal128(5, -2)), r"'x' is decimal128\(5, -2\) and cannot be written as parquet"),
+        (
+            "parquet",
+            pa.array([decimal.Decimal(100)], pa.decimal128(5, -2)),
+            r"'x' is decimal128\(5, -2\) and cannot be written as parquet",
+        ),
         ("csv", pa.array([[1]]), "'x' is list<item: int64> and cannot be written as csv"),
     ],
 )
@@ -324,7 +368,9 @@ def test_binary_results_are_one_row_each():
 
 
 def test_results_with_other_arrow_types_are_cast_to_those_wanted():
-    wanted = pa.schema([pa.field("n", pa.int64(), nullable=False), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    wanted = pa.schema(
+        [pa.field("n", pa.int64(), nullable=False), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))]
+    )
     given = pa.table(
         {
             "at": pa.array([0], pa.timestamp("ms", "Europe/Berlin")),
@@ -401,7 +447,12 @@ def test_types_of_json_are_guessed_from_several_results():
 
 
 def test_text_columns_of_json_hold_what_is_no_text_as_json():
-    results = [b'{"odd": 1, "empty": {}}\n', b'{"odd": "x", "empty": {}}\n', b'{"odd": {"a": [1.50, null]}}\n', b'{"odd": null}\n']
+    results = [
+        b'{"odd": 1, "empty": {}}\n',
+        b'{"odd": "x", "empty": {}}\n',
+        b'{"odd": {"a": [1.50, null]}}\n',
+        b'{"odd": null}\n',
+    ]
     decode = decoder("jsonl", schema_of("jsonl", *results))
     rows = [row for result in results for row in decode(result).to_pylist()]
     assert [row["odd"] for row in rows] == ["1", "x", '{"a":[1.50,null]}', None]

@@ -42,7 +42,9 @@ def test_jain_lies_between_one_nth_and_one(values: list[float]):
 
 
 @pytest.fixture(scope="session")
-def write_history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[model.Event]], DataFrame]:
+def write_history(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[list[model.Event]], DataFrame]:
     """Writes a history as the export does, in two files, and loads it."""
     from opsq.spark import report
 
@@ -80,7 +82,9 @@ def rows_of(frame: DataFrame, *keys: str) -> dict[Any, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("by", BYS)
-def test_summary_of_a_random_history_is_that_of_plain_loops(history: DataFrame, events: list[model.Event], by: str | None):
+def test_summary_of_a_random_history_is_that_of_plain_loops(
+    history: DataFrame, events: list[model.Event], by: str | None
+):
     from opsq.spark import report
 
     found = rows_of(report.summary(history, by), "value")
@@ -93,7 +97,9 @@ def test_summary_of_a_random_history_is_that_of_plain_loops(history: DataFrame, 
 
 
 @pytest.mark.parametrize("by", BYS)
-def test_shares_of_a_random_history_are_those_of_plain_loops(history: DataFrame, events: list[model.Event], by: str | None):
+def test_shares_of_a_random_history_are_those_of_plain_loops(
+    history: DataFrame, events: list[model.Event], by: str | None
+):
     from opsq.spark import report
 
     found = {
@@ -113,7 +119,9 @@ def test_fairness_of_a_random_history_adds_up(history: DataFrame, events: list[m
 
     sums: dict[str | None, list[float]] = {}
     for (value, _), parts in model.shares(events, "tenant", STEP_S).items():
-        sums[value] = [before + part / 1e6 for before, part in zip(sums.get(value, [0.0, 0.0, 0.0]), parts, strict=True)]
+        sums[value] = [
+            before + part / 1e6 for before, part in zip(sums.get(value, [0.0, 0.0, 0.0]), parts, strict=True)
+        ]
     service_s, demand_s, _ = map(sum, zip(*sums.values(), strict=True))
     frame = report.fairness(history, "tenant", STEP_S)
     found = rows_of(frame, "value")
@@ -128,7 +136,9 @@ def test_fairness_of_a_random_history_adds_up(history: DataFrame, events: list[m
     assert index["jain"] == pytest.approx(model.jain([served / entitled for served, _, entitled in sums.values()]))
 
 
-def test_throughput_and_failures_of_a_random_history_are_those_of_plain_loops(history: DataFrame, events: list[model.Event]):
+def test_throughput_and_failures_of_a_random_history_are_those_of_plain_loops(
+    history: DataFrame, events: list[model.Event]
+):
     from opsq.spark import report
 
     windows = rows_of(report.throughput(history, "tenant", STEP_S), "value", "window_at")
@@ -137,7 +147,9 @@ def test_throughput_and_failures_of_a_random_history_are_those_of_plain_loops(hi
         if event.event in (*model.ATTEMPTS, "dead"):
             key = event.value("tenant"), event.at // 1_000_000 // STEP_S
             expected[key] = expected.get(key, 0) + (event.chunks if event.event == "completed" else 0)
-    assert {(value, int(at.timestamp()) // STEP_S): row["completed"] for (value, at), row in windows.items()} == expected
+    assert {
+        (value, int(at.timestamp()) // STEP_S): row["completed"] for (value, at), row in windows.items()
+    } == expected
     assert all(row["per_s"] == pytest.approx(row["completed"] / STEP_S) for row in windows.values())
 
     kinds: dict[Any, tuple[int, int]] = {}
@@ -161,8 +173,13 @@ def test_utilisation_of_a_random_history_is_that_of_plain_loops(history: DataFra
     assert found.keys() == consumers
     for consumer in consumers:
         own = [event for event in model.attempts(events) if event.consumer == consumer]
-        load = sum(event.run_s for event in own) / ((max(event.at for event in own) - min(event.start for event in own)) / 1e6)
-        peak = max(sum(row[0] for key, row in model.shares(own, None, STEP_S).items() if key[1] == window) for window in _windows(own))
+        load = sum(event.run_s for event in own) / (
+            (max(event.at for event in own) - min(event.start for event in own)) / 1e6
+        )
+        peak = max(
+            sum(row[0] for key, row in model.shares(own, None, STEP_S).items() if key[1] == window)
+            for window in _windows(own)
+        )
         peak = max(peak / (STEP_S * 1e6), load)
         row = found[consumer]
         assert row["load"] == pytest.approx(load)
@@ -201,7 +218,9 @@ def queued(order: str, lengths_s: float = 10.0) -> list[model.Event]:
     ]
 
 
-def test_one_tenant_after_the_other_is_less_fair_than_taking_turns(write_history: Callable[[list[model.Event]], DataFrame]):
+def test_one_tenant_after_the_other_is_less_fair_than_taking_turns(
+    write_history: Callable[[list[model.Event]], DataFrame],
+):
     from opsq.spark import report
 
     def index(order: str) -> float:
@@ -222,10 +241,14 @@ def test_tenant_that_wants_little_and_gets_it_is_satisfied_however_much_another_
     assert [found[value]["satisfaction"] for value in "ab"] == pytest.approx([1, 1], rel=0.05)
 
 
-def test_history_without_attempts_has_no_figures_and_divides_by_nothing(write_history: Callable[[list[model.Event]], DataFrame]):
+def test_history_without_attempts_has_no_figures_and_divides_by_nothing(
+    write_history: Callable[[list[model.Event]], DataFrame],
+):
     from opsq.spark import report
 
-    cancelled = model.random_history(1, 1)[0]._replace(event="cancelled", chunks=0, run_s=0.0, run_max_s=0.0, wait_s=0.0)
+    cancelled = model.random_history(1, 1)[0]._replace(
+        event="cancelled", chunks=0, run_s=0.0, run_max_s=0.0, wait_s=0.0
+    )
     for events in ([], [cancelled]):
         history = write_history(events)
         assert [row["retry_rate"] for row in report.summary(history).collect()] == [None] * len(events)

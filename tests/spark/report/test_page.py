@@ -24,7 +24,9 @@ def summary(value: str | None, completed: int = 900) -> Summary:
 
 
 def figures(*names: str | None) -> Figures:
-    windows = [Window("all", BEGIN + 60_000 * number, 90 * number, number % 3, 0, 1.5 * number) for number in range(1, 11)]
+    windows = [
+        Window("all", BEGIN + 60_000 * number, 90 * number, number % 3, 0, 1.5 * number) for number in range(1, 11)
+    ]
     return Figures(
         by="tenant",
         rows_count=1234,
@@ -60,7 +62,16 @@ def test_page_is_one_file_that_asks_nobody_for_anything():
 
 def test_page_tells_the_headline_numbers_and_has_the_plots_with_labels_and_units():
     text = page(figures("acme", "zeta", None))
-    for told in ("54,321", "0.87", "80 %", "1.2 %", "2026-03-01 12:00:00", "1,234 events", "(none)", "The 3 largest of 8."):
+    for told in (
+        "54,321",
+        "0.87",
+        "80 %",
+        "1.2 %",
+        "2026-03-01 12:00:00",
+        "1,234 events",
+        "(none)",
+        "The 3 largest of 8.",
+    ):
         assert told in text
     labels = [
         {"completed chunks per second", "time (UTC)"},
@@ -101,7 +112,11 @@ def test_ticks_are_few_and_reach_what_is_drawn(most: float):
 @given(st.lists(st.tuples(st.integers(0, 10**13), st.floats(0, 1e9)), max_size=30))
 def test_points_lie_within_the_plot(points: list[tuple[int, float]]):
     svg = ET.fromstring(lines([Series("all", sorted(points))], y_label="y"))
-    drawn = [pair.split(",") for line in svg.iter("{http://www.w3.org/2000/svg}polyline") for pair in line.get("points", "").split()]
+    drawn = [
+        pair.split(",")
+        for line in svg.iter("{http://www.w3.org/2000/svg}polyline")
+        for pair in line.get("points", "").split()
+    ]
     assert len(drawn) == (len(points) if len(points) != 1 else 0)
     assert all(0 <= float(x) <= 760 and 0 <= float(y) <= 280 for x, y in drawn)
 
@@ -116,7 +131,8 @@ def test_bars_are_as_long_as_their_numbers_and_say_them():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "–"), (0.0, "0s"), (0.0004, "<1ms"), (0.25, "250ms"), (3.5, "3.5s"), (90.0, "1m 30s"), (7200.0, "2h")]
+    ("value", "text"),
+    [(None, "–"), (0.0, "0s"), (0.0004, "<1ms"), (0.25, "250ms"), (3.5, "3.5s"), (90.0, "1m 30s"), (7200.0, "2h")],
 )
 def test_lengths_of_time_are_told_in_their_unit(value: float | None, text: str):
     assert seconds(value) == text

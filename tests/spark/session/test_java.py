@@ -55,7 +55,9 @@ def test_java_on_the_path_is_left_to_spark(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "JAVA_HOME" not in java.os.environ
 
 
-def test_runtime_without_the_vector_module_gets_a_shim_that_drops_only_that_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_runtime_without_the_vector_module_gets_a_shim_that_drops_only_that_argument(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     home = make_java(tmp_path / "it's cut", "21.0.8", modules="java.base java.logging")
     monkeypatch.setenv("JAVA_HOME", str(home))
     found = java.ensure_java()
@@ -70,7 +72,9 @@ def test_runtime_without_the_vector_module_gets_a_shim_that_drops_only_that_argu
 def test_shim_that_cannot_be_kept_says_where_it_was_to_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "cut", "21.0.8", modules="java.base")))
     (tmp_path / "cache").write_text("no folder")
-    with pytest.raises(CommandNotFound, match=r"Java 21 in .*cut lacks jdk.incubator.vector.*cannot be kept.*cache") as refused:
+    with pytest.raises(
+        CommandNotFound, match=r"Java 21 in .*cut lacks jdk.incubator.vector.*cannot be kept.*cache"
+    ) as refused:
         java.ensure_java()
     assert "XDG_CACHE_HOME" in refused.value.hint
 

@@ -61,7 +61,9 @@ def test_results_of_a_program_that_knows_nothing_of_spark_come_with_their_column
     tables = [pa.table({"word": [f"w{n}"] * 2, "n": pa.array([n, None], pa.uint32())}) for n in range(5)]
     found = read(submit(queue, [parquet(table) for table in tables]))
     assert found.schema.simpleString() == "struct<word:string,n:bigint>"
-    assert [tuple(row) for row in found.collect()] == [pair for n in range(5) for pair in ((f"w{n}", n), (f"w{n}", None))]
+    assert [tuple(row) for row in found.collect()] == [
+        pair for n in range(5) for pair in ((f"w{n}", n), (f"w{n}", None))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,12 @@ def test_results_in_each_format_of_text(
 def test_results_keep_the_order_of_chunks_over_many_partitions_and_sizes(queue: opsq.Queue, read: Read):
     """Small results come from the daemon and large ones from the store, wherever they lie between each other."""
     tables = [
-        pa.table({"n": pa.array([n] * (20_000 if n % 3 == 0 else 1)), "pad": [f"{n * 7919:>20}"] * (20_000 if n % 3 == 0 else 1)})
+        pa.table(
+            {
+                "n": pa.array([n] * (20_000 if n % 3 == 0 else 1)),
+                "pad": [f"{n * 7919:>20}"] * (20_000 if n % 3 == 0 else 1),
+            }
+        )
         for n in range(150)
     ]
     submission = submit(queue, [parquet(table) for table in tables])
@@ -110,21 +117,30 @@ def test_columns_and_what_tells_of_the_chunk_are_there_on_request(queue: opsq.Qu
             chunk.complete(parquet(pa.table({"a": [1], "b": [chunk.data.decode()]})))
     found = read(submission, columns="b", metadataColumns="true")
     assert found.columns == ["b", "_submission", "_chunk", "_attempts"]
-    assert [tuple(row) for row in found.orderBy("_chunk").collect()] == [("0", submission.id, 0, 1), ("1", submission.id, 1, 3)]
+    assert [tuple(row) for row in found.orderBy("_chunk").collect()] == [
+        ("0", submission.id, 0, 1),
+        ("1", submission.id, 1, 3),
+    ]
     assert read(submission, metadataColumns="_chunk").columns == ["a", "b", "_chunk"]
 
 
 def test_schema_that_is_given_goes_before_what_results_say(queue: opsq.Queue, read: Read):
     submission = submit(queue, [parquet(pa.table({"a": pa.array([1], pa.int8()), "b": ["x"]}))])
     assert [tuple(row) for row in read(submission, "b STRING, a BIGINT").collect()] == [("x", 1)]
-    with pytest.raises(PySparkException, match=r"result of chunk \d+/0 cannot be used. It has no column 'c'; it has a, b."):
+    with pytest.raises(
+        PySparkException, match=r"result of chunk \d+/0 cannot be used. It has no column 'c'; it has a, b."
+    ):
         read(submission, "c STRING").collect()
 
 
-def test_results_that_have_not_the_form_of_the_chunks_need_to_be_told(spark: SparkSession, write: Write, read: Read, queue: opsq.Queue):
+def test_results_that_have_not_the_form_of_the_chunks_need_to_be_told(
+    spark: SparkSession, write: Write, read: Read, queue: opsq.Queue
+):
     submission = write(spark.range(10))
     work(queue, lambda chunk: b"10\n")
-    with pytest.raises(PySparkException, match=r"are parquet, and its results are not.*resultFormat: jsonl, csv, text or binary"):
+    with pytest.raises(
+        PySparkException, match=r"are parquet, and its results are not.*resultFormat: jsonl, csv, text or binary"
+    ):
         read(submission)
     assert read(submission, resultFormat="text").collect()[0]["value"] == "10"
 
@@ -134,18 +150,23 @@ def test_dead_chunk_fails_the_read_with_its_reason_or_is_skipped_and_counted(
 ):
     submission = submit(queue, [parquet(pa.table({"n": [n]})) if n != 1 else None for n in range(4)])
     with pytest.raises(
-        PySparkException, match=r"1 of 4 chunks of submission \d+ have no result; chunk 1 died: it was cursed.*deadChunks=skip"
+        PySparkException,
+        match=r"1 of 4 chunks of submission \d+ have no result; chunk 1 died: it was cursed.*deadChunks=skip",
     ):
         read(submission).collect()
     assert [row["n"] for row in read(submission, deadChunks="skip").collect()] == [0, 2, 3]
     with pytest.raises(WorkFailed, match="it was cursed"):
         opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
     with pytest.warns(UserWarning, match="1 of 4 chunks of submission"):
-        frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir, dead_chunks="skip", metadata_columns=True)
+        frame = opsq.spark.results(
+            spark, submission.id, state_dir=daemon.state_dir, dead_chunks="skip", metadata_columns=True
+        )
     assert [row["_chunk"] for row in frame.collect()] == [0, 2, 3]
 
 
-def test_submission_that_has_not_ended_says_how_far_it_is(spark: SparkSession, queue: opsq.Queue, read: Read, daemon: Settings):
+def test_submission_that_has_not_ended_says_how_far_it_is(
+    spark: SparkSession, queue: opsq.Queue, read: Read, daemon: Settings
+):
     submission = queue.submit([b"x", b"y"])
     for chunk in queue.consume(batch=1):
         chunk.complete(b"line\n")
@@ -179,22 +200,32 @@ def wide(start: int) -> bytes:
     """A result of about 400 kB that cannot be compressed."""
     numbers = range(start, start + 5000)
     random = Random(start)
-    return parquet(pa.table({"n": pa.array(numbers, pa.int64()), "noise": [random.randbytes(60).hex() for _ in numbers]}))
+    return parquet(
+        pa.table({"n": pa.array(numbers, pa.int64()), "noise": [random.randbytes(60).hex() for _ in numbers]})
+    )
 
 
-def test_large_parquet_results_are_read_by_spark_itself(spark: SparkSession, queue: opsq.Queue, read: Read, daemon: Settings):
+def test_large_parquet_results_are_read_by_spark_itself(
+    spark: SparkSession, queue: opsq.Queue, read: Read, daemon: Settings
+):
     submission = submit(queue, [wide(n * 5000) for n in range(30)])
     for _ in range(2):
         frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir, columns="n")
         assert any("joined-" in path for path in frame.inputFiles())
         assert frame.columns == ["n"]
-        assert frame.agg(f.count("*"), f.sum("n"), f.countDistinct("n")).collect()[0] == (150_000, sum(range(150_000)), 150_000)
+        assert frame.agg(f.count("*"), f.sum("n"), f.countDistinct("n")).collect()[0] == (
+            150_000,
+            sum(range(150_000)),
+            150_000,
+        )
     assert len(list(Path(daemon.state_dir).glob("content/*/joined-*"))) == 1
     by_source = opsq.spark.results(spark, submission.id, native=False, state_dir=daemon.state_dir)
     assert [row["n"] for row in by_source.limit(3).collect()] == [0, 1, 2]
     assert by_source.schema == read(submission).schema
     submission.remove()
-    wait_until(lambda: not list(Path(daemon.state_dir).glob("content/*/joined-*")), what="the copy goes with the submission")
+    wait_until(
+        lambda: not list(Path(daemon.state_dir).glob("content/*/joined-*")), what="the copy goes with the submission"
+    )
 
 
 def test_columns_of_large_chunks_have_the_same_values_for_spark_itself(
@@ -220,7 +251,9 @@ def test_columns_of_large_chunks_have_the_same_values_for_spark_itself(
     assert frame.exceptAll(rows).count() == rows.exceptAll(frame).count() == by_source.exceptAll(rows).count() == 0
 
 
-def test_large_results_that_spark_cannot_join_are_read_by_the_source(spark: SparkSession, queue: opsq.Queue, daemon: Settings):
+def test_large_results_that_spark_cannot_join_are_read_by_the_source(
+    spark: SparkSession, queue: opsq.Queue, daemon: Settings
+):
     odd = parquet(pa.table({"noise": ["x"], "n": pa.array([-1], pa.int32())}))
     submission = submit(queue, [*(wide(n * 5000) for n in range(20)), odd])
     frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
@@ -282,15 +315,27 @@ def test_token_opens_a_daemon_over_tcp_and_is_shown_nowhere(spark: SparkSession,
             spark.read.format("opsq").options(**options).load("1").collect()
         with pytest.raises(PySparkException) as refused:
             spark.read.format("opsq").options(address=address, token="wr0ng-t0ken").load("1").collect()
-        by_file = spark.read.format("opsq").options(address=address, tokenFile=settings.token_file).load(str(state.submission_id))
+        by_file = (
+            spark.read.format("opsq")
+            .options(address=address, tokenFile=settings.token_file)
+            .load(str(state.submission_id))
+        )
         assert by_file.count() == 100
-        texts = [said.getvalue(), str(failed.value), str(refused.value), json.dumps(found.schema.jsonValue()), repr(found)]
+        texts = [
+            said.getvalue(),
+            str(failed.value),
+            str(refused.value),
+            json.dumps(found.schema.jsonValue()),
+            repr(found),
+        ]
         assert not any(token in text or "wr0ng-t0ken" in text for text in texts)
         assert "token" in str(refused.value)
 
 
 def test_executor_that_cannot_reach_the_daemon_says_what_to_do(spark: SparkSession, runtime_dir: Path):
-    with pytest.raises(PySparkException, match=r"No daemon answers at 127.0.0.1:9.*Give an address that every executor can reach"):
+    with pytest.raises(
+        PySparkException, match=r"No daemon answers at 127.0.0.1:9.*Give an address that every executor can reach"
+    ):
         spark.read.format("opsq").options(address="127.0.0.1:9", token="x").load("1").collect()
 
 
@@ -305,7 +350,9 @@ def test_columns_of_json_are_guessed_from_several_results(queue: opsq.Queue, rea
     assert found.select("at").distinct().count() == 1
 
 
-def test_null_in_a_column_of_the_chunks_that_had_none_is_a_null(spark: SparkSession, queue: opsq.Queue, write: Write, read: Read):
+def test_null_in_a_column_of_the_chunks_that_had_none_is_a_null(
+    spark: SparkSession, queue: opsq.Queue, write: Write, read: Read
+):
     submission = write(spark.range(4).coalesce(1), chunkFormat="jsonl", rowsPerChunk=2)
     work(queue, lambda data: b"{}\n" + data.split(b"\n")[1] + b"\n")
     found = read(submission, resultSchema="same")
@@ -317,7 +364,9 @@ def test_columns_of_any_name_are_chosen_by_a_list(spark: SparkSession, daemon: S
     table = pa.table({"a`b": pa.array(range(10)), "c, d": pa.array(range(10)), "e": pa.array(range(10))})
     submission = submit(queue, [parquet(table)])
     for is_native in (True, False):
-        found = opsq.spark.results(spark, submission.id, native=is_native, state_dir=daemon.state_dir, columns=["c, d", "a`b"])
+        found = opsq.spark.results(
+            spark, submission.id, native=is_native, state_dir=daemon.state_dir, columns=["c, d", "a`b"]
+        )
         assert found.columns == ["c, d", "a`b"]
         assert sorted(tuple(row) for row in found.collect()) == [(n, n) for n in range(10)]
 

@@ -71,10 +71,16 @@ def rows_of(spark: SparkSession, count: int = 4000, partitions: int = 4) -> Data
 def ids_in(submission: opsq.Submission, queue: opsq.Queue) -> list[int]:
     """The ids in the chunks of a submission, in chunk order, by way of its results."""
     work(queue)
-    return [number for result in submission.results() for number in pq.read_table(io.BytesIO(result)).column("id").to_pylist()]
+    return [
+        number
+        for result in submission.results()
+        for number in pq.read_table(io.BytesIO(result)).column("id").to_pylist()
+    ]
 
 
-@pytest.mark.parametrize(("chunk_format", "columns"), [("parquet", None), ("arrow", None), ("jsonl", JSON), ("csv", FLAT)])
+@pytest.mark.parametrize(
+    ("chunk_format", "columns"), [("parquet", None), ("arrow", None), ("jsonl", JSON), ("csv", FLAT)]
+)
 def test_types_nulls_and_column_order_come_back_as_they_were(
     spark: SparkSession, write: Write, read: Read, queue: opsq.Queue, chunk_format: str, columns: tuple[str, ...] | None
 ):
@@ -91,7 +97,9 @@ def test_types_nulls_and_column_order_come_back_as_they_were(
     assertDataFrameEqual(back, frame)
 
 
-def test_partitions_rows_and_chunks_keep_their_order(spark: SparkSession, write: Write, queue: opsq.Queue, daemon: Settings):
+def test_partitions_rows_and_chunks_keep_their_order(
+    spark: SparkSession, write: Write, queue: opsq.Queue, daemon: Settings
+):
     submission = write(rows_of(spark), rowsPerChunk=300)
     assert submission.state().chunks_count == 4 * 4
     assert len(parts(daemon)) == 4
@@ -123,7 +131,9 @@ def test_options_of_the_submission_arrive(spark: SparkSession, write: Write):
     assert state.expires_at is not None
 
 
-def test_empty_frame_is_a_submission_of_no_chunks_that_is_completed(spark: SparkSession, write: Write, read: Read, daemon: Settings):
+def test_empty_frame_is_a_submission_of_no_chunks_that_is_completed(
+    spark: SparkSession, write: Write, read: Read, daemon: Settings
+):
     frame = rows_of(spark, 0)
     submission = write(frame)
     state = submission.state()
@@ -135,7 +145,9 @@ def test_empty_frame_is_a_submission_of_no_chunks_that_is_completed(spark: Spark
     assert read(submission).count() == 0
 
 
-def test_schema_too_long_to_travel_is_kept_all_the_same(spark: SparkSession, write: Write, read: Read, queue: opsq.Queue):
+def test_schema_too_long_to_travel_is_kept_all_the_same(
+    spark: SparkSession, write: Write, read: Read, queue: opsq.Queue
+):
     frame = spark.range(1).select(*(f.lit(n).alias(f"a_column_with_a_rather_long_name_{n:04d}") for n in range(200)))
     submission = write(frame)
     work(queue, lambda chunk: b"")
@@ -146,7 +158,10 @@ def test_schema_too_long_to_travel_is_kept_all_the_same(spark: SparkSession, wri
     ("options", "message"),
     [
         ({"rowPerChunk": 1}, "Did you mean rowsPerChunk?"),
-        ({"chunkFormat": "csv"}, "Column 'inner' is struct<a:int>, which csv cannot hold. Use chunkFormat parquet or arrow or jsonl."),
+        (
+            {"chunkFormat": "csv"},
+            "Column 'inner' is struct<a:int>, which csv cannot hold. Use chunkFormat parquet or arrow or jsonl.",
+        ),
         ({"chunkFormat": "text"}, "Lines of text hold one column, and there are 2."),
         ({"meta.submission": 1}, "'submission' is built in"),
     ],
@@ -207,7 +222,9 @@ def test_partition_that_fails_once_leaves_every_row_once_and_nothing_of_its_firs
     assert ids_in(submission, queue) == list(range(8000))
 
 
-def test_write_of_which_all_attempts_fail_leaves_nothing(spark: SparkSession, queue: opsq.Queue, daemon: Settings, tmp_path: Path):
+def test_write_of_which_all_attempts_fail_leaves_nothing(
+    spark: SparkSession, queue: opsq.Queue, daemon: Settings, tmp_path: Path
+):
     frame = failing(rows_of(spark, 8000), tmp_path / "attempts", failures=9)
     with pytest.raises(PySparkException, match="this attempt was meant to fail"):
         frame.write.format("opsq").mode("append").options(stateDir=str(daemon.state_dir), rowsPerChunk=100).save()
@@ -221,7 +238,9 @@ def test_write_that_failed_may_be_repeated_under_its_key(
 ):
     frame = failing(rows_of(spark, 8000), tmp_path / "attempts", failures=3)
     with pytest.raises(PySparkException, match="this attempt was meant to fail"):
-        frame.write.format("opsq").mode("append").options(stateDir=str(daemon.state_dir), idempotencyKey="nightly").save()
+        frame.write.format("opsq").mode("append").options(
+            stateDir=str(daemon.state_dir), idempotencyKey="nightly"
+        ).save()
     submission = write(frame, idempotencyKey="nightly")
     assert ids_in(submission, queue) == list(range(8000))
 
@@ -249,12 +268,16 @@ def test_commit_that_fails_after_the_daemon_has_accepted_leaves_the_submission_w
 
     spark.dataSource.register(Faulty)
     with pytest.raises(PySparkException, match="the answer was lost"):
-        rows_of(spark).write.format("opsq_faulty").mode("append").options(stateDir=str(daemon.state_dir), rowsPerChunk=300).save()
+        rows_of(spark).write.format("opsq_faulty").mode("append").options(
+            stateDir=str(daemon.state_dir), rowsPerChunk=300
+        ).save()
     [state] = queue.submissions()
     assert ids_in(queue.submission(state.submission_id), queue) == list(range(4000))
 
 
-def test_same_rows_under_the_same_key_are_the_same_submission(spark: SparkSession, write: Write, queue: opsq.Queue, daemon: Settings):
+def test_same_rows_under_the_same_key_are_the_same_submission(
+    spark: SparkSession, write: Write, queue: opsq.Queue, daemon: Settings
+):
     submission = write(rows_of(spark), idempotencyKey="nightly", rowsPerChunk=300)
     work(queue)
     rows_of(spark).write.format("opsq").mode("append").options(
@@ -270,8 +293,12 @@ def test_other_rows_under_the_same_key_are_a_conflict_that_names_the_submission(
     spark: SparkSession, write: Write, queue: opsq.Queue, daemon: Settings
 ):
     submission = write(rows_of(spark), idempotencyKey="nightly")
-    with pytest.raises(PySparkException, match=f"'nightly' is held by submission {submission.id}, made of other chunks"):
-        rows_of(spark, 10).write.format("opsq").mode("append").options(stateDir=str(daemon.state_dir), idempotencyKey="nightly").save()
+    with pytest.raises(
+        PySparkException, match=f"'nightly' is held by submission {submission.id}, made of other chunks"
+    ):
+        rows_of(spark, 10).write.format("opsq").mode("append").options(
+            stateDir=str(daemon.state_dir), idempotencyKey="nightly"
+        ).save()
     assert len(folders(daemon)) == 1
     assert ids_in(submission, queue) == list(range(4000))
 
@@ -320,6 +347,8 @@ def test_what_a_late_attempt_leaves_is_swept(spark: SparkSession, write: Write, 
 def test_chunk_above_the_limit_names_what_to_change(spark: SparkSession, daemon: Settings, queue: opsq.Queue):
     # Of a column: what is the same for all rows, the optimizer works out at once and sends along with each task.
     frame = spark.range(1).select(f.repeat(f.col("id").cast("string"), 70 << 20).alias("text"))
-    with pytest.raises(PythonException, match=r"above the chunk limit of \d+ bytes.*smaller rowsPerChunk or bytesPerChunk"):
+    with pytest.raises(
+        PythonException, match=r"above the chunk limit of \d+ bytes.*smaller rowsPerChunk or bytesPerChunk"
+    ):
         frame.write.format("opsq").mode("append").options(stateDir=str(daemon.state_dir), chunkFormat="text").save()
     assert parts(daemon) == []

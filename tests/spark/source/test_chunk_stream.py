@@ -40,7 +40,13 @@ Offset = dict[str, Any]
 
 def reader_of(daemon: Settings, schema: t.StructType = LINES, **options: str) -> OpsqChunkReader:
     """What Spark gets anew for each run of a query."""
-    given = {"mode": "chunks", "stateDir": daemon.state_dir, "consumer": "nightly", "strategy": "OldestFirst", **options}
+    given = {
+        "mode": "chunks",
+        "stateDir": daemon.state_dir,
+        "consumer": "nightly",
+        "strategy": "OldestFirst",
+        **options,
+    }
     if "_chunk" in schema.names:
         given["metadataColumns"] = "_chunk"
     return OpsqChunkReader(parse_chunks(given), schema)
@@ -75,7 +81,9 @@ def submission(queue: opsq.Queue) -> opsq.Submission:
     return queue.submit([b"%d\n" % n for n in range(130)])
 
 
-def test_batches_give_all_chunks_once_each_and_those_that_are_done_are_completed(daemon: Settings, submission: opsq.Submission):
+def test_batches_give_all_chunks_once_each_and_those_that_are_done_are_completed(
+    daemon: Settings, submission: opsq.Submission
+):
     reader = reader_of(daemon, chunksPerPartition="7")
     place, found = reader.initialOffset(), []
     while (end := next_batch(reader, place, 50)) != place:
@@ -97,7 +105,9 @@ def test_partitions_have_as_many_chunks_as_options_say_across_blocks(daemon: Set
     reader.stop()
 
 
-def test_batch_is_the_same_when_a_new_run_of_the_query_replays_it(daemon: Settings, queue: opsq.Queue, submission: opsq.Submission):
+def test_batch_is_the_same_when_a_new_run_of_the_query_replays_it(
+    daemon: Settings, queue: opsq.Queue, submission: opsq.Submission
+):
     first = reader_of(daemon)
     start = first.initialOffset()
     middle = next_batch(first, start, 10)
@@ -164,7 +174,9 @@ def test_leases_do_not_lapse_while_the_query_runs(daemon: Settings, queue: opsq.
     reader.stop()
 
 
-def test_chunks_whose_lease_lapsed_are_taken_up_again_by_the_replay(daemon: Settings, queue: opsq.Queue, submission: opsq.Submission):
+def test_chunks_whose_lease_lapsed_are_taken_up_again_by_the_replay(
+    daemon: Settings, queue: opsq.Queue, submission: opsq.Submission
+):
     first = reader_of(daemon, lease="1")
     start = first.initialOffset()
     end = next_batch(first, start)
@@ -197,7 +209,9 @@ def test_chunks_that_others_have_done_meanwhile_are_in_the_replay_all_the_same(
     second.stop()
 
 
-def test_chunks_of_a_removed_submission_are_left_out_and_the_rest_goes_on(daemon: Settings, queue: opsq.Queue, submission: opsq.Submission):
+def test_chunks_of_a_removed_submission_are_left_out_and_the_rest_goes_on(
+    daemon: Settings, queue: opsq.Queue, submission: opsq.Submission
+):
     later = queue.submit([b"a\n", b"b\n"])
     first = reader_of(daemon)
     start = first.initialOffset()
@@ -205,7 +219,9 @@ def test_chunks_of_a_removed_submission_are_left_out_and_the_rest_goes_on(daemon
     [partition, *_] = first.partitions(start, end)
     submission.cancel()
     submission.remove()
-    with pytest.raises(NotFound, match=r"was removed while a stream had chunks of it; started again, it goes on without them"):
+    with pytest.raises(
+        NotFound, match=r"was removed while a stream had chunks of it; started again, it goes on without them"
+    ):
         next(first.read(partition))
     first.stop()
     second = reader_of(daemon)
@@ -295,7 +311,9 @@ def test_offset_comes_back_from_json_as_it_was():
     assert json.dumps(stored(place.offset())) == json.dumps(place.offset())
 
 
-def test_thousand_chunks_of_whole_blocks_make_an_offset_of_less_than_three_kilobytes(daemon: Settings, queue: opsq.Queue):
+def test_thousand_chunks_of_whole_blocks_make_an_offset_of_less_than_three_kilobytes(
+    daemon: Settings, queue: opsq.Queue
+):
     queue.submit([b"x"] * 1000)
     reader = reader_of(daemon)
     offset = next_batch(reader, reader.initialOffset())
@@ -388,7 +406,9 @@ def test_dataframe_that_was_written_comes_as_a_stream_of_its_chunks_and_so_does_
     reader = spark.readStream.format("opsq").options(
         mode="chunks", stateDir=daemon.state_dir, consumer="nightly", metadataColumns="_submission"
     )
-    query = reader.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query = (
+        reader.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )
     try:
         wait_until(lambda: first.state().state == "completed", 120, "the first submission is done")
         later = write(spark.range(10, 12).selectExpr("id", "CAST(id AS STRING) AS name"), chunkFormat="jsonl")

@@ -46,7 +46,11 @@ def chunks_of(submission_id: int, queue: opsq.Queue) -> list[bytes]:
 def test_parts_are_put_together_in_the_order_of_partitions_and_losers_are_dropped(daemon: Settings, queue: opsq.Queue):
     plan = plan_of(daemon, queue)
     lost = write(plan, [8, 9], partition=1, attempt=1)
-    second, first, empty = write(plan, [4, 5], 1, attempt=2), write(plan, [1, 2, 3], 0, attempt=0), write(plan, [], 2, attempt=3)
+    second, first, empty = (
+        write(plan, [4, 5], 1, attempt=2),
+        write(plan, [1, 2, 3], 0, attempt=0),
+        write(plan, [], 2, attempt=3),
+    )
     assert len(parts(daemon)) == 3
     submission = hand_over(plan, [second, empty, first], SCHEMA)
     assert chunks_of(submission, queue) == [b'"n"\n1\n2\n', b'"n"\n3\n', b'"n"\n4\n5\n']
@@ -77,12 +81,16 @@ def test_write_that_is_taken_back_can_never_be_handed_over(daemon: Settings, que
     assert list(queue.submissions()) == []
 
 
-def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_submitted(daemon: Settings, queue: opsq.Queue):
+def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_submitted(
+    daemon: Settings, queue: opsq.Queue
+):
     plan = plan_of(daemon, queue)
     kept, gone = write(plan, [1, 2]), write(plan, [3, 4], partition=1)
     assert gone.written is not None
     queue.contents.store.delete_object(f"{plan.folder}/{gone.written.name}")
-    with pytest.raises(ContentMissing, match=f"1 of 2 parts that were written are gone, {gone.written.name} for one.*Write again"):
+    with pytest.raises(
+        ContentMissing, match=f"1 of 2 parts that were written are gone, {gone.written.name} for one.*Write again"
+    ):
         hand_over(plan, [kept, gone], SCHEMA)
     queue.contents.store.delete_folder(plan.folder)
     with pytest.raises(ContentMissing, match="2 of 2 parts"):
@@ -113,8 +121,13 @@ def test_same_rows_under_one_key_are_one_submission_and_the_second_copy_goes(dae
 
 
 @pytest.mark.parametrize(("numbers", "cut"), [([1, 2, 4], "2"), ([2, 1, 3], "2"), ([1, 2, 3], "3")])
-def test_other_rows_under_one_key_are_a_conflict_and_leave_nothing(daemon: Settings, queue: opsq.Queue, numbers: list[int], cut: str):
-    first, second = plan_of(daemon, queue, idempotencyKey="k"), plan_of(daemon, queue, idempotencyKey="k", rowsPerChunk=cut)
+def test_other_rows_under_one_key_are_a_conflict_and_leave_nothing(
+    daemon: Settings, queue: opsq.Queue, numbers: list[int], cut: str
+):
+    first, second = (
+        plan_of(daemon, queue, idempotencyKey="k"),
+        plan_of(daemon, queue, idempotencyKey="k", rowsPerChunk=cut),
+    )
     submission = hand_over(first, [write(first, [1, 2, 3])], SCHEMA)
     message = write(second, numbers)
     with pytest.raises(Conflict, match=f"'k' is held by submission {submission}, made of other chunks"):

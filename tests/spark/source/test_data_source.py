@@ -56,7 +56,9 @@ def test_write_in_a_thread_of_its_own_needs_the_active_session_and_a_read_does_n
     counted: list[int] = []
 
     def read() -> None:
-        counted.append(spark.read.format("opsq").option("stateDir", daemon.state_dir).load(str(state.submission_id)).count())
+        counted.append(
+            spark.read.format("opsq").option("stateDir", daemon.state_dir).load(str(state.submission_id)).count()
+        )
 
     assert in_a_thread(read) == ""
     assert counted == [3]

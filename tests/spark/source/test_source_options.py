@@ -18,19 +18,28 @@ def test_write_without_options_cuts_parquet_by_bytes():
 
 
 def test_write_options_are_read_in_any_case():
-    found = parse_write({"ROWSPERCHUNK": "100", "chunkformat": "JSONL", "idempotencyKey": "nightly", "Priority": "-3", "onDead": "keep"})
+    found = parse_write(
+        {"ROWSPERCHUNK": "100", "chunkformat": "JSONL", "idempotencyKey": "nightly", "Priority": "-3", "onDead": "keep"}
+    )
     assert (found.rows_per_chunk, found.bytes_per_chunk, found.chunk_format) == (100, None, "jsonl")
     assert (found.idempotency_key, found.priority, found.on_dead) == ("nightly", -3, "keep")
 
 
 def test_sizes_and_durations_have_units():
     found = parse_write({"bytesPerChunk": "64K", "expires": "2h", "reservation": "90", "waitForRoom": "5m"})
-    assert (found.bytes_per_chunk, found.expires_s, found.reservation_s, found.wait_for_room) == (65536, 7200.0, 90.0, 300.0)
+    assert (found.bytes_per_chunk, found.expires_s, found.reservation_s, found.wait_for_room) == (
+        65536,
+        7200.0,
+        90.0,
+        300.0,
+    )
     assert [parse_write({"waitForRoom": text}).wait_for_room for text in ("true", "False")] == [True, False]
 
 
 def test_metadata_values_are_integers_or_text_as_everywhere():
-    found = parse_write({"metadata": '{"Tenant": "acme", "run": 7}', "meta.part": "12", "meta.code": '"12"', "meta.word": "a b"})
+    found = parse_write(
+        {"metadata": '{"Tenant": "acme", "run": 7}', "meta.part": "12", "meta.code": '"12"', "meta.word": "a b"}
+    )
     assert found.metadata == {"Tenant": "acme", "run": 7, "part": 12, "code": "12", "word": "a b"}
 
 
@@ -72,7 +81,9 @@ def test_wrong_write_option_is_refused_by_name(options: dict[str, str], message:
 
 
 def test_read_options_are_read():
-    found = parse_read({"path": "12", "columns": "a, b", "metadataColumns": "true", "deadChunks": "skip", "resultFormat": "Arrow"})
+    found = parse_read(
+        {"path": "12", "columns": "a, b", "metadataColumns": "true", "deadChunks": "skip", "resultFormat": "Arrow"}
+    )
     assert (found.submission, found.columns, found.metadata_columns) == ("12", ("a", "b"), METADATA_COLUMNS)
     assert (found.skips_dead, found.result_format) == (True, "arrow")
 
@@ -103,11 +114,32 @@ def test_wrong_read_option_is_refused_by_name(options: dict[str, str], message: 
 
 def test_stream_of_chunks_needs_a_name_and_nothing_else():
     found = parse_chunks({"mode": "CHUNKS", "consumer": "nightly"})
-    assert (found.consumer, found.strategy, found.lease_s, found.max_chunks_per_trigger) == ("nightly", "Random", 3600.0, 1000)
-    assert (found.chunk_format, found.columns, found.metadata_columns, found.chunks_per_partition) == (None, None, (), None)
-    given = {"Consumer": "n", "STRATEGY": "OldestFirst", "lease": "2d", "chunkformat": "Binary", "maxChunksPerTrigger": "7"}
+    assert (found.consumer, found.strategy, found.lease_s, found.max_chunks_per_trigger) == (
+        "nightly",
+        "Random",
+        3600.0,
+        1000,
+    )
+    assert (found.chunk_format, found.columns, found.metadata_columns, found.chunks_per_partition) == (
+        None,
+        None,
+        (),
+        None,
+    )
+    given = {
+        "Consumer": "n",
+        "STRATEGY": "OldestFirst",
+        "lease": "2d",
+        "chunkformat": "Binary",
+        "maxChunksPerTrigger": "7",
+    }
     found = parse_chunks({"mode": "chunks", "metadataColumns": "_chunk", **given})
-    assert (found.strategy, found.lease_s, found.chunk_format, found.max_chunks_per_trigger) == ("OldestFirst", 172800.0, "binary", 7)
+    assert (found.strategy, found.lease_s, found.chunk_format, found.max_chunks_per_trigger) == (
+        "OldestFirst",
+        172800.0,
+        "binary",
+        7,
+    )
     assert found.metadata_columns == ("_chunk",)
 
 
@@ -124,7 +156,10 @@ def test_mode_is_told_in_any_case():
         ({"consumer": "n", "lease": "soon"}, "lease cannot be 'soon'"),
         ({"consumer": "n", "path": "12"}, "load() takes no id here"),
         ({"consumer": "n", "submission": "12"}, "'submission' is one of a read, not of a stream of chunks"),
-        ({"consumer": "n", "consumers": "12"}, "'consumers' is no option of a stream of chunks. Did you mean consumer?"),
+        (
+            {"consumer": "n", "consumers": "12"},
+            "'consumers' is no option of a stream of chunks. Did you mean consumer?",
+        ),
         ({"consumer": "n", "maxChunksPerTrigger": "0"}, "maxChunksPerTrigger cannot be '0'"),
     ],
 )

@@ -58,7 +58,9 @@ def test_rows_go_through_the_service_and_come_back(
         monkeypatch.setenv(name, value)
     with running(runtime_dir / "s") as settings:
         words = [sys.executable, "-c", PROGRAM, settings.state_dir]
-        ran = subprocess.run(words, env=dict(os.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+        ran = subprocess.run(
+            words, env=dict(os.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+        )
         assert ran.returncode == 0, ran.stderr
         told = json.loads(ran.stdout.splitlines()[-1])
         assert (told["completed"], told["wrong"], told["in_order"]) == (21, [0, 0], True)

@@ -34,13 +34,20 @@ def complete(queue: opsq.Queue, count: int) -> None:
 
 
 def results_stream(spark: SparkSession, daemon: Settings, submission: opsq.Submission, **options: Any) -> DataFrame:
-    reader = spark.readStream.format("opsq").options(stateDir=daemon.state_dir, metadataColumns="_chunk,_attempts", **options)
+    reader = spark.readStream.format("opsq").options(
+        stateDir=daemon.state_dir, metadataColumns="_chunk,_attempts", **options
+    )
     return reader.schema("value STRING, _chunk BIGINT, _attempts INT").load(str(submission.id))
 
 
 def run(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> None:
     """Take all that is there now, in micro-batches."""
-    query = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query = (
+        frame.writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination(60)
     assert not query.isActive
 
@@ -67,7 +74,9 @@ def test_results_come_once_each_as_they_are_completed_over_restarts_of_the_query
     assert sorted(found, key=lambda row: row[1]) == [(str(n), n, 1) for n in range(12)]
 
 
-def test_batch_that_raised_is_read_again_exactly(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+def test_batch_that_raised_is_read_again_exactly(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path
+):
     submission = queue.submit([b"%d" % n for n in range(6)])
     complete(queue, 4)
     seen: list[tuple[int, list[str]]] = []
@@ -87,7 +96,9 @@ def test_batch_that_raised_is_read_again_exactly(spark: SparkSession, daemon: Se
     assert sorted(value for values in kept.values() for value in values) == [str(n) for n in range(6)]
 
 
-def test_running_query_gets_what_is_completed_meanwhile(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+def test_running_query_gets_what_is_completed_meanwhile(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path
+):
     submission = queue.submit([b"%d" % n for n in range(4)])
     values: list[str] = []
 
@@ -95,7 +106,9 @@ def test_running_query_gets_what_is_completed_meanwhile(spark: SparkSession, dae
         values.extend(row["value"] for row in frame.collect())
 
     stream = results_stream(spark, daemon, submission)
-    query: StreamingQuery = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "c")).start()
+    query: StreamingQuery = (
+        stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "c")).start()
+    )
     try:
         for count in (1, 3):
             complete(queue, count)
@@ -108,7 +121,9 @@ def test_running_query_gets_what_is_completed_meanwhile(spark: SparkSession, dae
 def test_stream_without_any_result_yet_asks_for_its_columns(spark: SparkSession, daemon: Settings, queue: opsq.Queue):
     submission = queue.submit([b"x"])
     with pytest.raises(PySparkException, match=r"has a result yet that would tell its columns.*resultSchema=same"):
-        spark.readStream.format("opsq").options(stateDir=daemon.state_dir, resultFormat="jsonl").load(str(submission.id))
+        spark.readStream.format("opsq").options(stateDir=daemon.state_dir, resultFormat="jsonl").load(
+            str(submission.id)
+        )
 
 
 def reader_of(daemon: Settings, submission: opsq.Submission, **options: str) -> OpsqStreamReader:
@@ -118,7 +133,12 @@ def reader_of(daemon: Settings, submission: opsq.Submission, **options: str) -> 
 
 
 def rows_between(reader: OpsqStreamReader, start: dict[str, int], end: dict[str, int]) -> list[str]:
-    return [value for part in reader.partitions(start, end) for batch in reader.read(part) for value in batch.column("value").to_pylist()]
+    return [
+        value
+        for part in reader.partitions(start, end)
+        for batch in reader.read(part)
+        for value in batch.column("value").to_pylist()
+    ]
 
 
 def prune(queue: opsq.Queue, keep_count: int) -> None:
@@ -126,7 +146,9 @@ def prune(queue: opsq.Queue, keep_count: int) -> None:
 
     def is_pruned() -> bool:
         queue.link.call(Prune(queue.link.next_id(), keep_count=keep_count), Changed)
-        newest = queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1, newest_first=True), HistoryRows).rows
+        newest = queue.link.call(
+            History(queue.link.next_id(), HistoryFilter(), None, 1, newest_first=True), HistoryRows
+        ).rows
         return first_kept(queue) == (newest[0].seq - keep_count + 1 if newest else 0)
 
     wait_until(is_pruned, 60, "the history is pruned")
@@ -153,7 +175,9 @@ def test_stream_whose_next_results_are_pruned_from_the_history_says_so(
     reader.stop()
 
 
-def test_stream_goes_on_when_only_what_it_has_read_or_what_is_not_its_own_is_pruned(daemon: Settings, queue: opsq.Queue) -> None:
+def test_stream_goes_on_when_only_what_it_has_read_or_what_is_not_its_own_is_pruned(
+    daemon: Settings, queue: opsq.Queue
+) -> None:
     other, submission = queue.submit([b"other"]), queue.submit([b"%d" % n for n in range(5)])
     complete(queue, 1)
     prune(queue, 0)
@@ -193,7 +217,9 @@ def test_stream_of_a_submission_with_a_dead_chunk_fails_at_its_end_unless_that_i
         reader.stop()
 
 
-def test_query_ends_with_an_error_when_a_chunk_died(spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path):
+def test_query_ends_with_an_error_when_a_chunk_died(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, tmp_path: Path
+):
     submission = queue.submit([b"%d" % n for n in range(4)], max_attempts=1, on_dead="keep")
     complete(queue, 3)
     for chunk in queue.consume("OldestFirst"):
@@ -218,7 +244,9 @@ def pour(spark: SparkSession, daemon: Settings, tmp_path: Path) -> Callable[...,
 
     def pour(**options: str) -> None:
         lines = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
-        writer = lines.writeStream.format("opsq").options(stateDir=daemon.state_dir, chunkFormat="text", rowsPerChunk="2", **options)
+        writer = lines.writeStream.format("opsq").options(
+            stateDir=daemon.state_dir, chunkFormat="text", rowsPerChunk="2", **options
+        )
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination(60)
         assert not query.isActive
@@ -233,7 +261,9 @@ def submitted(queue: opsq.Queue) -> list[bytes]:
     return [b"".join(queue.submission(number).results()) for number in ids]
 
 
-def test_each_micro_batch_with_rows_is_one_submission(queue: opsq.Queue, daemon: Settings, pour: Callable[..., None], tmp_path: Path):
+def test_each_micro_batch_with_rows_is_one_submission(
+    queue: opsq.Queue, daemon: Settings, pour: Callable[..., None], tmp_path: Path
+):
     for number, text in enumerate(["a\nb\nc\n", "", "d\n"]):
         (tmp_path / "in" / f"{number}.txt").write_text(text)
     pour(**{"meta.kind": "lines"})

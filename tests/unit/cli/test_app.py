@@ -33,9 +33,7 @@ def commands(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
 def test_every_verb_is_declared() -> None:
     names = {name.split()[0] for name, _ in commands()}
     assert names == set(app.VERBS)
-    core = (
-        "start stop restart status submit wait results show list cancel rm reserve read complete fail release extend explain consume dead"
-    )
+    core = "start stop restart status submit wait results show list cancel rm reserve read complete fail release extend explain consume dead"
     assert set(core.split()) <= names
 
 

@@ -120,7 +120,9 @@ def test_folder_of_an_earlier_submission_is_never_touched(runtime_dir: Path) -> 
     assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
 
 
-def test_room_is_asked_for_before_a_byte_of_content_is_written(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_asked_for_before_a_byte_of_content_is_written(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With as much as is known by then: of a file that is cut, that it has a chunk, and its size."""
     monkeypatch.setattr(ContentWriter, "__init__", None)  # making one would fail
     (runtime_dir / "in").write_bytes(b"line\n" * 2000)
@@ -132,7 +134,9 @@ def test_room_is_asked_for_before_a_byte_of_content_is_written(runtime_dir: Path
     assert [(room.chunks_count, room.content_bytes, room.wait_s) for room in daemon.asked] == [(1, 10_000, 0.0)]
 
 
-def test_producer_that_waits_for_room_waits_before_content_is_written_and_again_when_it_is_handed_over(runtime_dir: Path) -> None:
+def test_producer_that_waits_for_room_waits_before_content_is_written_and_again_when_it_is_handed_over(
+    runtime_dir: Path,
+) -> None:
     (runtime_dir / "in").write_bytes(b"line\n" * 2000)
     (runtime_dir / "content").mkdir()
     daemon = Daemon(runtime_dir / "content", Created(5, True))

@@ -15,7 +15,12 @@ from opsq.client.sync.consumer import Consumer
 from opsq.client.sync.queue import Queue
 from opsq.client.sync.submission import Submission
 
-PAIRS: list[tuple[type, type]] = [(Queue, AsyncQueue), (Submission, AsyncSubmission), (Chunk, AsyncChunk), (Consumer, AsyncConsumer)]
+PAIRS: list[tuple[type, type]] = [
+    (Queue, AsyncQueue),
+    (Submission, AsyncSubmission),
+    (Chunk, AsyncChunk),
+    (Consumer, AsyncConsumer),
+]
 
 DIFFERENT = {
     "Queue.open": "the embedded queue, which has no event loop",

@@ -96,7 +96,9 @@ def test_many_files_are_read_by_many_threads_with_few_descriptors(store: LocalSt
     wrong = []
 
     def read(shift: int) -> None:
-        wrong.extend(name for name in names[shift:] + names[:shift] if store.read_range(name, 0, len(name)) != name.encode())
+        wrong.extend(
+            name for name in names[shift:] + names[:shift] if store.read_range(name, 0, len(name)) != name.encode()
+        )
 
     threads = [threading.Thread(target=read, args=(20 * number,)) for number in range(8)]
     for thread in threads:

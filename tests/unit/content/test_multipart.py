@@ -35,7 +35,9 @@ def read_all(store: LocalStore, content: bytes) -> list[bytes]:
 
 
 @given(st.lists(st.lists(st.binary(max_size=40), max_size=8), max_size=6))
-def test_parts_come_back_chunk_by_chunk_in_the_order_given(tmp_path_factory: pytest.TempPathFactory, parts: list[list[bytes]]):
+def test_parts_come_back_chunk_by_chunk_in_the_order_given(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[bytes]]
+):
     store = LocalStore(tmp_path_factory.mktemp("store"))
     written = [part for chunks in parts if (part := write(store, chunks)) is not None]
     content = encode(compose(store, FOLDER, written, is_durable=False))

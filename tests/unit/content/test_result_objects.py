@@ -70,7 +70,9 @@ def test_a_file_is_appended_whole(store: LocalStore, tmp_path: Path) -> None:
         assert joined([stored], store) == content
 
 
-def test_a_full_disk_leaves_earlier_results_and_the_next_one_whole(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_earlier_results_and_the_next_one_whole(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = ResultWriter(store, FOLDER, "consumer")
     first = writer.append(b"first")
     write = os.write
@@ -186,7 +188,9 @@ def test_results_are_joined_in_order_into_every_kind_of_output(store: LocalStore
 
 @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=20))))
 @settings(max_examples=60, deadline=None)
-def test_joined_results_are_the_results(tmp_path_factory: pytest.TempPathFactory, results: list[tuple[bool, bytes]]) -> None:
+def test_joined_results_are_the_results(
+    tmp_path_factory: pytest.TempPathFactory, results: list[tuple[bool, bytes]]
+) -> None:
     store = LocalStore(tmp_path_factory.mktemp("results"))
     writer = ResultWriter(store, FOLDER, "consumer", is_durable=False)
     rows = [writer.append(content) if is_large else content for is_large, content in results]
@@ -194,7 +198,9 @@ def test_joined_results_are_the_results(tmp_path_factory: pytest.TempPathFactory
     assert joined(rows, store) == b"".join(content for _, content in results)
 
 
-def test_neighbouring_ranges_are_copied_as_one(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbouring_ranges_are_copied_as_one(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = ResultWriter(store, FOLDER, "consumer")
     stored = [writer.append(b"x" * 5000) for _ in range(100)]
     writer.sync()

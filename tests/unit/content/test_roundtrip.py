@@ -47,7 +47,9 @@ def read_all(store: LocalStore, content: Content) -> list[bytes]:
     reader = ChunkReader(store, content)
     one_by_one = [reader.read(index) for index in range(content.chunks_count)]
     blocks = range(-(-content.chunks_count // 64))
-    masks = [FULL if 64 * block + 64 <= content.chunks_count else (1 << content.chunks_count % 64) - 1 for block in blocks]
+    masks = [
+        FULL if 64 * block + 64 <= content.chunks_count else (1 << content.chunks_count % 64) - 1 for block in blocks
+    ]
     assert [chunk for block in blocks for chunk in reader.read_block(block, masks[block])] == one_by_one
     assert [reader.size(index) for index in range(content.chunks_count)] == [len(chunk) for chunk in one_by_one]
     lengths = [len(chunk) - len(reader.header) for chunk in one_by_one]
@@ -57,7 +59,9 @@ def read_all(store: LocalStore, content: Content) -> list[bytes]:
         found = reader.open_range(index)
         if found is not None:
             with os.fdopen(found.descriptor, "rb") as file:
-                assert reader.header + os.pread(file.fileno(), found.size_bytes, found.offset_bytes) == one_by_one[index]
+                assert (
+                    reader.header + os.pread(file.fileno(), found.size_bytes, found.offset_bytes) == one_by_one[index]
+                )
     assert sum(map(len, one_by_one)) == content.total_bytes + len(reader.header) * content.chunks_count
     return one_by_one
 
@@ -77,7 +81,12 @@ def read_all(store: LocalStore, content: Content) -> list[bytes]:
 @example(texts=[b"a\nbbbbbb\nc\n"], rule=Splitting(count=2), is_inline=False, part_bytes=2, read_bytes=3)
 @settings(max_examples=150, deadline=None)
 def test_joined_chunks_are_the_input(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], rule: Splitting, is_inline: bool, part_bytes: int, read_bytes: int
+    tmp_path_factory: pytest.TempPathFactory,
+    texts: list[bytes],
+    rule: Splitting,
+    is_inline: bool,
+    part_bytes: int,
+    read_bytes: int,
 ) -> None:
     root = tmp_path_factory.mktemp("roundtrip")
     store = LocalStore(root / "content")
@@ -236,7 +245,9 @@ def test_what_is_no_plain_file_cannot_be_submitted_in_place(store: LocalStore) -
         in_place(store, FOLDER, [os.devnull], Splitting())
 
 
-def test_a_file_that_changes_while_it_is_cut_is_refused(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_cut_is_refused(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "input"
     path.write_bytes(b"a\n")
     cut = content_writer.cut_file
@@ -296,7 +307,9 @@ def test_content_under_the_same_key_is_not_overwritten(store: LocalStore) -> Non
     assert read_all(store, content) == [b"x" * 100_000]
 
 
-def test_case_24_a_full_disk_is_named_and_the_submission_is_absent(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_24_a_full_disk_is_named_and_the_submission_is_absent(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ContentWriter(store, FOLDER) as writer:
         writer.add_chunk(b"x" * 100_000)
         earlier = writer.finish()
@@ -312,7 +325,9 @@ def test_case_24_a_full_disk_is_named_and_the_submission_is_absent(store: LocalS
     assert read_all(store, earlier) == [b"x" * 100_000]
 
 
-def test_a_sync_that_fails_in_the_background_fails_the_submission(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_in_the_background_fails_the_submission(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system reports a failed write-back once, to whoever syncs first; that may be the thread in the background."""
     monkeypatch.setattr("opsq.content.local_store._SYNC_STEP_BYTES", 1000)
     calls = []

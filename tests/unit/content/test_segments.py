@@ -20,7 +20,10 @@ from opsq.errors import InputUnreadable
 TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"\r\n", b"\0", b'"x\ny"', b","])).map(b"".join)
 RULES = st.one_of(
     st.builds(
-        Splitting, by=st.sampled_from(["bytes", "records", "file"]), count=st.integers(1, 9), delimiter=st.sampled_from([b"\n", b"\0"])
+        Splitting,
+        by=st.sampled_from(["bytes", "records", "file"]),
+        count=st.integers(1, 9),
+        delimiter=st.sampled_from([b"\n", b"\0"]),
     ),
     st.builds(Splitting, by=st.sampled_from(["bytes", "records"]), count=st.integers(1, 9), csv_header=st.just(True)),
 )

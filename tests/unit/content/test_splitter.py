@@ -17,7 +17,9 @@ from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
 
 LIMIT = 1 << 20
 
-TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"b", b"\r\n", b"\0", b"\xff", b'"', b",", b"long field "])).map(b"".join)
+TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"b", b"\r\n", b"\0", b"\xff", b'"', b",", b"long field "])).map(
+    b"".join
+)
 
 
 def plain_records(text: bytes, delimiter: bytes) -> list[bytes]:
@@ -62,7 +64,9 @@ class Pipe(io.BytesIO):
         return super().readinto(buffer[:3])
 
 
-def chunks_of(stream: io.BytesIO, rule: Splitting, limit_bytes: int = LIMIT, buffer_bytes: int = 1 << 16) -> list[bytes]:
+def chunks_of(
+    stream: io.BytesIO, rule: Splitting, limit_bytes: int = LIMIT, buffer_bytes: int = 1 << 16
+) -> list[bytes]:
     """All chunks of a stream, through a buffer of the size given."""
     content, ends = bytearray(), []
     buffer = bytearray(buffer_bytes + len(rule.delimiter) - 1)
@@ -73,10 +77,15 @@ def chunks_of(stream: io.BytesIO, rule: Splitting, limit_bytes: int = LIMIT, buf
 
 
 @given(
-    text=TEXTS, count=st.integers(1, 40), buffer_bytes=st.integers(1, 20), delimiter=st.sampled_from([b"\n", b"\0", b"a", b"\r\n", b"ab"])
+    text=TEXTS,
+    count=st.integers(1, 40),
+    buffer_bytes=st.integers(1, 20),
+    delimiter=st.sampled_from([b"\n", b"\0", b"a", b"\r\n", b"ab"]),
 )
 @settings(max_examples=400)
-def test_chunks_by_bytes_are_the_longest_runs_of_records_that_fit(text: bytes, count: int, buffer_bytes: int, delimiter: bytes) -> None:
+def test_chunks_by_bytes_are_the_longest_runs_of_records_that_fit(
+    text: bytes, count: int, buffer_bytes: int, delimiter: bytes
+) -> None:
     rule = Splitting(count=count, delimiter=delimiter)
     expected = by_bytes(plain_records(text, delimiter), count)
     assert chunks_of(io.BytesIO(text), rule, buffer_bytes=buffer_bytes) == expected
@@ -84,7 +93,10 @@ def test_chunks_by_bytes_are_the_longest_runs_of_records_that_fit(text: bytes, c
 
 
 @given(
-    text=TEXTS, count=st.integers(1, 9), buffer_bytes=st.integers(1, 20), delimiter=st.sampled_from([b"\n", b"\0", b"\r\n", b"aa", b"aba"])
+    text=TEXTS,
+    count=st.integers(1, 9),
+    buffer_bytes=st.integers(1, 20),
+    delimiter=st.sampled_from([b"\n", b"\0", b"\r\n", b"aa", b"aba"]),
 )
 @example(text=b"a\n" * 9, count=2, buffer_bytes=6, delimiter=b"\n")
 @settings(max_examples=400)
@@ -94,7 +106,9 @@ def test_chunks_by_records_have_that_many_records(text: bytes, count: int, buffe
     assert chunks_of(io.BytesIO(text), rule, buffer_bytes=buffer_bytes) == expected
 
 
-@given(text=st.lists(st.sampled_from([b"\n", b"a"])).map(b"".join), count=st.integers(1, 9), buffer_bytes=st.integers(1, 9))
+@given(
+    text=st.lists(st.sampled_from([b"\n", b"a"])).map(b"".join), count=st.integers(1, 9), buffer_bytes=st.integers(1, 9)
+)
 @example(text=b"a\n\n\na", count=3, buffer_bytes=9)
 @settings(max_examples=400)
 def test_a_delimiter_that_overlaps_itself_is_taken_leftmost_first(text: bytes, count: int, buffer_bytes: int) -> None:
@@ -106,7 +120,9 @@ def test_a_delimiter_that_overlaps_itself_is_taken_leftmost_first(text: bytes, c
 
 @given(text=TEXTS, count=st.integers(1, 30), buffer_bytes=st.integers(1, 20), by=st.sampled_from(["bytes", "records"]))
 @settings(max_examples=600)
-def test_csv_records_end_outside_quotes_and_the_header_is_set_apart(text: bytes, count: int, buffer_bytes: int, by: str) -> None:
+def test_csv_records_end_outside_quotes_and_the_header_is_set_apart(
+    text: bytes, count: int, buffer_bytes: int, by: str
+) -> None:
     rule = Splitting(by=by, count=count, csv_header=True)
     records = csv_records(text)
     group = by_bytes if by == "bytes" else by_records
@@ -152,7 +168,9 @@ def test_a_header_alone_has_no_chunks() -> None:
 
 @pytest.mark.parametrize("stream", [io.BytesIO, Pipe])
 @pytest.mark.parametrize("buffer_bytes", [7, 1 << 16])
-def test_case_79_a_record_over_the_limit_is_refused_with_its_number(stream: type[io.BytesIO], buffer_bytes: int) -> None:
+def test_case_79_a_record_over_the_limit_is_refused_with_its_number(
+    stream: type[io.BytesIO], buffer_bytes: int
+) -> None:
     text = b"one\ntwo\n" + b"x" * 50 + b"\nfour\n"
     with pytest.raises(ChunkTooLarge, match=r"Line 3 of input is longer than the chunk limit of 40 bytes"):
         chunks_of(stream(text), Splitting(count=8), 40, buffer_bytes)
@@ -198,7 +216,11 @@ def test_rules_that_make_no_sense_are_refused() -> None:
 
 
 def test_unreadable_inputs_are_named(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "absent", "No such file"), (tmp_path, "directory"), ("a\0b", "not the name of a file")):
+    for path, reason in (
+        (tmp_path / "absent", "No such file"),
+        (tmp_path, "directory"),
+        ("a\0b", "not the name of a file"),
+    ):
         with pytest.raises(InputUnreadable, match=reason):
             open_input(path)
 
@@ -224,7 +246,9 @@ def test_plan_tells_what_a_submission_would_be(tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_bytes(b"h\nabc\nde\n")
     with open_input(path) as file:
-        told = plan([("first", file), ("second", io.BytesIO(b"h\nxyz1\n"))], Splitting(by="records", count=1, csv_header=True))
+        told = plan(
+            [("first", file), ("second", io.BytesIO(b"h\nxyz1\n"))], Splitting(by="records", count=1, csv_header=True)
+        )
     assert (told.chunks_count, told.total_bytes, told.smallest_bytes, told.largest_bytes) == (3, 12, 3, 5)
     assert told.first == [("first", 0, 4), ("first", 4, 3), ("second", 0, 5)]
     assert told.header == b"h\n"

@@ -39,7 +39,11 @@ class Consuming(Driver):
     def disconnect(self, number: int) -> None:
         peer = self.peers.pop(number % len(self.peers))
         for request_id in [request_id for request_id, call in self.waiting.items() if call.peer is peer]:
-            if request_id not in self.predicted and request_id not in self.promises and request_id not in self.flying_promises:
+            if (
+                request_id not in self.predicted
+                and request_id not in self.promises
+                and request_id not in self.flying_promises
+            ):
                 del self.waiting[request_id]
         self.model.disconnect(peer, self.now)
         self.rig.disconnect(peer)
@@ -53,7 +57,9 @@ class Consuming(Driver):
         lease_s=st.sampled_from([None, None, 2.0, 30.0]),
         until_empty=st.booleans(),
     )
-    def reserve(self, peer: int, count: int, strategy: str, wait_s: float | None, lease_s: float | None, until_empty: bool) -> None:
+    def reserve(
+        self, peer: int, count: int, strategy: str, wait_s: float | None, lease_s: float | None, until_empty: bool
+    ) -> None:
         self._reserve(self._peer(peer), m.Reserve(next(self.rig.ids), count, strategy, wait_s, lease_s, until_empty))
 
     def _reserve(self, peer: Peer, request: m.Reserve) -> None:
@@ -109,7 +115,10 @@ class Consuming(Driver):
         request_id = next(self.rig.ids)
         todo = [(self._ticket(number), mask, is_genuine > 0) for number, mask in picks]
         completions = [
-            m.Completion(self._held(ticket, mask, good), results_of(self._indexes(ticket, mask)) if has_results else m.msgspec.Raw(b"\xc0"))
+            m.Completion(
+                self._held(ticket, mask, good),
+                results_of(self._indexes(ticket, mask)) if has_results else m.msgspec.Raw(b"\xc0"),
+            )
             for ticket, mask, good in todo
         ]
         request: m.Complete | m.CompleteAndReserve
@@ -130,7 +139,9 @@ class Consuming(Driver):
     ) -> None:
         undecided = []
         for ticket, mask, good in todo:
-            judged = self.model.complete(ticket, self._indexes(ticket, mask), is_genuine=good, has_results=has_results, now=self.now)
+            judged = self.model.complete(
+                ticket, self._indexes(ticket, mask), is_genuine=good, has_results=has_results, now=self.now
+            )
             if judged is None:
                 undecided.append((ticket, mask, good))
             else:
@@ -186,9 +197,13 @@ class Consuming(Driver):
     @rule(peer=numbers, number=numbers, mask=bits, lease_s=st.none() | times, is_genuine=st.integers(0, 9))
     def extend(self, peer: int, number: int, mask: int, lease_s: float | None, is_genuine: int) -> None:
         ticket = self._ticket(number)
-        refusals = self.model.extend(ticket, self._indexes(ticket, mask), lease_s, is_genuine=is_genuine > 0, now=self.now)
+        refusals = self.model.extend(
+            ticket, self._indexes(ticket, mask), lease_s, is_genuine=is_genuine > 0, now=self.now
+        )
         held = self._held(ticket, mask, is_genuine > 0)
-        self._ask(self._peer(peer), m.Extend(next(self.rig.ids), [held], lease_s), lambda reply: refused(reply) == refusals)
+        self._ask(
+            self._peer(peer), m.Extend(next(self.rig.ids), [held], lease_s), lambda reply: refused(reply) == refusals
+        )
 
     @precondition(lambda self: self.tickets)
     @rule(peer=numbers, number=numbers, mask=bits, is_genuine=st.integers(0, 9))
@@ -199,10 +214,14 @@ class Consuming(Driver):
         self._reassert(sender, request, ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
         self.send(sender, request)
 
-    def _reassert(self, peer: Peer, request: m.Reassert, ticket: Ticket, indexes: list[int], *, is_genuine: bool) -> None:
+    def _reassert(
+        self, peer: Peer, request: m.Reassert, ticket: Ticket, indexes: list[int], *, is_genuine: bool
+    ) -> None:
         if self.model.must_wait(ticket, indexes):
             self.promises[request.id] = None
-            self.model.forming.after.append(lambda now: self._reassert(peer, request, ticket, indexes, is_genuine=is_genuine))
+            self.model.forming.after.append(
+                lambda now: self._reassert(peer, request, ticket, indexes, is_genuine=is_genuine)
+            )
             return
         self.promises.pop(request.id, None)
         refusals = self.model.reassert(peer, ticket, indexes, is_genuine=is_genuine, now=self.now)

@@ -195,8 +195,14 @@ class Driver(RuleBasedStateMachine):
             return
         assert isinstance(reply, m.Changed)
         assert reply.count == asked.count, (reply, asked)
-        there = [(chunk, deaths) for chunk, deaths in asked.dead if chunk.submission.id in self.model.submissions]  # and not removed since
-        left = [chunk for chunk, deaths in there if chunk.state == "dead" and not chunk.is_requeued and chunk.deaths == deaths]
+        there = [
+            (chunk, deaths) for chunk, deaths in asked.dead if chunk.submission.id in self.model.submissions
+        ]  # and not removed since
+        left = [
+            chunk
+            for chunk, deaths in there
+            if chunk.state == "dead" and not chunk.is_requeued and chunk.deaths == deaths
+        ]
         is_over = {chunk.submission.state in FINAL or chunk.submission.is_closing for chunk in left} <= {True}
         assert not left or (isinstance(request, m.Requeue) and asked.count and is_over), (reply, left)
 
@@ -213,7 +219,9 @@ class Driver(RuleBasedStateMachine):
         assert call.peer is peer
         strategy = call.request.strategy
         assert not any(other.request.strategy == strategy for other in before), "not the longest waiting"
-        chunks: dict[Ticket, list[Chunk]] = {ticket: self.model.named(ticket, ticket.indexes) for ticket in tickets_of(reply)}
+        chunks: dict[Ticket, list[Chunk]] = {
+            ticket: self.model.named(ticket, ticket.indexes) for ticket in tickets_of(reply)
+        }
         flat = [chunk for hit in chunks.values() for chunk in hit]
         expected = self.model.expected(strategy, call.request.count)
         assert not [chunk for chunk in flat if not chunk.is_free], "not free"
@@ -272,7 +280,10 @@ class Driver(RuleBasedStateMachine):
         size = max(1, count // front.DECK_TURNS)
         size = -(-size // 64) * 64 if size >= 32 else size
         at = 0
-        left = {submission_id: [c for c in self.model.free() if c.submission.id == submission_id] for submission_id in self.free_since}
+        left = {
+            submission_id: [c for c in self.model.free() if c.submission.id == submission_id]
+            for submission_id in self.free_since
+        }
         for submission_id, free in left.items():
             given = {chunk.index for chunk in flat if chunk.submission.id == submission_id}
             assert given == {chunk.index for chunk in free[: len(given)]}, "not the lowest"
@@ -308,7 +319,10 @@ class Driver(RuleBasedStateMachine):
             "SELECT id, state, chunks_total, chunks_dead, chunks_skipped FROM submission WHERE state != 'removed'"
         )
         stored = {row[0]: row[1:] for row in rows}
-        expected = {s.id: (s.state, len(s.chunks), s.count("dead"), s.count("skipped", "dropped")) for s in self.model.submissions.values()}
+        expected = {
+            s.id: (s.state, len(s.chunks), s.count("dead"), s.count("skipped", "dropped"))
+            for s in self.model.submissions.values()
+        }
         assert stored == expected
 
     def _check_counts(self) -> None:
@@ -317,7 +331,9 @@ class Driver(RuleBasedStateMachine):
             held = engine_core.supply(submission.id)
             assert held is not None
             counts = (held.completed, held.dead, held.reserved_count)
-            assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved")), submission
+            assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved")), (
+                submission
+            )
             if not self.model.has_unread_delays:
                 assert held.delayed_count == submission.count("delayed")
         states = {state: count for state, count in engine_core.states.items() if count}
@@ -325,7 +341,9 @@ class Driver(RuleBasedStateMachine):
         for submission in self.model.submissions.values():
             expected[submission.state] = expected.get(submission.state, 0) + 1
         assert states == expected
-        unfinished = sum(len(s.chunks) - s.count("done", "dead", "skipped", "dropped") for s in self.model.submissions.values())
+        unfinished = sum(
+            len(s.chunks) - s.count("done", "dead", "skipped", "dropped") for s in self.model.submissions.values()
+        )
         assert self.rig.engine._room._backlog_count == unfinished
 
     def _check_results(self) -> None:

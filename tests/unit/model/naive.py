@@ -170,9 +170,17 @@ class Model(Working):
 
         def settle(now: Now) -> None:
             for submission in [one for submission_id, one in self.submissions.items() if submission_id in before]:
-                if submission.new.delay_s is not None and submission.not_before_at is not None and submission.state == "scheduled":
+                if (
+                    submission.new.delay_s is not None
+                    and submission.not_before_at is not None
+                    and submission.state == "scheduled"
+                ):
                     submission.not_before_at += step_ms
-                if submission.new.expires_s is not None and submission.expires_at is not None and submission.state not in FINAL:
+                if (
+                    submission.new.expires_s is not None
+                    and submission.expires_at is not None
+                    and submission.state not in FINAL
+                ):
                     submission.expires_at += step_ms
 
         def undo(now: Now) -> None:
@@ -195,7 +203,11 @@ class Model(Working):
 
     def _open_what_is_due(self, now: Now) -> None:
         for submission in self.submissions.values():
-            is_due = submission.opens <= now.mono if submission.opens is not None else (submission.not_before_at or 0) <= now.wall
+            is_due = (
+                submission.opens <= now.mono
+                if submission.opens is not None
+                else (submission.not_before_at or 0) <= now.wall
+            )
             if submission.state == "scheduled" and is_due and not submission.is_opening:
                 if submission.is_closing:
                     submission.opens = now.mono + SECOND if submission.opens is not None else None
@@ -231,7 +243,9 @@ class Model(Working):
                 self.end(submission, "expired")
 
     def _expire_reservations(self, now: Now) -> None:
-        for reservation in sorted(self.reservations().values(), key=lambda reservation: (reservation.deadline, reservation.order)):
+        for reservation in sorted(
+            self.reservations().values(), key=lambda reservation: (reservation.deadline, reservation.order)
+        ):
             if reservation.peer in self.heard and not reservation.is_lease:
                 heard = self.heard[reservation.peer] + int(reservation.length_s * SECOND)
                 reservation.deadline = max(reservation.deadline, heard)
@@ -245,7 +259,9 @@ class Model(Working):
     def begin(self) -> None:
         self.flying, self.forming = self.forming, Intents()
         for chunk in self.chunks():
-            is_leased = chunk.reservation is not None and chunk.reservation.is_lease and not chunk.reservation.is_taken_up
+            is_leased = (
+                chunk.reservation is not None and chunk.reservation.is_lease and not chunk.reservation.is_taken_up
+            )
             if chunk.reservation is not None and is_leased and not chunk.intent and chunk.submission.is_open:
                 assert chunk.ticket is not None
                 place = (chunk.reservation.id, chunk.ticket)
@@ -298,14 +314,24 @@ class Model(Working):
                     self._wake(chunk, now)
 
     def restore_lease(
-        self, reservation_id: int, ticket: Ticket, indexes: frozenset[int], deadline_at: int, length_ms: int, now: Now, *, for_restart: bool
+        self,
+        reservation_id: int,
+        ticket: Ticket,
+        indexes: frozenset[int],
+        deadline_at: int,
+        length_ms: int,
+        now: Now,
+        *,
+        for_restart: bool,
     ) -> None:
         """A lease that the file has goes on after a restart."""
         reservation = self.reservations().get(reservation_id)
         if reservation is None:
             self._orders += 1
             deadline = now.mono + min(max(deadline_at - now.wall, 0), length_ms) * 1_000_000
-            reservation = Reservation(reservation_id, None, True, length_ms / 1000, deadline, self._orders, is_for_restart=for_restart)
+            reservation = Reservation(
+                reservation_id, None, True, length_ms / 1000, deadline, self._orders, is_for_restart=for_restart
+            )
         reservation.add(ticket, self.named(ticket, sorted(indexes)), is_new=True)
 
     def _wake(self, chunk: Chunk, now: Now) -> None:

@@ -159,7 +159,11 @@ class Rig:
     def replies(self, peer: Peer, request_id: int) -> list[m.Reply]:
         """Take the replies to a request; an error reply is raised."""
         mine = [reply for other, reply in self.told if other is peer and getattr(reply, "id", None) == request_id]
-        self.told = [(other, reply) for other, reply in self.told if not (other is peer and getattr(reply, "id", None) == request_id)]
+        self.told = [
+            (other, reply)
+            for other, reply in self.told
+            if not (other is peer and getattr(reply, "id", None) == request_id)
+        ]
         for reply in mine:
             if isinstance(reply, m.ErrorReply):
                 raise from_code(reply.code, reply.message, reply.hint)
@@ -191,7 +195,9 @@ class Rig:
         reply = self.only(peer or self.connect("producer"), m.Submit(next(self.ids), [new]), m.Submitted)
         return reply.created[0].submission_id
 
-    def reserve(self, peer: Peer, count: int = 1, strategy: str = "OldestFirst", *, lease_s: float | None = None) -> list[Ticket]:
+    def reserve(
+        self, peer: Peer, count: int = 1, strategy: str = "OldestFirst", *, lease_s: float | None = None
+    ) -> list[Ticket]:
         """Reserve what is free now."""
         return tickets_of(self.only(peer, m.Reserve(next(self.ids), count, strategy, 0.0, lease_s), m.Reserved))
 
@@ -211,7 +217,9 @@ class Rig:
 
     def complete(self, peer: Peer, *held: m.Held, results: msgspec.Raw = NO_RESULTS) -> list[m.Refusal]:
         """Complete and commit; what was refused."""
-        return self.only(peer, m.Complete(next(self.ids), [m.Completion(one, results) for one in held]), m.Completed).refusals
+        return self.only(
+            peer, m.Complete(next(self.ids), [m.Completion(one, results) for one in held]), m.Completed
+        ).refusals
 
     def fail(self, peer: Peer, *held: m.Held, **options: object) -> list[m.Refusal]:
         """Fail and commit; what was refused."""
@@ -328,4 +336,6 @@ class Rig:
         """The state of everything as people see it, one line each."""
         submissions = self.only(self.connect(), m.List(next(self.ids), limit=10_000), m.Listed).submissions
         yield from (str(state) for state in submissions)
-        yield from (str(chunk) for chunk in self.only(self.connect(), m.Dead(next(self.ids), limit=10_000), m.DeadChunks).chunks)
+        yield from (
+            str(chunk) for chunk in self.only(self.connect(), m.Dead(next(self.ids), limit=10_000), m.DeadChunks).chunks
+        )

@@ -58,7 +58,9 @@ class Chunk:
     is_requeued: bool = False  # or dropped, with a batch that has not ended
 
     def __repr__(self) -> str:
-        return f"<{self.submission.id}/{self.index} {self.state} {self.intent} {self.reservation and self.reservation.id}>"
+        return (
+            f"<{self.submission.id}/{self.index} {self.state} {self.intent} {self.reservation and self.reservation.id}>"
+        )
 
     @property
     def is_free(self) -> bool:

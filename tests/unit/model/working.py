@@ -25,7 +25,9 @@ class Working:
         self.heard: dict[object, int] = {}  # by connection
         self.is_full = False
         self.has_unread_delays = False  # the engine works them out, and counts them, when it reads the blocks
-        self.missed_step_ms = 0  # of the wall clock, which the engine has still to see, as the batch that was to move instants is gone
+        self.missed_step_ms = (
+            0  # of the wall clock, which the engine has still to see, as the batch that was to move instants is gone
+        )
         self.hold_until = 0
         self.last_tick = 0
         self._orders = 0
@@ -38,7 +40,9 @@ class Working:
 
     def free(self) -> list[Chunk]:
         """What may be handed out, the oldest first."""
-        return [chunk for _, submission in sorted(self.submissions.items()) for chunk in submission.chunks if chunk.is_free]
+        return [
+            chunk for _, submission in sorted(self.submissions.items()) for chunk in submission.chunks if chunk.is_free
+        ]
 
     def expected(self, strategy: str, count: int) -> list[Chunk]:
         """What a call gets, in order; of `Random` only how many."""
@@ -92,7 +96,9 @@ class Working:
 
     # --- reports of consumers -----------------------------------------------------------------------------------------------------
 
-    def complete(self, ticket: Ticket, indexes: list[int], *, is_genuine: bool, has_results: bool, now: Now) -> Refusals | None:
+    def complete(
+        self, ticket: Ticket, indexes: list[int], *, is_genuine: bool, has_results: bool, now: Now
+    ) -> Refusals | None:
         """Judge one completion; None: later."""
         chunks = self.named(ticket, indexes)
         if not is_genuine or not chunks:
@@ -115,8 +121,14 @@ class Working:
             self.end(submission, "completed")
         return refusals
 
-    def fail(self, ticket: Ticket, indexes: list[int], *, is_genuine: bool, delay_s: float | None, is_final: bool, now: Now) -> Refusals:
-        held = [chunk for chunk in self.held(ticket, indexes) if not chunk.intent and chunk.submission.is_open] if is_genuine else []
+    def fail(
+        self, ticket: Ticket, indexes: list[int], *, is_genuine: bool, delay_s: float | None, is_final: bool, now: Now
+    ) -> Refusals:
+        held = (
+            [chunk for chunk in self.held(ticket, indexes) if not chunk.intent and chunk.submission.is_open]
+            if is_genuine
+            else []
+        )
         self._count(held, delay_s=delay_s, is_final=is_final, is_loss=False, now=now)
         return self._lost(ticket, [index for index in indexes if index not in {chunk.index for chunk in held}])
 
@@ -141,7 +153,11 @@ class Working:
                 has_died = True
             else:
                 backoff = new.backoff or m.Backoff()
-                wait_s = min(backoff.base_s * backoff.factor ** (attempts - 1), backoff.max_s) if delay_s is None else delay_s
+                wait_s = (
+                    min(backoff.base_s * backoff.factor ** (attempts - 1), backoff.max_s)
+                    if delay_s is None
+                    else delay_s
+                )
                 self._intend_tried(chunk, attempts, lost, wait_s, now.wall)
         if has_died and not chunks[0].submission.new.keep_on_dead:
             self.end(chunks[0].submission, "failed")
@@ -165,7 +181,9 @@ class Working:
             else:
                 chunk.let_go()
 
-    def extend(self, ticket: Ticket, indexes: list[int], lease_s: float | None, *, is_genuine: bool, now: Now) -> Refusals:
+    def extend(
+        self, ticket: Ticket, indexes: list[int], lease_s: float | None, *, is_genuine: bool, now: Now
+    ) -> Refusals:
         held = self.held(ticket, indexes) if is_genuine else []
         if len(held) < len(indexes):
             return self._lost(ticket, indexes)
@@ -200,7 +218,9 @@ class Working:
         if taken and reservation is None:
             self._orders += 1
             length_s = chunks[0].submission.new.reservation_s or 0
-            reservation = Reservation(ticket.reservation_id, peer, False, length_s, now.mono + int(length_s * SECOND), self._orders)
+            reservation = Reservation(
+                ticket.reservation_id, peer, False, length_s, now.mono + int(length_s * SECOND), self._orders
+            )
         if reservation is not None and taken:
             reservation.add(ticket, taken, is_new=not any(chunk.ticket == ticket for chunk in self.chunks()))
         return self._lost(ticket, [chunk.index for chunk in chunks if chunk.ticket != ticket])
@@ -220,7 +240,9 @@ class Working:
 
     def _hold_by_connection(self, reservation: Reservation, now: Now) -> None:
         self._orders += 1
-        lengths = [chunk.submission.new.reservation_s or 0 for chunk in self.chunks() if chunk.reservation is reservation]
+        lengths = [
+            chunk.submission.new.reservation_s or 0 for chunk in self.chunks() if chunk.reservation is reservation
+        ]
         reservation.is_lease = reservation.is_for_restart = reservation.is_taken_up = False
         reservation.order = self._orders
         reservation.length_s = max(lengths)
@@ -230,7 +252,11 @@ class Working:
 
     def disconnect(self, peer: object, now: Now) -> None:
         del self.heard[peer]
-        mine = [reservation for reservation in self.reservations().values() if reservation.peer is peer and not reservation.is_lease]
+        mine = [
+            reservation
+            for reservation in self.reservations().values()
+            if reservation.peer is peer and not reservation.is_lease
+        ]
         for reservation in sorted(mine, key=lambda reservation: reservation.order):
             reservation.peer = None
             self._lose_all(reservation, now)

@@ -61,7 +61,9 @@ def page(name: str) -> str:
 def sections(name: str) -> dict[str, str]:
     """The subsections of a page by title, as roff."""
     parts = re.split(r"(?m)^\.SS (.*)\n", (MAN / name).read_text(encoding="utf-8"))
-    return {title.strip('"'): re.split(r"(?m)^\.SH ", body)[0] for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        title.strip('"'): re.split(r"(?m)^\.SH ", body)[0] for title, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def entries(body: str) -> list[tuple[str, str]]:
@@ -83,11 +85,15 @@ def verbs_with_help() -> list[tuple[str, str, list[tuple[str, str]]]]:
         command = app.commands[name]
         members = [(f"{name} {part}", command.commands[part]) for part in GROUPS.get(name, ())] or [(name, command)]
         for full, member in members:
-            found.append((full, member.help or "", [(param.name, getattr(param, "help", None) or "") for param in member.params]))
+            found.append(
+                (full, member.help or "", [(param.name, getattr(param, "help", None) or "") for param in member.params])
+            )
     return found
 
 
-@pytest.mark.parametrize(("name", "help_text", "options"), verbs_with_help(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "help_text", "options"), verbs_with_help(), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_every_verb_and_option_has_help(name: str, help_text: str, options: list[tuple[str, str]]):
     """`opsq VERB --help` leaves nothing unexplained."""
     assert help_text.strip().endswith(".")
@@ -193,7 +199,9 @@ def test_page_describes_no_json_shape_that_is_not_there():
     assert set(sections("opsq-json.7")) == {shape.__name__ for shape in SHAPES}
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.__name__.endswith("Document")], ids=lambda shape: shape.__name__)
+@pytest.mark.parametrize(
+    "shape", [shape for shape in SHAPES if shape.__name__.endswith("Document")], ids=lambda shape: shape.__name__
+)
 def test_example_of_a_json_document_is_one(shape: type[msgspec.Struct]):
     """Each document has an example with no field that it does not have."""
     body = sections("opsq-json.7")[shape.__name__]
@@ -207,7 +215,10 @@ def _unknown_fields(document: Any, annotation: Any) -> list[str]:
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct) and isinstance(document, dict):
         known = {field.name: field.type for field in msgspec.structs.fields(annotation)}
         return [name for name in document if name not in known] + [
-            unknown for name, part in document.items() if name in known for unknown in _unknown_fields(part, known[name])
+            unknown
+            for name, part in document.items()
+            if name in known
+            for unknown in _unknown_fields(part, known[name])
         ]
     if isinstance(document, list) and get_origin(annotation) is list:
         return [unknown for part in document for unknown in _unknown_fields(part, get_args(annotation)[0])]
@@ -256,14 +267,24 @@ def _limits(meta: msgspec.Meta) -> str:
 
 
 def _number(number: float) -> str:
-    powers = {1 << 63: "2^63", -(1 << 63): "-2^63", (1 << 63) - 1: "2^63-1", 1 << 57: "2^57", 1 << 40: "2^40", 1 << 31: "2^31", 1e9: "10^9"}
+    powers = {
+        1 << 63: "2^63",
+        -(1 << 63): "-2^63",
+        (1 << 63) - 1: "2^63-1",
+        1 << 57: "2^57",
+        1 << 40: "2^40",
+        1 << 31: "2^31",
+        1e9: "10^9",
+    }
     return powers.get(number) or str(number)
 
 
 STRUCTS = [
     cls
     for cls in vars(messages).values()
-    if isinstance(cls, type) and issubclass(cls, messages.Record | messages.Message) and cls not in (messages.Record, messages.Message)
+    if isinstance(cls, type)
+    and issubclass(cls, messages.Record | messages.Message)
+    and cls not in (messages.Record, messages.Message)
 ]
 REQUESTS, REPLIES = get_args(messages.Request), get_args(messages.Reply)
 
@@ -273,7 +294,9 @@ def test_every_field_of_every_message_is_in_the_protocol(struct: type[msgspec.St
     """opsq-protocol(7) has each message and part, with its fields in the order of the wire, their types and limits."""
     body = sections("opsq-protocol.7")[struct.__name__]
     hints = typing.get_type_hints(struct, vars(messages), include_extras=True)
-    assert entries(body.partition("Answers:")[0]) == [(name, wire_type(hints[name])) for name in struct.__struct_fields__]
+    assert entries(body.partition("Answers:")[0]) == [
+        (name, wire_type(hints[name])) for name in struct.__struct_fields__
+    ]
 
 
 def test_protocol_describes_no_message_that_is_not_there():
@@ -297,8 +320,24 @@ def test_protocol_names_the_replies_of_every_request(request_type: type[msgspec.
 def test_protocol_explains_every_code_that_an_error_reply_may_have():
     """Each code of errors.py that can travel is said once at the top, or with the request that it answers."""
     text = page("opsq-protocol.7")
-    local = {"error", "input_unreadable", "unreachable", "nothing_free", "work_failed", "timed_out", "not_executable", "command_not_found"}
-    content = {"chunk_too_large", "content_missing", "store_not_visible", "content_changed", "database_damaged", "already_running"}
+    local = {
+        "error",
+        "input_unreadable",
+        "unreachable",
+        "nothing_free",
+        "work_failed",
+        "timed_out",
+        "not_executable",
+        "command_not_found",
+    }
+    content = {
+        "chunk_too_large",
+        "content_missing",
+        "store_not_visible",
+        "content_changed",
+        "database_damaged",
+        "already_running",
+    }
     for code in set(errors.BY_CODE) - local - content - {"invalid_handle", "refused"}:
         assert re.search(rf"\b{code}\b", text), code
 
@@ -318,8 +357,14 @@ def man() -> str:
 def test_page_is_clean_roff(path: Path, man: str):
     """The program man shows each page without a warning."""
     # macOS has another man, without a way to warn; there mandoc itself is asked.
-    command = [man, "--warnings", "-l", str(path)] if "man-db" in _version(man) else ["mandoc", "-Tlint", "-W", "warning", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100"})
+    command = (
+        [man, "--warnings", "-l", str(path)]
+        if "man-db" in _version(man)
+        else ["mandoc", "-Tlint", "-W", "warning", str(path)]
+    )
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100"}
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout or command[0] == "mandoc"
 

@@ -39,7 +39,9 @@ def test_papers_are_fresh():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_changed_option_part_is_stale_and_written_anew(papers: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_changed_option_part_is_stale_and_written_anew(
+    papers: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """What is generated cannot be kept by hand."""
     page = tmp_path / "man/opsq-wait.1"
     fresh = page.read_text()
@@ -60,7 +62,9 @@ def test_hand_written_part_is_left_alone(papers: ModuleType, tmp_path: Path):
     assert page.read_text() == text
 
 
-def test_missing_page_is_stale_and_gets_a_beginning(papers: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_missing_page_is_stale_and_gets_a_beginning(
+    papers: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """A new verb has a page from the first run on."""
     page = tmp_path / "man/opsq-dead.1"
     page.unlink()
@@ -71,7 +75,9 @@ def test_missing_page_is_stale_and_gets_a_beginning(papers: ModuleType, tmp_path
     assert papers.main(["--check"]) == 0
 
 
-def test_page_of_a_verb_that_is_not_there_is_complained_of(papers: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_page_of_a_verb_that_is_not_there_is_complained_of(
+    papers: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """A verb that was removed leaves no page behind."""
     (tmp_path / "man/opsq-ponder.1").write_text("")
     assert papers.main(["--check"]) == 1

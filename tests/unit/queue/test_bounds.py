@@ -65,7 +65,11 @@ def test_timers_end_with_the_reservations_calls_and_waits_that_they_were_for(rig
         rig.send(peer, m.Abandon(results))
     rig.settle()
     engine = rig.engine
-    assert [items_count(each._deadlines) for each in (engine._reservations, engine._parked, engine._watched)] == [0, 0, 0]
+    assert [items_count(each._deadlines) for each in (engine._reservations, engine._parked, engine._watched)] == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_lease_stays_a_lease_when_a_connection_takes_it_up_and_ends(rig: Rig) -> None:

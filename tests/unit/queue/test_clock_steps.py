@@ -47,7 +47,9 @@ def test_case_118_stepped_wall_clock_ends_no_delay_early_or_late(rig: Rig, step_
 
 
 @pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
-def test_clock_stepped_while_the_engine_was_down_leaves_between_nothing_and_all_of_a_duration(rig: Rig, step_s: float) -> None:
+def test_clock_stepped_while_the_engine_was_down_leaves_between_nothing_and_all_of_a_duration(
+    rig: Rig, step_s: float
+) -> None:
     delayed = rig.submit(1, delay_s=10.0)
     leased = rig.submit(1)
     rig.reserve(rig.connect(), lease_s=10.0)
@@ -87,7 +89,9 @@ def test_durations_end_exactly_after_a_step_and_a_restart(rig: Rig, end: str, st
 
 @pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
 @pytest.mark.parametrize("end", ["crash", "restart"])
-def test_durations_end_exactly_though_the_clock_is_stepped_while_nobody_looks(rig: Rig, end: str, step_s: float) -> None:
+def test_durations_end_exactly_though_the_clock_is_stepped_while_nobody_looks(
+    rig: Rig, end: str, step_s: float
+) -> None:
     """Within one boot of the machine, the monotonic clock tells how long that was."""
     rig.boot = "this one"
     rig.restart()
@@ -147,10 +151,14 @@ def test_times_given_as_instants_follow_the_wall_clock_over_restarts(rig: Rig, s
     rig.restart(away_s=30)
     rig.advance(29)
     is_over = step_s > 0
-    assert (rig.show(starting).state, rig.show(expiring).state) == (("open", "expired") if is_over else ("scheduled", "open"))
+    assert (rig.show(starting).state, rig.show(expiring).state) == (
+        ("open", "expired") if is_over else ("scheduled", "open")
+    )
     rig.advance(1)
     is_over = step_s >= 0
-    assert (rig.show(starting).state, rig.show(expiring).state) == (("open", "expired") if is_over else ("scheduled", "open"))
+    assert (rig.show(starting).state, rig.show(expiring).state) == (
+        ("open", "expired") if is_over else ("scheduled", "open")
+    )
 
 
 def test_time_to_start_at_follows_the_wall_clock_forward_and_back(rig: Rig) -> None:

@@ -139,7 +139,9 @@ def test_full_disk_refuses_every_request_of_the_batch_and_all_that_came_since(ri
     assert rig.rows("SELECT count(*) FROM submission") == [(0,)]
 
 
-def test_full_disk_while_rows_are_applied_is_as_harmless_as_at_commit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_while_rows_are_applied_is_as_harmless_as_at_commit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cache that spills meets the full disk before the COMMIT does."""
 
     def spill(*_: object) -> None:

@@ -19,7 +19,9 @@ def complete_every(rig: Rig, step: int, count: int) -> int:
     peer = rig.connect()
     tickets = rig.reserve(peer, step * count)
     wanted = set(range(0, step * count, step))
-    completions = [m.Completion(ticket.held([index])) for ticket in tickets for index in ticket.indexes if index in wanted]
+    completions = [
+        m.Completion(ticket.held([index])) for ticket in tickets for index in ticket.indexes if index in wanted
+    ]
     rig.send(peer, m.Complete(next(rig.ids), completions))
     return submission_id
 
@@ -56,7 +58,9 @@ def test_events_are_folded_ten_seconds_after_they_came_however_many(rig: Rig) ->
     assert unfolded(rig) == 0
 
 
-def test_events_that_come_faster_than_slices_of_one_size_stay_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_come_faster_than_slices_of_one_size_stay_bounded(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folding, "SLICE_EVENTS", 10)
     monkeypatch.setattr(folding, "LAZY_EVENTS", 40)
     most = 0
@@ -67,7 +71,9 @@ def test_events_that_come_faster_than_slices_of_one_size_stay_bounded(rig: Rig, 
     assert most <= 100 * folding.SLICE_PART + 100
 
 
-def test_completion_far_ahead_of_the_frontier_is_folded_in_bounded_steps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_far_ahead_of_the_frontier_is_folded_in_bounded_steps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folding, "SLICE_GAPS", 4)
     submission_id = rig.submit(64 * 50)
     peer = rig.connect()

@@ -68,7 +68,9 @@ class Machine(Consuming):
                 "max_lost": st.integers(1, 3),
                 "keep_on_dead": st.booleans(),
                 "reservation_s": st.sampled_from([2.0, 5.0, 60.0]),
-                "backoff": st.sampled_from([m.Backoff(0.5, 2.0, 3.0), m.Backoff(0.0, 1.0, 0.0), m.Backoff(4.0, 3.0, 600.0)]),
+                "backoff": st.sampled_from(
+                    [m.Backoff(0.5, 2.0, 3.0), m.Backoff(0.0, 1.0, 0.0), m.Backoff(4.0, 3.0, 600.0)]
+                ),
             },
             optional={
                 "unique_key": st.sampled_from(["u", "v"]),
@@ -79,7 +81,15 @@ class Machine(Consuming):
         ends=st.sampled_from([None, None, None, "expires_s", "expires_at"]),
         in_s=times,
     )
-    def submit(self, chunks_count: int, peer: int, options: dict[str, object], starts: str | None, ends: str | None, in_s: float) -> None:
+    def submit(
+        self,
+        chunks_count: int,
+        peer: int,
+        options: dict[str, object],
+        starts: str | None,
+        ends: str | None,
+        in_s: float,
+    ) -> None:
         if len(self.model.submissions) > 6:
             return
         if self.is_committed:
@@ -98,7 +108,10 @@ class Machine(Consuming):
     @initialize(counts=st.lists(st.sampled_from([1, 3, 64, 70, 200]), min_size=1, max_size=3), keeps=st.booleans())
     def begin_with_some_work(self, counts: list[int], keeps: bool) -> None:
         options = {"max_attempts": 2, "max_lost": 2, "reservation_s": 5.0, "keep_on_dead": keeps}
-        self._submit(self._peer(0), [msgspec.structs.replace(m.NewSubmission(self.rig.request_key(), n), **options) for n in counts])
+        self._submit(
+            self._peer(0),
+            [msgspec.structs.replace(m.NewSubmission(self.rig.request_key(), n), **options) for n in counts],
+        )
         self.commit()
 
     @rule(peer=numbers, number=numbers, is_unique=st.booleans())
@@ -206,7 +219,9 @@ class Machine(Consuming):
                 if ticket not in known:
                     self.model.release(ticket, ticket.indexes, is_genuine=True)
                     self._ask(peer, m.Release(next(self.rig.ids), [ticket.held()]), lambda reply: refused(reply) == {})
-            self.model.has_unread_delays = any(c.state == "delayed" and not c.submission.is_open for c in self.model.chunks())
+            self.model.has_unread_delays = any(
+                c.state == "delayed" and not c.submission.is_open for c in self.model.chunks()
+            )
 
     # --- commits ------------------------------------------------------------------------------------------------------------------
 
@@ -311,7 +326,11 @@ class Machine(Consuming):
     @rule(away_s=st.sampled_from([0.0, 10.0, 40.0]))
     def stop_and_start(self, away_s: float) -> None:
         """In good order: what connections hold becomes leases, everything is folded."""
-        for request_id in [request_id for request_id in self.waiting if self._is_parked(request_id) and request_id not in self.predicted]:
+        for request_id in [
+            request_id
+            for request_id in self.waiting
+            if self._is_parked(request_id) and request_id not in self.predicted
+        ]:
             del self.waiting[request_id]
         self.rig.engine.stop_handing_out()
         self.rig.run_turns()
@@ -325,7 +344,9 @@ class Machine(Consuming):
         self.is_draining = True
         self.fold()
         self.is_draining = False
-        assert self.rig.rows("SELECT count(*) FROM history WHERE seq > (SELECT value FROM meta WHERE key = 'folded_seq')") == [(0,)]
+        assert self.rig.rows(
+            "SELECT count(*) FROM history WHERE seq > (SELECT value FROM meta WHERE key = 'folded_seq')"
+        ) == [(0,)]
         self.rig.database.close()
         self.rig.pass_time(away_s)
         self.rig._open(self.rig.path.parent)
@@ -353,7 +374,9 @@ class Machine(Consuming):
             ticket = Ticket(submission_id, block, granted & FULL, reservation_id, attempt, mac)
             indexes = frozenset(mask_indexes(block, mask & FULL))
             found[reservation_id, ticket] = indexes
-            self.model.restore_lease(reservation_id, ticket, indexes, deadline_at, length_ms, self.now, for_restart=bool(for_restart))
+            self.model.restore_lease(
+                reservation_id, ticket, indexes, deadline_at, length_ms, self.now, for_restart=bool(for_restart)
+            )
         assert found == self.model.leases
         self.model.has_unread_delays = any(chunk.had_delay for chunk in self.model.chunks())
         for _ in range(2):

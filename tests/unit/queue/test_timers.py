@@ -16,7 +16,9 @@ def timers_of(*dues: int) -> Timers[int]:
     return timers
 
 
-@given(dues=st.lists(st.integers(0, 10**10), max_size=50, unique=True), steps=st.lists(st.integers(0, 10**9), max_size=30))
+@given(
+    dues=st.lists(st.integers(0, 10**10), max_size=50, unique=True), steps=st.lists(st.integers(0, 10**9), max_size=30)
+)
 def test_each_item_comes_once_not_before_it_is_due_and_within_a_bucket_after(dues: list[int], steps: list[int]) -> None:
     timers = timers_of(*dues)
     waiting = sorted(dues)

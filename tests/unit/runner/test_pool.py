@@ -76,7 +76,10 @@ def test_nothing_is_ordered_while_more_than_half_of_it_is_there() -> None:
     assert ahead.next_count(free_count=0, ready_count=12) > 0
 
 
-@given(st.integers(1, 4096), st.lists(st.tuples(st.floats(0, 1e5), st.integers(0, 4096), st.integers(0, 2000)), max_size=30))
+@given(
+    st.integers(1, 4096),
+    st.lists(st.tuples(st.floats(0, 1e5), st.integers(0, 4096), st.integers(0, 2000)), max_size=30),
+)
 def test_order_is_never_above_the_slots_and_the_limit_ahead(jobs: int, steps: list[tuple[float, int, int]]) -> None:
     """And whoever has a free slot and nothing ready always orders something."""
     ahead = Ahead(jobs)
@@ -233,7 +236,9 @@ def test_what_ended_well_beside_a_fatal_end_is_completed(monkeypatch: pytest.Mon
     assert mask_of([held for request in daemon.of(Release) for held in request.held]) == 0b01
 
 
-def test_no_room_for_an_output_ends_the_consumer_and_costs_no_attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_no_room_for_an_output_ends_the_consumer_and_costs_no_attempt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     monkeypatch.setattr(polled_consumer.DrivenConsumer, "store_folder", str(tmp_path / "gone"))
     monkeypatch.setattr(pool, "MEMORY_LIMIT_BYTES", 1)
     daemon = Daemon([b"longer than that"])
@@ -294,7 +299,9 @@ def test_deaf_program_of_a_chunk_that_is_taken_away_is_killed_and_frees_its_slot
     thread.join()
 
 
-def test_chunk_that_is_taken_away_before_its_program_starts_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_chunk_that_is_taken_away_before_its_program_starts_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     daemon = Daemon([b"a", b"b"])
     real = Children.start
     starts_count = 0
@@ -311,7 +318,9 @@ def test_chunk_that_is_taken_away_before_its_program_starts_is_not_run(monkeypat
     lost = pool.Pool._lost
     monkeypatch.setattr(Children, "start", start)
     monkeypatch.setattr(pool.Pool, "_lost", lambda self, what: (lost(self, what), (tmp_path / "go").touch()))
-    assert daemon.consume("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done", jobs=2) == Outcome(1, 0, 0, 0)
+    assert daemon.consume("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done", jobs=2) == Outcome(
+        1, 0, 0, 0
+    )
     assert starts_count == 1
 
 
@@ -373,14 +382,17 @@ def test_end_by_a_stop_signal_that_is_seen_before_the_signal_waits_for_it(monkey
 
 
 @pytest.mark.parametrize(
-    ("script", "status"), [("kill -TERM $$", 143), ("kill -INT $PPID; kill -TERM $$", 143), ("kill -INT $PPID; kill -KILL $$", 137)]
+    ("script", "status"),
+    [("kill -TERM $$", 143), ("kill -INT $PPID; kill -TERM $$", 143), ("kill -INT $PPID; kill -KILL $$", 137)],
 )
 def test_program_killed_by_another_signal_than_the_one_that_stops_us_has_failed(script: str, status: int) -> None:
     daemon = Daemon([b"a"])
     assert daemon.consume("sh", "-c", script) == Outcome(0, 1, 0, 0, child_status=status)
 
 
-def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = Children.start
     starts_count = 0
 
@@ -401,7 +413,9 @@ def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_chunks_of_a_changed_or_missing_file_in_place_die_at_once_and_are_told_of_once(is_gone: bool, tmp_path: Any) -> None:
+def test_chunks_of_a_changed_or_missing_file_in_place_die_at_once_and_are_told_of_once(
+    is_gone: bool, tmp_path: Any
+) -> None:
     path = tmp_path / "in-place"
     if not is_gone:
         path.write_bytes(b"abcdef")
@@ -420,7 +434,9 @@ def test_chunk_found_unreadable_while_it_is_fed(
 ) -> None:
     """Missing content of ours may come back (a mount): it is tried again."""
     real = Children.poll
-    monkeypatch.setattr(Children, "poll", lambda self, *words: [one._replace(error=error) for one in real(self, *words)])
+    monkeypatch.setattr(
+        Children, "poll", lambda self, *words: [one._replace(error=error) for one in real(self, *words)]
+    )
     daemon = Daemon([b"a", b"b"])
     assert daemon.consume("cat") == Outcome(0, 2, 0, 0, child_status=1)
     assert [failure.is_final for failure in failures_of(daemon)] == [is_final] * 2
@@ -435,7 +451,9 @@ class EndedDaemon(Daemon):
             return super().answer(request)
         self.sent.append(request)
         mask = sum(failure.held.mask for failure in request.failures) & ~1
-        return [Completed(request.id, [Refusal(SUBMISSION, 0, mask, "reservation_lost", "It has failed.")] if mask else [])]
+        return [
+            Completed(request.id, [Refusal(SUBMISSION, 0, mask, "reservation_lost", "It has failed.")] if mask else [])
+        ]
 
 
 def test_failure_that_the_daemon_refuses_is_neither_told_nor_counted() -> None:
@@ -444,7 +462,9 @@ def test_failure_that_the_daemon_refuses_is_neither_told_nor_counted() -> None:
     assert daemon.witness.sentences == [f"Chunk {SUBMISSION}/0 failed: exit status 1"]
 
 
-def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     daemon = Daemon([b"exit 1"])
     real = verdict.Judge.judge
 

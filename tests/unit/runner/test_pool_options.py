@@ -89,7 +89,9 @@ def test_program_that_runs_too_long_is_terminated_then_killed_and_has_failed(
         monkeypatch.setattr(
             Children,
             name,
-            lambda self, child, real=real, name=name: (events.append((name, pool_clock[0] - 1000)), real(self, child))[1],
+            lambda self, child, real=real, name=name: (events.append((name, pool_clock[0] - 1000)), real(self, child))[
+                1
+            ],
         )
     real_poll = Children.poll
 
@@ -138,7 +140,9 @@ def test_chunk_that_is_taken_away_lets_its_program_end_if_that_was_asked_for(tmp
 # --- how soon -----------------------------------------------------------------------------------------------------------
 
 
-def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     """Its clock moves only while the pool waits, by as much as it would wait."""
     now = [1000.0]
     for module in (pool, deadlines, link, consumer, polled_consumer):
@@ -186,7 +190,9 @@ def test_what_is_due_does_not_wait_until_many_slots_are_filled(monkeypatch: pyte
 
     monkeypatch.setattr(Children, "start", start)
     monkeypatch.setattr(polled_consumer.DrivenConsumer, "poll", poll)
-    monkeypatch.setattr(polled_consumer.DrivenConsumer, "next_poll_s", lambda self: 0.0 if events[-2:] == ["start", "start"] else 1.0)
+    monkeypatch.setattr(
+        polled_consumer.DrivenConsumer, "next_poll_s", lambda self: 0.0 if events[-2:] == ["start", "start"] else 1.0
+    )
     daemon = Daemon([b""] * 9)
     assert daemon.consume("true", jobs=9) == Outcome(9, 0, 0, 0)
     assert "start start start" not in " ".join(events)
@@ -199,10 +205,15 @@ def test_viewer_is_given_what_programs_say_and_how_each_ended() -> None:
     daemon = Daemon([b"echo oh >&2", b"exit 4"])
     daemon.consume("sh")
     assert b"".join(piece for name, piece in daemon.witness.stderr if name == f"{SUBMISSION}/0") == b"oh\n"
-    assert [(end.index, end.outcome, end.exit_status) for end in daemon.witness.ends] == [(0, "completed", 0), (1, "failed", 4)]
+    assert [(end.index, end.outcome, end.exit_status) for end in daemon.witness.ends] == [
+        (0, "completed", 0),
+        (1, "failed", 4),
+    ]
 
 
-def test_nothing_is_begun_while_nobody_reads_and_what_was_reserved_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_begun_while_nobody_reads_and_what_was_reserved_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A reader that comes back finds the work going on."""
     answers = [True] * 3
     monkeypatch.setattr(Witness, "is_congested", property(lambda self: bool(answers) and answers.pop()))
@@ -240,7 +251,14 @@ def test_looks_come_with_what_the_daemon_says(monkeypatch: pytest.MonkeyPatch, t
 
 @pytest.mark.parametrize(
     ("content", "separator", "count"),
-    [(b"", b"\n", 0), (b"a\nb\n", b"\n", 2), (b"a\nb", b"\n", 2), (b"a--b--", b"--", 2), (b"a--b--c", b"--", 3), (b"\n", b"\n", 1)],
+    [
+        (b"", b"\n", 0),
+        (b"a\nb\n", b"\n", 2),
+        (b"a\nb", b"\n", 2),
+        (b"a--b--", b"--", 2),
+        (b"a--b--c", b"--", 3),
+        (b"\n", b"\n", 1),
+    ],
 )
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 1 << 18])
 def test_operations_are_counted_alike_in_memory_and_in_a_file(

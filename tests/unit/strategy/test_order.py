@@ -97,7 +97,12 @@ class Story:
 
     def on_submit(self, a: int, b: int, c: int) -> None:
         chunks_count = [1, 2, 3, 9, 70][b % 5]
-        options: dict[str, Any] = {"metadata": self._metadata(a), "priority": c % 3, "max_attempts": 1000, "max_lost": 1000}
+        options: dict[str, Any] = {
+            "metadata": self._metadata(a),
+            "priority": c % 3,
+            "max_attempts": 1000,
+            "max_lost": 1000,
+        }
         submission_id = self.rig.submit(chunks_count, **options)
         self.naive.submit(submission_id, chunks_count, options["metadata"], options["priority"])
 
@@ -160,7 +165,12 @@ class Story:
     def on_disconnect(self, a: int, _b: int, _c: int) -> None:
         if self.peers:
             peer = self.peers.pop(a % len(self.peers))
-            own = {(key[0], key[1], index) for part in peer.reservations.values() for key, p in part.parts.items() for index in _of(p)}
+            own = {
+                (key[0], key[1], index)
+                for part in peer.reservations.values()
+                for key, p in part.parts.items()
+                for index in _of(p)
+            }
             self.rig.disconnect(peer)
             self.naive.consumers.discard(peer)
             self.parked = {key: call for key, call in self.parked.items() if key[0] is not peer}
@@ -265,11 +275,15 @@ def play(strategies: list[Strategy], story: list[Step]) -> None:
 
 
 def sorted_trees() -> st.SearchStrategy[Strategy]:
-    return trees(4, orders=SORTED, keys=st.sampled_from([*KEYS, "submission"]), values=st.sampled_from(VALUES), maxima=MAXIMA)
+    return trees(
+        4, orders=SORTED, keys=st.sampled_from([*KEYS, "submission"]), values=st.sampled_from(VALUES), maxima=MAXIMA
+    )
 
 
 def any_trees() -> st.SearchStrategy[Strategy]:
-    return trees(3, orders=ORDERS, keys=st.sampled_from([*KEYS, "submission"]), values=st.sampled_from(VALUES), maxima=MAXIMA)
+    return trees(
+        3, orders=ORDERS, keys=st.sampled_from([*KEYS, "submission"]), values=st.sampled_from(VALUES), maxima=MAXIMA
+    )
 
 
 @given(st.lists(sorted_trees(), min_size=1, max_size=3), steps("reserve"))
@@ -279,10 +293,19 @@ def test_order_delivered_equals_the_naive_definition(strategies: list[Strategy],
     play(strategies, story)
 
 
-@given(st.lists(sorted_trees().filter(lambda tree: "Fair" not in str(tree)), min_size=1, max_size=3), steps("reserve"), st.integers(1, 9))
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much], max_examples=40)
+@given(
+    st.lists(sorted_trees().filter(lambda tree: "Fair" not in str(tree)), min_size=1, max_size=3),
+    steps("reserve"),
+    st.integers(1, 9),
+)
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    max_examples=40,
+)
 @pytest.mark.timeout(600)
-def test_order_is_the_same_when_each_run_is_cut_into_many_turns(strategies: list[Strategy], story: list[Step], turn_rows: int) -> None:
+def test_order_is_the_same_when_each_run_is_cut_into_many_turns(
+    strategies: list[Strategy], story: list[Step], turn_rows: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reserve, "TURN_ROWS", turn_rows)
         play(strategies, story)
@@ -291,5 +314,7 @@ def test_order_is_the_same_when_each_run_is_cut_into_many_turns(strategies: list
 @given(st.lists(any_trees(), min_size=1, max_size=4), steps("park", "park", "reserve_any"))
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @pytest.mark.timeout(600)
-def test_nobody_stays_parked_while_something_is_allowed_and_no_gate_is_exceeded(strategies: list[Strategy], story: list[Step]) -> None:
+def test_nobody_stays_parked_while_something_is_allowed_and_no_gate_is_exceeded(
+    strategies: list[Strategy], story: list[Step]
+) -> None:
     play(strategies, [(name.replace("reserve_any", "park"), a, b, c) for name, a, b, c in story])

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from opsq.store import backlog
 from opsq.store.database import Database
 from opsq.strategy import explain
-from opsq.strategy.arms import CUSTOM_PRIORITY, NEWEST_FIRST, OLDEST_FIRST, RANDOM, Arm, compile_arms, values_sql, walk_sql
+from opsq.strategy.arms import (
+    CUSTOM_PRIORITY,
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    RANDOM,
+    Arm,
+    compile_arms,
+    values_sql,
+    walk_sql,
+)
 from opsq.strategy.tree import Strategy
 from unit.model.rig import Rig
 from unit.strategy.test_order import KEYS, MAXIMA, VALUES, in_folder
@@ -60,11 +69,17 @@ def test_every_walk_streams_whatever_it_looks_up(database: Database, probes: int
 
 
 @given(
-    st.lists(trees(4, keys=st.sampled_from([*KEYS, "submission"]), values=st.sampled_from(VALUES), maxima=MAXIMA), min_size=1, max_size=4),
+    st.lists(
+        trees(4, keys=st.sampled_from([*KEYS, "submission"]), values=st.sampled_from(VALUES), maxima=MAXIMA),
+        min_size=1,
+        max_size=4,
+    ),
     st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=8),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
-def test_every_statement_that_a_reserve_really_runs_streams(strategies: list[Strategy], pairs: list[tuple[str, int | str]]) -> None:
+def test_every_statement_that_a_reserve_really_runs_streams(
+    strategies: list[Strategy], pairs: list[tuple[str, int | str]]
+) -> None:
     """Not what `explain` says: what the reader is given, look-ups and delays included."""
     run: set[str] = set()
 
@@ -87,5 +102,8 @@ def test_every_statement_that_a_reserve_really_runs_streams(strategies: list[Str
         walks = [sql for sql in run if "lane_submission w" in sql]
         for sql in run - {"SELECT token FROM owner"}:  # which has one row
             assert bad_steps(reader, sql) == [], sql
-        assert all(sql in set(statements([arm for one in strategies for arm in compile_arms(one)])) or "EXISTS" in sql for sql in walks)
+        assert all(
+            sql in set(statements([arm for one in strategies for arm in compile_arms(one)])) or "EXISTS" in sql
+            for sql in walks
+        )
         rig.close()

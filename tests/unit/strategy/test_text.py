@@ -59,7 +59,12 @@ def test_blanks_between_the_parts_do_not_matter(strategy: Strategy, data: st.Dat
         assert parse(f"\n{''.join(parts)} ") == strategy
 
 
-@given(st.lists(st.sampled_from([*'(),=%"\\7-. ', "Fair", "OrElse", "SelectOnly", "MaxSimultaneous", "Random", "a"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from([*'(),=%"\\7-. ', "Fair", "OrElse", "SelectOnly", "MaxSimultaneous", "Random", "a"]),
+        max_size=12,
+    )
+)
 @settings(max_examples=300)
 def test_any_text_is_parsed_or_refused_with_a_column(parts: list[str]) -> None:
     text = "".join(parts)
@@ -84,7 +89,11 @@ def test_any_text_is_parsed_or_refused_with_a_column(parts: list[str]) -> None:
         ("SelectOnly(a=007)", SelectOnly("a", "007"), "SelectOnly(a=007)"),
         ("SelectOnly(a=-0)", SelectOnly("a", 0), "SelectOnly(a=0)"),
         ('SelectOnly(a="\\u00e9 b")', SelectOnly("a", "é b"), 'SelectOnly(a="é b")'),
-        ("PreferDistinct(t, 1, NewestFirst)", PreferDistinct("t", 1, NewestFirst()), "PreferDistinct(t, 1, NewestFirst)"),
+        (
+            "PreferDistinct(t, 1, NewestFirst)",
+            PreferDistinct("t", 1, NewestFirst()),
+            "PreferDistinct(t, 1, NewestFirst)",
+        ),
         ("MaxSimultaneous(t,50%)", MaxSimultaneous("t", Percent(50)), "MaxSimultaneous(t, 50%)"),
         ("OrElse(CustomPriority,Random)", OrElse(CustomPriority(), Random()), "OrElse(CustomPriority, Random)"),
     ],
@@ -110,8 +119,16 @@ def test_text_is_this_tree_and_prints_like_that(text: str, strategy: Strategy, c
         ("Fair()", 6, "expected a metadata key"),
         ("Fair(tenant", 12, "expected ')'"),
         ("Fair(tenant,)", 13, f"expected a strategy, one of {ALL_NODES}"),
-        ("Fair(7x)", 6, "expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -"),
-        (f"Fair({'k' * 65})", 6, "expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -"),
+        (
+            "Fair(7x)",
+            6,
+            "expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -",
+        ),
+        (
+            f"Fair({'k' * 65})",
+            6,
+            "expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -",
+        ),
         ("Fair(tenant, Fairy(x))", 14, "'Fairy' is no strategy; did you mean Fair?"),
         ("SelectOnly(a)", 13, "expected '='"),
         ("SelectOnly(a=)", 14, "expected a value: a bare word, or a JSON string in double quotes"),
@@ -137,7 +154,9 @@ def test_text_is_this_tree_and_prints_like_that(text: str, strategy: Strategy, c
 def test_error_names_its_column_and_what_was_expected(text: str, column: int, expected: str) -> None:
     with pytest.raises(InvalidStrategy) as caught:
         parse(text)
-    assert caught.value.message == f"Strategy {text!r}, column {column}: {expected}{'' if expected.endswith('?') else '.'}"
+    assert (
+        caught.value.message == f"Strategy {text!r}, column {column}: {expected}{'' if expected.endswith('?') else '.'}"
+    )
 
 
 def test_integer_of_more_than_64_bits_is_text() -> None:

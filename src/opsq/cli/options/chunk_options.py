@@ -17,20 +17,26 @@ class Cutting(NamedTuple):
     """Where chunks end; each field is an option."""
 
     size: Annotated[
-        str | None, typer.Option("--bytes", "-b", metavar="SIZE", help="Whole records up to this size a chunk; 1M by default.")
+        str | None,
+        typer.Option("--bytes", "-b", metavar="SIZE", help="Whole records up to this size a chunk; 1M by default."),
     ] = None
-    lines: Annotated[int | None, typer.Option("--lines", "-l", min=1, metavar="N", help="So many records a chunk.")] = None
+    lines: Annotated[int | None, typer.Option("--lines", "-l", min=1, metavar="N", help="So many records a chunk.")] = (
+        None
+    )
     delimiter: Annotated[
         str | None,
         typer.Option(
-            "--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes such as \\t or \\x1e; a line end by default."
+            "--delimiter",
+            "-d",
+            metavar="TEXT",
+            help="What ends a record, with escapes such as \\t or \\x1e; a line end by default.",
         ),
     ] = None
     null: Annotated[bool, typer.Option("--null", "-0", help="A NUL byte ends a record.")] = False
     per_file: Annotated[bool, typer.Option("--per-file", help="Each file is one chunk.")] = False
-    csv_header: Annotated[bool, typer.Option("--csv-header", help="CSV: repeat the header in each chunk, and keep quoted line ends.")] = (
-        False
-    )
+    csv_header: Annotated[
+        bool, typer.Option("--csv-header", help="CSV: repeat the header in each chunk, and keep quoted line ends.")
+    ] = False
 
     def as_splitting(self) -> Splitting:
         """The rule that they make.
@@ -45,4 +51,9 @@ class Cutting(NamedTuple):
             return Splitting("file", 1, csv_header=self.csv_header)
         if self.lines is not None:
             return Splitting("records", self.lines, end, self.csv_header)
-        return Splitting("bytes", DEFAULT_CHUNK_BYTES if self.size is None else values.size("--bytes", self.size), end, self.csv_header)
+        return Splitting(
+            "bytes",
+            DEFAULT_CHUNK_BYTES if self.size is None else values.size("--bytes", self.size),
+            end,
+            self.csv_header,
+        )

@@ -99,7 +99,9 @@ def _keys(daemon: Connection) -> Iterable[str]:
 
 def _consumers(daemon: Connection) -> Iterable[str]:
     consumers = daemon.call(Status(daemon.next_id()), DaemonState, _ANSWER_S).consumers
-    return [f"{consumer.consumer}\tholds {consumer.reserved_count}" for consumer in consumers if consumer.reserved_count]
+    return [
+        f"{consumer.consumer}\tholds {consumer.reserved_count}" for consumer in consumers if consumer.reserved_count
+    ]
 
 
 def _submissions(daemon: Connection, states: list[str]) -> Sequence[SubmissionState]:

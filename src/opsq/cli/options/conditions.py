@@ -20,16 +20,27 @@ from opsq.wire.messages import DeadFilter, HistoryFilter
 EVENTS = ("completed", "failed", "lost", "dead", "requeued", "dropped", "cancelled", "expired")
 
 Metadata = Annotated[
-    list[str] | None, typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Only of submissions with this metadata; repeatable.")
+    list[str] | None,
+    typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Only of submissions with this metadata; repeatable."),
 ]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason, in upper or lower case.")]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason, in upper or lower case.")
+]
 ExitStatus = Annotated[
     list[int] | None,
-    typer.Option("--exit-status", metavar="N", help="Only after this exit status of the program (repeatable; or one of --signal)."),
+    typer.Option(
+        "--exit-status",
+        metavar="N",
+        help="Only after this exit status of the program (repeatable; or one of --signal).",
+    ),
 ]
 Signal = Annotated[
     list[str] | None,
-    typer.Option("--signal", metavar="NAME", help="Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status)."),
+    typer.Option(
+        "--signal",
+        metavar="NAME",
+        help="Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).",
+    ),
 ]
 
 
@@ -37,10 +48,12 @@ class DeadConditions(NamedTuple):
     """Which dead chunks."""
 
     metadata: Metadata = None
-    older_than: Annotated[str | None, typer.Option("--older-than", metavar="D", help="Only those that died this long ago, or longer.")] = (
-        None
-    )
-    newer_than: Annotated[str | None, typer.Option("--newer-than", metavar="D", help="Only those that died within this time.")] = None
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="D", help="Only those that died this long ago, or longer.")
+    ] = None
+    newer_than: Annotated[
+        str | None, typer.Option("--newer-than", metavar="D", help="Only those that died within this time.")
+    ] = None
     reason: Reason = ""
     exit_status: ExitStatus = None
     signal: Signal = None
@@ -63,18 +76,23 @@ class DeadConditions(NamedTuple):
 class EventConditions(NamedTuple):
     """Which events."""
 
-    event: Annotated[list[str] | None, typer.Option("--event", metavar="EVENT", help=f"Only these, repeatable: {', '.join(EVENTS)}.")] = (
-        None
-    )
-    consumer: Annotated[str, typer.Option("--consumer", metavar="NAME", help="Only of consumers whose name begins so.")] = ""
+    event: Annotated[
+        list[str] | None, typer.Option("--event", metavar="EVENT", help=f"Only these, repeatable: {', '.join(EVENTS)}.")
+    ] = None
+    consumer: Annotated[
+        str, typer.Option("--consumer", metavar="NAME", help="Only of consumers whose name begins so.")
+    ] = ""
     metadata: Metadata = None
     reason: Reason = ""
     exit_status: ExitStatus = None
     signal: Signal = None
     since: Annotated[
-        str | None, typer.Option("--since", metavar="T", help="Only from this instant on; a duration, such as 2h, is so long ago.")
+        str | None,
+        typer.Option("--since", metavar="T", help="Only from this instant on; a duration, such as 2h, is so long ago."),
     ] = None
-    until: Annotated[str | None, typer.Option("--until", metavar="T", help="Only before this instant; a duration as with --since.")] = None
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="T", help="Only before this instant; a duration as with --since.")
+    ] = None
 
     def as_filter(self, subject: str | None) -> HistoryFilter:
         """The conditions as the daemon takes them, for a submission, or a chunk of it, or everything."""

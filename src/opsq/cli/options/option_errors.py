@@ -11,7 +11,9 @@ from typer._click.core import ParameterSource
 from typer._click.exceptions import BadParameter, ClickException, MissingParameter
 
 _KIND = re.compile(r"'(?P<word>.*)' is not a valid (?P<kind>int|integer|float)( range)?\.", re.DOTALL)
-_RANGE = re.compile(r"(?P<word>\S+) is not in the range (?:(?P<low>[^<>=]+)<=)?x(?:>=(?P<from>[^<>=]+)|<=(?P<high>[^<>=]+))?\.")
+_RANGE = re.compile(
+    r"(?P<word>\S+) is not in the range (?:(?P<low>[^<>=]+)<=)?x(?:>=(?P<from>[^<>=]+)|<=(?P<high>[^<>=]+))?\."
+)
 _CHOICE = re.compile(r"'(?P<word>.*)' is not one of (?P<choices>.*)\.", re.DOTALL)
 
 
@@ -25,7 +27,13 @@ def worded(error: ClickException) -> str:
         return f"{place} {found['word']}: that is not {kind}."
     if found := _RANGE.fullmatch(error.message):
         low = found["low"] or found["from"]
-        bounds = f"from {low} to {found['high']}" if low and found["high"] else f"from {low} on" if low else f"up to {found['high']}"
+        bounds = (
+            f"from {low} to {found['high']}"
+            if low and found["high"]
+            else f"from {low} on"
+            if low
+            else f"up to {found['high']}"
+        )
         return f"{place} {found['word']}: give a number {bounds}."
     if found := _CHOICE.fullmatch(error.message):
         return f"{place} {found['word']}: give one of {found['choices'].replace(chr(39), '')}."

@@ -28,7 +28,10 @@ class Records(NamedTuple):
     """What ends a record, for verbs that do not cut the input themselves."""
 
     delimiter: Annotated[
-        str | None, typer.Option("--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes; a line end by default.")
+        str | None,
+        typer.Option(
+            "--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes; a line end by default."
+        ),
     ] = None
     null: Annotated[bool, typer.Option("--null", "-0", help="A NUL byte ends a record.")] = False
 
@@ -46,40 +49,74 @@ class Consuming(NamedTuple):
     """How programs are run and judged; each field is an option."""
 
     jobs: Annotated[
-        str | None, typer.Option("--jobs", "-j", metavar="N|N%|+N|-N", help="How many at once: N, or of the cores; by default one a core.")
+        str | None,
+        typer.Option(
+            "--jobs", "-j", metavar="N|N%|+N|-N", help="How many at once: N, or of the cores; by default one a core."
+        ),
     ] = None
-    each: Annotated[bool, typer.Option("--each", help="Run once per record of the chunk, which stands for {} or comes last.")] = False
+    each: Annotated[
+        bool, typer.Option("--each", help="Run once per record of the chunk, which stands for {} or comes last.")
+    ] = False
     args: Annotated[
-        int | None, typer.Option("--args", min=1, metavar="N", help="Run once per up to N records, which are arguments, as xargs does.")
+        int | None,
+        typer.Option(
+            "--args", min=1, metavar="N", help="Run once per up to N records, which are arguments, as xargs does."
+        ),
     ] = None
     server: Annotated[
         Literal["frames", "records"] | None,
-        typer.Option("--server", help="Start one program per slot and feed it chunk after chunk, as frames or as records."),
+        typer.Option(
+            "--server", help="Start one program per slot and feed it chunk after chunk, as frames or as records."
+        ),
     ] = None
-    grace: Annotated[str | None, typer.Option("--grace", metavar="D", help="How long what runs may go on after a signal.")] = None
+    grace: Annotated[
+        str | None, typer.Option("--grace", metavar="D", help="How long what runs may go on after a signal.")
+    ] = None
     max_runtime: Annotated[
-        str | None, typer.Option("--max-runtime", metavar="D", help="End a program that runs longer; its chunk has failed.")
+        str | None,
+        typer.Option("--max-runtime", metavar="D", help="End a program that runs longer; its chunk has failed."),
     ] = None
     on_lost: Annotated[
         Literal["stop", "finish"],
-        typer.Option("--on-lost", help="What happens to a program whose chunk is not ours any more: end it, or let it end."),
+        typer.Option(
+            "--on-lost", help="What happens to a program whose chunk is not ours any more: end it, or let it end."
+        ),
     ] = "stop"
     complete_on: Annotated[
-        str | None, typer.Option("--complete-on", metavar="LIST", help="Exit statuses that complete the chunk, such as 0,3; 0 by default.")
+        str | None,
+        typer.Option(
+            "--complete-on", metavar="LIST", help="Exit statuses that complete the chunk, such as 0,3; 0 by default."
+        ),
     ] = None
     retry_on: Annotated[
-        str | None, typer.Option("--retry-on", metavar="LIST", help="Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.")
+        str | None,
+        typer.Option(
+            "--retry-on", metavar="LIST", help="Statuses (75,80-90) and signals (SIGSEGV) after which it is retried."
+        ),
     ] = None
     bury_on: Annotated[
         str | None,
-        typer.Option("--bury-on", metavar="LIST", help="Likewise, after which the chunk is dead at once; `other`: all not listed."),
+        typer.Option(
+            "--bury-on",
+            metavar="LIST",
+            help="Likewise, after which the chunk is dead at once; `other`: all not listed.",
+        ),
     ] = None
     log_dir: Annotated[
-        str | None, typer.Option("--log-dir", metavar="DIR", help="Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.")
+        str | None,
+        typer.Option(
+            "--log-dir", metavar="DIR", help="Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log."
+        ),
     ] = None
-    log_failed: Annotated[bool, typer.Option("--log-failed", help="Keep only the logs of attempts that were not completed.")] = False
-    progress: Annotated[bool, typer.Option("--progress", help="Off a terminal: a line about the state every 30 s.")] = False
-    clean_env: Annotated[bool, typer.Option("--clean-env", help="Give programs nothing but PATH and what is said of the chunk.")] = False
+    log_failed: Annotated[
+        bool, typer.Option("--log-failed", help="Keep only the logs of attempts that were not completed.")
+    ] = False
+    progress: Annotated[bool, typer.Option("--progress", help="Off a terminal: a line about the state every 30 s.")] = (
+        False
+    )
+    clean_env: Annotated[
+        bool, typer.Option("--clean-env", help="Give programs nothing but PATH and what is said of the chunk.")
+    ] = False
 
     def as_options(self, caller: Caller, separator: bytes) -> ConsumeOptions:
         """What they mean to the pool; the rest of its options is left at the defaults.
@@ -123,7 +160,9 @@ def jobs_count(text: str | None, cores: int) -> int:
         return cores
     found = _JOBS.fullmatch(text.strip())
     if found is None or (found[1] and found[3]):
-        raise UsageError(f"--jobs {text}: give a count, a percentage of the cores (50%), or how many more or fewer than cores (+1, -1).")
+        raise UsageError(
+            f"--jobs {text}: give a count, a percentage of the cores (50%), or how many more or fewer than cores (+1, -1)."
+        )
     number = int(found[2])
     if found[3]:
         count = max(cores * number // 100, 1) if number else 0

@@ -66,7 +66,10 @@ class Template(msgspec.Struct, frozen=True):
         submission_id = parse_submission_id(self.submission_id or "")
         described = daemon.call(Describe(daemon.next_id(), [submission_id]), Described).submissions
         if not described:
-            raise NotFound(f"Submission {submission_id}, whose chunks are wanted, is not there any more.", hint="Name the FILE to submit.")
+            raise NotFound(
+                f"Submission {submission_id}, whose chunks are wanted, is not there any more.",
+                hint="Name the FILE to submit.",
+            )
         if not described[0].content:
             raise ContentMissing(f"Submission {submission_id} has no content.")
         return ChunkReader(store, decode(described[0].content))

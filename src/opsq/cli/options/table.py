@@ -75,7 +75,9 @@ GLOBAL = (
         metavar="HOST:PORT",
         environment="OPSQ_ADDRESS",
     ),
-    Option(("--token-file",), "A file that holds the token for --address.", metavar="FILE", environment="OPSQ_TOKEN_FILE"),
+    Option(
+        ("--token-file",), "A file that holds the token for --address.", metavar="FILE", environment="OPSQ_TOKEN_FILE"
+    ),
 )
 """What every verb takes, in front of the verb or behind it."""
 
@@ -91,8 +93,15 @@ HOT: dict[str, Verb] = {
             "",
             (
                 Option(("--count", "-n"), "How many at most.", "count", "N", 1),
-                Option(("--strategy", "-s"), "Which chunks come first; see `opsq explain`.", "text", "STRATEGY", "Random"),
-                Option(("--lease",), "Length of the lease, for example 90, 10m, 2h; by default that of the submission.", "duration", "D"),
+                Option(
+                    ("--strategy", "-s"), "Which chunks come first; see `opsq explain`.", "text", "STRATEGY", "Random"
+                ),
+                Option(
+                    ("--lease",),
+                    "Length of the lease, for example 90, 10m, 2h; by default that of the submission.",
+                    "duration",
+                    "D",
+                ),
                 Option(("--wait", "-w"), "Wait up to this long for the first chunk.", "duration", "D", 0.0),
             ),
         ),
@@ -128,7 +137,14 @@ HOT: dict[str, Verb] = {
             "Give reserved chunks back; no attempt is counted.",
             "HANDLE",
             _HANDLES,
-            (Option(("--consumer",), "Give back all that this consumer holds; `opsq status` names consumers.", "text", "ID"),),
+            (
+                Option(
+                    ("--consumer",),
+                    "Give back all that this consumer holds; `opsq status` names consumers.",
+                    "text",
+                    "ID",
+                ),
+            ),
             is_many=True,
             is_optional=True,
         ),

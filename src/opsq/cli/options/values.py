@@ -99,7 +99,8 @@ def instant(option: str, text: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise UsageError(
-        f"{option} {text}: not an instant.", hint="Write 2025-01-31T08:00, with Z or +02:00 behind it for a zone, or @SECONDS."
+        f"{option} {text}: not an instant.",
+        hint="Write 2025-01-31T08:00, with Z or +02:00 behind it for a zone, or @SECONDS.",
     )
 
 
@@ -168,7 +169,9 @@ def delimiter(text: str) -> bytes:
     try:
         decoded = os.fsencode(text).decode("unicode_escape").encode("latin-1")
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise UsageError(f"--delimiter {text}: {error.reason}.", hint="Escapes are \\n, \\t, \\0, \\x1e and the like.") from error
+        raise UsageError(
+            f"--delimiter {text}: {error.reason}.", hint="Escapes are \\n, \\t, \\0, \\x1e and the like."
+        ) from error
     if not decoded:
         raise UsageError("--delimiter: give at least one byte.")
     return decoded

@@ -138,7 +138,9 @@ def show(caller: Caller, events: Sequence[HistoryEvent], *, title: str) -> None:
         rows = [[*_shown(event, second)[:-1], brief(event.reason)] for event in events]
         caller.table(_SHOWN, rows, title=title, right=NUMBERS)
     else:
-        lines = (" ".join("-" if value in (None, "") else str(value) for value in _shown(event, instant)) for event in events)
+        lines = (
+            " ".join("-" if value in (None, "") else str(value) for value in _shown(event, instant)) for event in events
+        )
         caller.table(("", ""), [("attempt", line) for line in lines])
 
 

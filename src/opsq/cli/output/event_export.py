@@ -59,7 +59,9 @@ class JsonLines:
 
     def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
         """Add rows."""
-        self._out.write(self._encoder.encode_lines([event_shape(event, metadata.get(event.submission_id, {})) for event in events]))
+        self._out.write(
+            self._encoder.encode_lines([event_shape(event, metadata.get(event.submission_id, {})) for event in events])
+        )
 
     def close(self) -> None:
         """Nothing is left."""
@@ -112,7 +114,10 @@ class Parquet:
 
     def _flush(self) -> None:
         arrow, rows = self._arrow, self._rows
-        columns = [arrow.array([_PARQUET[field.name](event, pairs) for event, pairs in rows], field.type) for field in self._schema]
+        columns = [
+            arrow.array([_PARQUET[field.name](event, pairs) for event, pairs in rows], field.type)
+            for field in self._schema
+        ]
         self._writer.write_table(arrow.table(columns, schema=self._schema))
         self._rows = []
 
@@ -178,7 +183,9 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
-        raise UsageError("Parquet needs pyarrow, which is not installed.", hint="`pip install 'opsq[spark]'` brings it.") from error
+        raise UsageError(
+            "Parquet needs pyarrow, which is not installed.", hint="`pip install 'opsq[spark]'` brings it."
+        ) from error
     return pa, parquet
 
 
@@ -236,7 +243,9 @@ class Target(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stack.__exit__(kind, error, trace)
 
     @abstractmethod
@@ -302,7 +311,9 @@ class Folder(Target):
             self.last_seq = max(ends, default=None)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if kind is None:
                 self._finish()
@@ -327,7 +338,9 @@ class Folder(Target):
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._lock_fd)
-            raise Conflict(f"Another export writes to {self._path}.", hint="Wait for it, or choose another folder.") from error
+            raise Conflict(
+                f"Another export writes to {self._path}.", hint="Wait for it, or choose another folder."
+            ) from error
 
     def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
         """Add rows, in the order of their seqs."""
@@ -378,7 +391,10 @@ def target(path: str, kind: str | None, rotate: int | None, *, is_going_on: bool
     is_folder = os.path.isdir(path)
     needs_folder = "--rotate" if rotate is not None else "--after-last" if is_going_on else ""
     if needs_folder and not is_folder:
-        raise UsageError(f"{needs_folder} needs a folder that is there: {path} is none.", hint="`mkdir` it, and name it with --output.")
+        raise UsageError(
+            f"{needs_folder} needs a folder that is there: {path} is none.",
+            hint="`mkdir` it, and name it with --output.",
+        )
     if is_folder:
         return Folder(kind or "jsonl", path, rotate, is_going_on=is_going_on)
     suffix = Path(path).suffix.lstrip(".")

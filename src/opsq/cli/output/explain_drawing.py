@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _GOOD = frozenset({"next", "reserved", "completed"})
-_WAITING = frozenset({"behind", "delayed", "scheduled", "limited", "gated", "ending", "draining", "skipped", "cancelled"})
+_WAITING = frozenset(
+    {"behind", "delayed", "scheduled", "limited", "gated", "ending", "draining", "skipped", "cancelled"}
+)
 _CLAUSES = re.compile(r" (?=(?:FROM|WHERE|AND|ORDER BY|LIMIT)\b)")
 _WORDS = re.compile(
     r"\b(SELECT|FROM|WHERE|AND|NOT|EXISTS|JOIN|ON|ORDER BY|DESC|LIMIT|AS)\b|(\?[0-9]+)",
@@ -124,7 +126,9 @@ def _offers(reply: Explained) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="First offers", title_justify="left", title_style="bold")
     for column in ("", "chunk", "attempt", "arm", "metadata"):
         is_number = column in {"", "attempt", "arm"}
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=column != "metadata", overflow="fold")
+        table.add_column(
+            column, justify="right" if is_number else "left", no_wrap=column != "metadata", overflow="fold"
+        )
     for number, offer in enumerate(reply.offers, 1):
         chunk = f"{offer.submission_id}/{offer.index}"
         table.add_row(str(number), chunk, str(offer.attempt), str(offer.arm), Text(pairs_text(offer.metadata)))

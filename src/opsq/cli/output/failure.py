@@ -77,7 +77,8 @@ def as_failure(error: Exception) -> OpsqError:
             return InputUnreadable(message)
     if isinstance(error, UnicodeEncodeError):
         return UsageError(
-            f"{error.object!r} is not valid UTF-8.", hint="Names and values are text; chunks and attachments may be any bytes."
+            f"{error.object!r} is not valid UTF-8.",
+            hint="Names and values are text; chunks and attachments may be any bytes.",
         )
     return _bug(error)
 

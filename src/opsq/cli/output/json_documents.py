@@ -33,7 +33,11 @@ def print_json(document: Any) -> None:
 
 def instant(wall_ms: int | None) -> str | None:
     """A wall-clock instant in RFC 3339, UTC, to the millisecond; None stays None."""
-    return None if wall_ms is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ms // 1000)) + f".{wall_ms % 1000:03}Z"
+    return (
+        None
+        if wall_ms is None
+        else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ms // 1000)) + f".{wall_ms % 1000:03}Z"
+    )
 
 
 def minute(wall_ms: int) -> str:
@@ -113,7 +117,9 @@ def _counts(counts: Counts) -> dict[str, int]:
 
 
 def _consumer(state: ConsumerState) -> ConsumerShape:
-    return ConsumerShape(state.consumer, state.is_connected, state.reserved_count, state.oldest_reservation_s, state.waiting_strategy)
+    return ConsumerShape(
+        state.consumer, state.is_connected, state.reserved_count, state.oldest_reservation_s, state.waiting_strategy
+    )
 
 
 def status_document(state: DaemonState, socket: str, socket_source: str) -> StatusDocument:

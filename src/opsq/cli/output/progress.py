@@ -127,7 +127,14 @@ class WorkViewer(Viewer):
         if self._caller.is_json:
             signal = None if end.signal is None else signal_name(end.signal)
             shape = ChunkEndShape(
-                str(end.submission_id), end.index, end.attempt, end.outcome, end.exit_status, signal, round(end.run_s, 6), end.reason
+                str(end.submission_id),
+                end.index,
+                end.attempt,
+                end.outcome,
+                end.exit_status,
+                signal,
+                round(end.run_s, 6),
+                end.reason,
             )
             self._voice.out(msgspec.json.encode(shape) + b"\n")
 
@@ -137,9 +144,15 @@ class WorkViewer(Viewer):
         course.note(view.counts, time.monotonic())
         if self._progress is not None:
             text, rate, left = described(view), course.rate_text(), course.left_text()
-            done_count, total_count = (course.done_count, course.total_count) if view.counts else (view.completed_count, None)
+            done_count, total_count = (
+                (course.done_count, course.total_count) if view.counts else (view.completed_count, None)
+            )
             progress, bar = self._progress, self._bar
-            self._voice.call(lambda: progress.update(bar, description=text, completed=done_count, total=total_count, rate=rate, left=left))
+            self._voice.call(
+                lambda: progress.update(
+                    bar, description=text, completed=done_count, total=total_count, rate=rate, left=left
+                )
+            )
         elif self._is_reporting:
             done = (
                 f"{course.done_count} of {counted(course.total_count, 'chunk')} done"
@@ -233,4 +246,6 @@ def _new_progress() -> Progress:
         TextColumn("{task.fields[left]}"),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
+    return Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+    )

@@ -39,7 +39,14 @@ class Feeder:
     """
 
     def __init__(
-        self, round_: Round, paths: list[str], splitting: Splitting, on_leg: Callable[[int], None], *, jobs: int, is_bounded: bool
+        self,
+        round_: Round,
+        paths: list[str],
+        splitting: Splitting,
+        on_leg: Callable[[int], None],
+        *,
+        jobs: int,
+        is_bounded: bool,
     ) -> None:
         self._round = round_
         self._paths = paths

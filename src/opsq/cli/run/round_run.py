@@ -133,7 +133,15 @@ class _Work:
             for thread in threads:
                 thread.join(_END_S)
         number = 0 if not self._signals.numbers else self._signals.last or min(self._signals.numbers)
-        return Ended(outcome, self._failure, number, self._is_delivered, self._is_reader_gone, self._written_bytes, self._json_sink)
+        return Ended(
+            outcome,
+            self._failure,
+            number,
+            self._is_delivered,
+            self._is_reader_gone,
+            self._written_bytes,
+            self._json_sink,
+        )
 
     def _look_for_work(self) -> None:
         """Take up what is there of the round, unless it is to begin anew."""
@@ -202,7 +210,10 @@ class _Viewer(WorkViewer):
 
     def look(self, view: View) -> None:
         """Show it without the metadata by which rounds are found."""
-        named = [(number, {key: value for key, value in pairs.items() if key not in ROUND_KEYS}) for number, pairs in view.submissions]
+        named = [
+            (number, {key: value for key, value in pairs.items() if key not in ROUND_KEYS})
+            for number, pairs in view.submissions
+        ]
         super().look(view._replace(submissions=named))
 
     def ended(self, end: ChunkEnd) -> None:

@@ -92,7 +92,9 @@ class Round:
         found = sorted(self._producer.submissions(metadata={KEY: self._name}), key=lambda leg: leg.submission_id)
         if not found:
             return []
-        is_whole = [leg.metadata.get(PART) for leg in found] == list(range(len(found))) and found[-1].metadata.get(PARTS) == len(found)
+        is_whole = [leg.metadata.get(PART) for leg in found] == list(range(len(found))) and found[-1].metadata.get(
+            PARTS
+        ) == len(found)
         if not is_whole or any(leg.state in {"cancelled", "expired"} for leg in found):
             for leg in found:
                 self.forget(leg.submission_id)
@@ -136,7 +138,12 @@ class Round:
 
     def submit(self, content: Content, part: int, *, is_last: bool) -> int:
         """Hand over a leg; returns its id."""
-        metadata = {**self._options.get("metadata", {}), KEY: self._name, PART: part, **({PARTS: part + 1} if is_last else {})}
+        metadata = {
+            **self._options.get("metadata", {}),
+            KEY: self._name,
+            PART: part,
+            **({PARTS: part + 1} if is_last else {}),
+        }
         new = self._producer.describe(bytes.fromhex(content.folder), content, **{**self._options, "metadata": metadata})
         submission_id = self._producer.submit_many([new])[0].id
         with self._lock:

@@ -42,18 +42,27 @@ class Reading(NamedTuple):
 
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="What Spark reads the inputs as: parquet, csv, json, …; else as their names end."),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="What Spark reads the inputs as: parquet, csv, json, …; else as their names end.",
+        ),
     ] = None
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of that reader, such as header=true.")
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="An option of that reader, such as header=true."),
     ] = None
     schema: Annotated[
-        str | None, typer.Option("--schema", metavar="DDL", help="The columns of the inputs, such as 'id BIGINT, text STRING'.")
+        str | None,
+        typer.Option("--schema", metavar="DDL", help="The columns of the inputs, such as 'id BIGINT, text STRING'."),
     ] = None
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="EXPR", help="Only this column or SQL expression; any number of times.")
+        list[str] | None,
+        typer.Option("--select", metavar="EXPR", help="Only this column or SQL expression; any number of times."),
     ] = None
-    where: Annotated[str | None, typer.Option("--where", metavar="CONDITION", help="Only rows for which this SQL condition holds.")] = None
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="CONDITION", help="Only rows for which this SQL condition holds.")
+    ] = None
 
     def paths(self, inputs: list[str]) -> list[str]:
         """Those inputs that are surely paths or URLs: what another --format reads may have names of its own."""
@@ -80,25 +89,43 @@ class Chunking(NamedTuple):
 
     rows_per_chunk: Annotated[
         int | None,
-        typer.Option("--rows-per-chunk", "-n", min=1, metavar="N", help="So many rows a chunk; the last of a partition has fewer."),
+        typer.Option(
+            "--rows-per-chunk",
+            "-n",
+            min=1,
+            metavar="N",
+            help="So many rows a chunk; the last of a partition has fewer.",
+        ),
     ] = None
     bytes_per_chunk: Annotated[
-        str | None, typer.Option("--bytes-per-chunk", "-b", metavar="SIZE", help="About so many bytes a chunk; 1M by default.")
+        str | None,
+        typer.Option("--bytes-per-chunk", "-b", metavar="SIZE", help="About so many bytes a chunk; 1M by default."),
     ] = None
-    chunk_format: Annotated[ChunkFormat, typer.Option("--chunk-format", help="What a program reads on its stdin.")] = "jsonl"
+    chunk_format: Annotated[ChunkFormat, typer.Option("--chunk-format", help="What a program reads on its stdin.")] = (
+        "jsonl"
+    )
     metadata: Annotated[
-        list[str] | None, typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; any number of times.")
+        list[str] | None,
+        typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; any number of times."),
     ] = None
     priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="Higher comes first under CustomPriority; 0 by default.")
+        int | None,
+        typer.Option("--priority", metavar="N", help="Higher comes first under CustomPriority; 0 by default."),
     ] = None
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")] = None
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")
+    ] = None
     on_dead: Annotated[
-        Literal["fail", "keep"], typer.Option("--on-dead", help="A dead chunk fails the submission, or the rest goes on.")
+        Literal["fail", "keep"],
+        typer.Option("--on-dead", help="A dead chunk fails the submission, or the rest goes on."),
     ] = "fail"
     idempotency_key: Annotated[
         str | None,
-        typer.Option("--idempotency-key", metavar="KEY", help="The same rows under this key are one submission, as long as that is there."),
+        typer.Option(
+            "--idempotency-key",
+            metavar="KEY",
+            help="The same rows under this key are one submission, as long as that is there.",
+        ),
     ] = None
 
     def submit(self, frame: DataFrame, reach: dict[str, str], producer: Producer) -> Submission:
@@ -118,7 +145,9 @@ class Chunking(NamedTuple):
         values.exclude(rows_per_chunk=self.rows_per_chunk, bytes_per_chunk=self.bytes_per_chunk)
         given = {
             "rowsPerChunk": self.rows_per_chunk,
-            "bytesPerChunk": None if self.bytes_per_chunk is None else values.size("--bytes-per-chunk", self.bytes_per_chunk),
+            "bytesPerChunk": None
+            if self.bytes_per_chunk is None
+            else values.size("--bytes-per-chunk", self.bytes_per_chunk),
             "chunkFormat": self.chunk_format,
             "metadata": json.dumps(values.metadata(self.metadata or [])),
             "priority": self.priority,
@@ -133,18 +162,29 @@ class Writing(NamedTuple):
     """How results are written; each field is an option."""
 
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIR", help="The folder to write to, in Spark's way: a file for each partition.")
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="The folder to write to, in Spark's way: a file for each partition."
+        ),
     ] = None
     output_format: Annotated[
         str | None,
-        typer.Option("--output-format", metavar="NAME", help="parquet, csv, json, …; else as the name of --output ends, else parquet."),
+        typer.Option(
+            "--output-format",
+            metavar="NAME",
+            help="parquet, csv, json, …; else as the name of --output ends, else parquet.",
+        ),
     ] = None
     output_option: Annotated[
-        list[str] | None, typer.Option("--output-option", metavar="KEY=VALUE", help="An option of that writer, such as header=true.")
+        list[str] | None,
+        typer.Option("--output-option", metavar="KEY=VALUE", help="An option of that writer, such as header=true."),
     ] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what lies there already.")] = False
     files: Annotated[
-        int | None, typer.Option("--files", min=1, metavar="N", help="Write at most so many files; their order stays that of the rows.")
+        int | None,
+        typer.Option(
+            "--files", min=1, metavar="N", help="Write at most so many files; their order stays that of the rows."
+        ),
     ] = None
     result_format: Annotated[
         Literal["parquet", "arrow", "jsonl", "csv", "text", "binary"] | None,
@@ -219,18 +259,24 @@ class Writing(NamedTuple):
         frame = frame.observe(observation, f.count(f.lit(1)).alias("rows"))
         if self.files is not None:
             frame = frame.coalesce(self.files)
-        writer = frame.write.format(self.output_format or _format_of(place)).mode("overwrite" if self.overwrite else "error")
+        writer = frame.write.format(self.output_format or _format_of(place)).mode(
+            "overwrite" if self.overwrite else "error"
+        )
         for text in self.output_option or []:
             key, equals, value = text.partition("=")
             if not (key and equals):
-                raise UsageError(f"--output-option {text}: write KEY=VALUE.", hint="For example --output-option header=true.")
+                raise UsageError(
+                    f"--output-option {text}: write KEY=VALUE.", hint="For example --output-option header=true."
+                )
             writer = writer.option(key, value)
         is_new = not os.path.lexists(place)
         try:
             writer.save(place)
         except BaseException:
             if is_new:
-                with suppress(OSError):  # what Spark began is in the way of the next try; what is in it is for people to judge
+                with suppress(
+                    OSError
+                ):  # what Spark began is in the way of the next try; what is in it is for people to judge
                     os.rmdir(place)
             raise
         return int(observation.get["rows"])

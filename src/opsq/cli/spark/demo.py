@@ -42,7 +42,9 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
             began = time.monotonic()
             state_dir = str(folder / "state")
             submission_id = jobs.run("reading", lambda: _submit(jobs.spark, paths, state_dir))
-            say.step(f"Submitted {len(paths)} source files of Python as a DataFrame of paths and contents: submission {submission_id}.")
+            say.step(
+                f"Submitted {len(paths)} source files of Python as a DataFrame of paths and contents: submission {submission_id}."
+            )
             summary = jobs.run("working", lambda: _consume(jobs.spark, submission_id, tasks, state_dir))
             at_work = ", ".join(f"{task.completed} chunks in task {task.task}" for task in summary.tasks)
             say.step(f"Executors made capitals of it, as consumers with the strategy {STRATEGY}: {at_work}.")
@@ -59,8 +61,15 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
                 report(private, Asked(by="tenant", tables=True), session, jobs)
                 caller.lines([""])
         rate = summary.completed / summary.seconds
-    caller.document(DemoDocument(len(paths), wanted.size_bytes, wanted.lines_count, summary.completed, elapsed_s, rate, is_right=True))
-    say.step(f"Done in {time.monotonic() - say.began:.1f} s." + ("" if is_kept else " The daemon has stopped; nothing is left behind."))
+    caller.document(
+        DemoDocument(
+            len(paths), wanted.size_bytes, wanted.lines_count, summary.completed, elapsed_s, rate, is_right=True
+        )
+    )
+    say.step(
+        f"Done in {time.monotonic() - say.began:.1f} s."
+        + ("" if is_kept else " The daemon has stopped; nothing is left behind.")
+    )
 
 
 def _submit(spark: SparkSession, paths: list[str], state_dir: str) -> int:
@@ -75,7 +84,9 @@ def _submit(spark: SparkSession, paths: list[str], state_dir: str) -> int:
 
     key = f"demo-{uuid.uuid4().hex}"
     # Spark's own readers pass over names with an underscore in front, which many of these have.
-    files = spark.createDataFrame([(path,) for path in paths], "path string").mapInArrow(contents, "path string, content binary")
+    files = spark.createDataFrame([(path,) for path in paths], "path string").mapInArrow(
+        contents, "path string, content binary"
+    )
     writer = files.write.format("opsq").mode("append").option("stateDir", state_dir)
     writer.options(rowsPerChunk=FILES_PER_CHUNK, idempotencyKey=key).option("meta.tenant", "demo").save()
     made = submission_of(key, state_dir=state_dir)
@@ -93,7 +104,9 @@ def _consume(spark: SparkSession, submission_id: int, tasks: int, state_dir: str
         contents = [content.as_py().upper() for content in table.column("content")]
         return table.set_column(1, "content", pa.array(contents, pa.binary()))
 
-    return consume(spark, function=capitals, strategy=STRATEGY, submission=submission_id, tasks=tasks, state_dir=state_dir)
+    return consume(
+        spark, function=capitals, strategy=STRATEGY, submission=submission_id, tasks=tasks, state_dir=state_dir
+    )
 
 
 def _read(spark: SparkSession, submission_id: int, state_dir: str) -> Direct:

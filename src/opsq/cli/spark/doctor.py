@@ -81,10 +81,14 @@ def _packages(*, is_there: bool) -> Iterator[Finding]:
         try:
             found = _version(name)
         except PackageNotFoundError:
-            yield Finding(name, False, "not installed", f"pip install 'opsq[{'spark-connect' if is_there else 'spark'}]'")
+            yield Finding(
+                name, False, "not installed", f"pip install 'opsq[{'spark-connect' if is_there else 'spark'}]'"
+            )
             continue
         is_too_new = name == "pandas" and int(found.split(".")[0]) >= 3
-        yield Finding(name, not is_too_new, found, "Spark does not support pandas 3: pip install 'pandas<3'" if is_too_new else "")
+        yield Finding(
+            name, not is_too_new, found, "Spark does not support pandas 3: pip install 'pandas<3'" if is_too_new else ""
+        )
 
 
 def _version(name: str) -> str:
@@ -105,12 +109,19 @@ def _java() -> Finding:
         return Finding("java", False, error.message, error.hint)
     detail = f"Java {java.major} in {java.home}, found by {java.found_by}"
     words = [os.path.join(java.home, "bin", "java"), f"--add-modules={_VECTOR}", "-version"]
-    said = subprocess.run(words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False)
+    said = subprocess.run(
+        words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False
+    )
     if said.returncode == 0:
         return Finding("java", True, detail)
     last = (said.stderr or said.stdout).strip().splitlines()
     is_module = _VECTOR in said.stderr + said.stdout
-    return Finding("java", False, f"{detail}; it ends with: {last[-1] if last else said.returncode}", _VECTOR_ADVICE if is_module else "")
+    return Finding(
+        "java",
+        False,
+        f"{detail}; it ends with: {last[-1] if last else said.returncode}",
+        _VECTOR_ADVICE if is_module else "",
+    )
 
 
 def _daemon(caller: Caller) -> Finding:
@@ -135,7 +146,9 @@ def _session(caller: Caller, session: Session, *, has_daemon: bool) -> Iterator[
             yield _checked("executors", lambda: jobs.run("looking", lambda: _executors(jobs.spark)))
             if has_daemon:
                 producer = Producer(caller.connect, reconnect_s=_RECONNECT_S)
-                yield _checked("round trip", lambda: jobs.run("looking", lambda: _round_trip(caller, jobs.spark, producer)))
+                yield _checked(
+                    "round trip", lambda: jobs.run("looking", lambda: _round_trip(caller, jobs.spark, producer))
+                )
                 producer.close()
     except OpsqError as error:
         yield Finding("session", False, error.message, error.hint)
@@ -176,11 +189,15 @@ def _executors(spark: SparkSession) -> str:
         from opsq.version import __version__ as found
 
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"host": [socket.gethostname()], "python": [platform.python_version()], "opsq": [found]})
+            yield pa.RecordBatch.from_pydict(
+                {"host": [socket.gethostname()], "python": [platform.python_version()], "opsq": [found]}
+            )
 
     [row] = spark.range(0, 1, 1, 1).mapInArrow(look, "host string, python string, opsq string").collect()
     if row.opsq != __version__:
-        raise UsageError(f"{row.host} has opsq {row.opsq}, and here is {__version__}.", hint="Install the same on all machines.")
+        raise UsageError(
+            f"{row.host} has opsq {row.opsq}, and here is {__version__}.", hint="Install the same on all machines."
+        )
     return f"a task ran on {row.host} with Python {row.python} and opsq {row.opsq}"
 
 

@@ -62,8 +62,12 @@ class Session(NamedTuple):
             help="Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.",
         ),
     ] = "local[*]"
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; any number of times.")] = None
-    spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Let Spark say all it has to say, on stderr.")] = False
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; any number of times.")
+    ] = None
+    spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Let Spark say all it has to say, on stderr.")] = (
+        False
+    )
 
     @property
     def is_remote(self) -> bool:
@@ -82,7 +86,9 @@ class Session(NamedTuple):
         for text in self.conf or []:
             key, equals, value = text.partition("=")
             if not (key.strip() and equals):
-                raise UsageError(f"--conf {text}: write KEY=VALUE.", hint="For example --conf spark.executor.memory=2g.")
+                raise UsageError(
+                    f"--conf {text}: write KEY=VALUE.", hint="For example --conf spark.executor.memory=2g."
+                )
             found[key.strip()] = value
         return found
 
@@ -125,7 +131,9 @@ class SparkJobs:
                 if is_there:
                     self.spark.addTag(group)
                 else:
-                    self.spark.createDataFrame([], "n int")  # makes the session that of this thread, which finds no data source otherwise
+                    self.spark.createDataFrame(
+                        [], "n int"
+                    )  # makes the session that of this thread, which finds no data source otherwise
                     self.spark.sparkContext.setJobGroup(group, f"opsq: {what}", interruptOnCancel=True)
                 ended.append(job())
             except BaseException as error:  # noqa: BLE001  # raised by whoever waits for this thread
@@ -204,7 +212,9 @@ class Interrupted(Silent):
 
 
 @contextmanager
-def opened(caller: Caller, session: Session, *, is_short: bool = False, is_reporting: bool = False) -> Iterator[SparkJobs]:
+def opened(
+    caller: Caller, session: Session, *, is_short: bool = False, is_reporting: bool = False
+) -> Iterator[SparkJobs]:
     """A session for one command line; ended afterwards, with all that it started.
 
     Raises:
@@ -227,7 +237,9 @@ def opened(caller: Caller, session: Session, *, is_short: bool = False, is_repor
             failure.message = f"{failure.message} {_last_line(said)}".strip()
             raise failure from error
     if not session.spark_logs:
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # PySpark's own, to stderr: a page for each refusal
+        logging.getLogger("SQLQueryContextLogger").setLevel(
+            logging.CRITICAL + 1
+        )  # PySpark's own, to stderr: a page for each refusal
     try:
         # Spark has a handler of its own for SIGINT, which would cancel all and leave the rest to chance.
         with StopSignals() as signals, warnings.catch_warnings():
@@ -325,7 +337,9 @@ def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
     condition = getattr(error, "getCondition", lambda: None)() or ""
     message = _first_line(text)
     if condition == "PATH_NOT_FOUND":
-        return InputUnreadable(message, hint="The server of Spark Connect reads: give a place that it sees." if is_there else "")
+        return InputUnreadable(
+            message, hint="The server of Spark Connect reads: give a place that it sees." if is_there else ""
+        )
     if type(error).__name__ in _REFUSALS:
         return UsageError(message)
     hint = "The log of the server of Spark Connect tells more." if is_there else "--spark-logs shows all that it says."

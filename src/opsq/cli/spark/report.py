@@ -46,22 +46,39 @@ class Asked(NamedTuple):
     """Of what the report is; each field is an option."""
 
     by: Annotated[
-        str, typer.Option("--by", metavar="KEY", help="Put together what has the same value of this key of the metadata, or `submission`.")
+        str,
+        typer.Option(
+            "--by",
+            metavar="KEY",
+            help="Put together what has the same value of this key of the metadata, or `submission`.",
+        ),
     ] = "submission"
     since: Annotated[
-        str | None, typer.Option("--since", metavar="T", help="Only from this instant on; a duration, such as 2h, is so long ago.")
+        str | None,
+        typer.Option("--since", metavar="T", help="Only from this instant on; a duration, such as 2h, is so long ago."),
     ] = None
-    until: Annotated[str | None, typer.Option("--until", metavar="T", help="Only before this instant; a duration as with --since.")] = None
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="T", help="Only before this instant; a duration as with --since.")
+    ] = None
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="DIR", help="Read this folder of `opsq history export --format parquet`, not the queue."),
+        typer.Option(
+            "--from", metavar="DIR", help="Read this folder of `opsq history export --format parquet`, not the queue."
+        ),
     ] = None
     step: Annotated[
-        str | None, typer.Option("--step", metavar="D", help="The length of a window of time; by default at most 60 cover all.")
+        str | None,
+        typer.Option("--step", metavar="D", help="The length of a window of time; by default at most 60 cover all."),
     ] = None
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well, in one file.")] = None
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="So many values and consumers, the largest.")] = 20
-    tables: Annotated[bool, typer.Option("--tables", help="Off a terminal too, print tables to be read, not lines with tabs.")] = False
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well, in one file.")
+    ] = None
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="So many values and consumers, the largest.")
+    ] = 20
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Off a terminal too, print tables to be read, not lines with tabs.")
+    ] = False
 
     def step_s(self) -> int | None:
         """The length of a window in seconds.
@@ -87,7 +104,10 @@ def report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None
     where = EventConditions(since=what.since, until=what.until).as_filter(None)
     values.check_key(what.by)
     step_s = what.step_s()
-    with _folder(caller, what, where) as folder, contextlib.nullcontext(jobs) if jobs else opened(caller, session) as at_work:
+    with (
+        _folder(caller, what, where) as folder,
+        contextlib.nullcontext(jobs) if jobs else opened(caller, session) as at_work,
+    ):
         if session.master.startswith("local") and "spark.sql.shuffle.partitions" not in session.settings():
             at_work.spark.conf.set("spark.sql.shuffle.partitions", _LOCAL_PARTITIONS)  # results are small, tasks cost
         found = at_work.run("computing", lambda: _figures(at_work, folder, where, what, step_s))
@@ -195,7 +215,15 @@ def _draw(caller: Caller, found: Figures) -> None:
     names = [name_of(row.value) for row in found.values]
     summaries = [*zip(names, found.values, strict=True), ("all", total)]
     counts = [
-        (name, row.completed, row.failed + row.lost, row.dead, percent(row.retry_rate), rate(row.per_s), seconds(row.busy_s))
+        (
+            name,
+            row.completed,
+            row.failed + row.lost,
+            row.dead,
+            percent(row.retry_rate),
+            rate(row.per_s),
+            seconds(row.busy_s),
+        )
         for name, row in summaries
     ]
     columns = (found.by, "done", "in vain", "dead", "retried", "rate", "busy")
@@ -210,10 +238,18 @@ def _draw(caller: Caller, found: Figures) -> None:
         for name, row in summaries
     ]
     columns = (found.by, "wait 50%", "90%", "99% ", "run 50%", "90%  ", "99%  ")
-    caller.table(columns, times, title="So many of 100 chunks waited, and ran, at most so long", right=frozenset(columns[1:]))
+    caller.table(
+        columns, times, title="So many of 100 chunks waited, and ran, at most so long", right=frozenset(columns[1:])
+    )
     caller.console.print()
     shares = [
-        (name_of(row.value), percent(row.service_share), percent(row.demand_share), seconds(row.entitled_s), number(row.satisfaction))
+        (
+            name_of(row.value),
+            percent(row.service_share),
+            percent(row.demand_share),
+            seconds(row.entitled_s),
+            number(row.satisfaction),
+        )
         for row in found.shares
     ]
     share_columns = (found.by, "of service", "of demand", "fair part", "satisfaction")
@@ -221,7 +257,15 @@ def _draw(caller: Caller, found: Figures) -> None:
     caller.table(share_columns, shares, title=title, right=frozenset(share_columns[1:]))
     caller.console.print()
     consumers = [
-        (row.consumer, row.completed, row.failed, seconds(row.busy_s), number(row.load), number(row.peak_load), percent(row.utilisation))
+        (
+            row.consumer,
+            row.completed,
+            row.failed,
+            seconds(row.busy_s),
+            number(row.load),
+            number(row.peak_load),
+            percent(row.utilisation),
+        )
         for row in found.consumers
     ]
     columns = ("consumer", "done", "in vain", "busy", "load", "peak", "used")

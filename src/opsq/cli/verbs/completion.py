@@ -35,6 +35,8 @@ def completion(
         places.insert(1, package.parents[3] / _INSTALLED[shell])
     script = next((place.read_text(encoding="utf-8") for place in places if place.is_file()), None)
     if script is None:
-        raise InputUnreadable(f"The completion script for {shell} is not installed.", hint=f"It was looked for in {places[0]}.")
+        raise InputUnreadable(
+            f"The completion script for {shell} is not installed.", hint=f"It was looked for in {places[0]}."
+        )
     caller.document(CompletionDocument(shell, script))
     caller.lines(script.splitlines())

@@ -37,29 +37,44 @@ def consume(
         str, typer.Option("--strategy", "-s", metavar="STRATEGY", help="Which chunks come first; see `opsq explain`.")
     ] = "Random",
     submission: Annotated[
-        str | None, typer.Option("--submission", metavar="ID", help="Take chunks of this submission only, in the order of --strategy.")
+        str | None,
+        typer.Option(
+            "--submission", metavar="ID", help="Take chunks of this submission only, in the order of --strategy."
+        ),
     ] = None,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when nothing is free, reserved by anyone or waiting for a retry.")
     ] = False,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End as soon as nothing can be reserved.")] = False,
     max_chunks: Annotated[
-        int | None, typer.Option("--max-chunks", min=1, metavar="N", help="End after N chunks were completed or failed.")
+        int | None,
+        typer.Option("--max-chunks", min=1, metavar="N", help="End after N chunks were completed or failed."),
     ] = None,
     stop_after: Annotated[
-        str | None, typer.Option("--stop-after", metavar="D", help="Begin no chunk after this long; end when what runs has ended.")
+        str | None,
+        typer.Option("--stop-after", metavar="D", help="Begin no chunk after this long; end when what runs has ended."),
     ] = None,
     single: Annotated[
         str | None,
-        typer.Option("--single", metavar="NAME", help="Exit 0 at once if another consumer of the daemon runs under this NAME."),
+        typer.Option(
+            "--single", metavar="NAME", help="Exit 0 at once if another consumer of the daemon runs under this NAME."
+        ),
     ] = None,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What this consumer is called in `opsq status`.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What this consumer is called in `opsq status`.")
+    ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run nothing; print the command lines for the next chunks: --max-chunks, by default 10.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Run nothing; print the command lines for the next chunks: --max-chunks, by default 10."
+        ),
     ] = False,
     exit_status: Annotated[
         Literal["opsq", "child"],
-        typer.Option("--exit-status", help="What it exits with at the end: opsq's own, or that of the first program that did not exit 0."),
+        typer.Option(
+            "--exit-status",
+            help="What it exits with at the end: opsq's own, or that of the first program that did not exit 0.",
+        ),
     ] = "opsq",
 ) -> None:
     """Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.
@@ -96,7 +111,9 @@ def consume(
         return
     if until_empty and not outcome.signal:
         _remark_paused(caller)
-    document = ConsumeDocument(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)
+    document = ConsumeDocument(
+        outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count
+    )
     is_childs = exit_status == "child" and not outcome.signal
     if not outcome.dead_count:
         _tell(caller, document, viewer)
@@ -116,7 +133,9 @@ def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> No
     from opsq.runner.command_preview import rehearse
 
     count = options.max_chunks or _REHEARSED_COUNT
-    for found in rehearse(lambda: caller.connect(name=options.name), command, options.feeding, options.whole_strategy, count):
+    for found in rehearse(
+        lambda: caller.connect(name=options.name), command, options.feeding, options.whole_strategy, count
+    ):
         if caller.is_json:
             # msgspec writes no lone surrogates, and here they are what makes the words exact.
             shape = CommandShape(str(found.submission_id), found.index, list(map(os.fsdecode, found.argv)))
@@ -153,7 +172,9 @@ def _remark_paused(caller: Caller) -> None:
                 held = daemon.call(List(daemon.next_id(), ["open"], pairs), Listed).submissions
                 if any(pause.metadata.get("submission", one.submission_id) == one.submission_id for one in held):
                     on = pairs_text(pause.metadata) or "all work"
-                    caller.remark(f"What is paused was left: {on}. `opsq limits` lists pauses, `opsq resume` ends them.")
+                    caller.remark(
+                        f"What is paused was left: {on}. `opsq limits` lists pauses, `opsq resume` ends them."
+                    )
                     return
     except OpsqError:
         return  # the work is done, and this was only a remark

@@ -26,14 +26,17 @@ _DRAIN_HELP = "How long to wait for what is reserved; by default the setting dra
 def start(
     caller: Caller,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Be the daemon in this process, for a service manager; log to stderr too.")
+        bool,
+        typer.Option("--foreground", help="Be the daemon in this process, for a service manager; log to stderr too."),
     ] = False,
     **settings: object,
 ) -> None:
     """Start the daemon and return when it is ready; one that runs already is left alone, with exit 0."""
     found = caller.settings_with(settings)
     if found.address and found.source("address") == "--address":
-        raise UsageError("opsq start starts a daemon on this machine.", hint="--listen HOST:PORT makes it listen on TCP.")
+        raise UsageError(
+            "opsq start starts a daemon on this machine.", hint="--listen HOST:PORT makes it listen on TCP."
+        )
     if foreground:
         sys.stdout.flush()
         status = lifecycle.run_foreground(found)
@@ -45,10 +48,15 @@ def start(
     waiting = _unlike(found, settings) if result.status == "already_running" else []
     _say_started(caller, result)
     if waiting and not caller.is_quiet:
-        print(f"opsq: The daemon runs already, with another {', '.join(waiting)}; `opsq restart` takes these options.", file=sys.stderr)
+        print(
+            f"opsq: The daemon runs already, with another {', '.join(waiting)}; `opsq restart` takes these options.",
+            file=sys.stderr,
+        )
 
 
-def stop(caller: Caller, drain: Annotated[str | None, typer.Option("--drain", metavar="D", help=_DRAIN_HELP)] = None) -> None:
+def stop(
+    caller: Caller, drain: Annotated[str | None, typer.Option("--drain", metavar="D", help=_DRAIN_HELP)] = None
+) -> None:
     """Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs."""
     result = lifecycle.stop(caller.settings, values.duration("--drain", drain))
     caller.document(StopDocument(result.status))
@@ -56,7 +64,9 @@ def stop(caller: Caller, drain: Annotated[str | None, typer.Option("--drain", me
 
 
 def restart(
-    caller: Caller, drain: Annotated[str | None, typer.Option("--drain", metavar="D", help=_DRAIN_HELP)] = None, **settings: object
+    caller: Caller,
+    drain: Annotated[str | None, typer.Option("--drain", metavar="D", help=_DRAIN_HELP)] = None,
+    **settings: object,
 ) -> None:
     """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold."""
     _say_started(caller, lifecycle.restart(caller.settings_with(settings), values.duration("--drain", drain)))

@@ -49,18 +49,24 @@ def dead_show(
     """Show all that is known of a dead chunk: each of its attempts, and the whole of its last reason, mostly the end of stderr."""
     submission_id, index = chunk_name(chunk)
     if index is None:
-        raise UsageError(f"{chunk} names a submission, not a chunk.", hint="Write SUBMISSION/INDEX, as `opsq dead list` prints it.")
+        raise UsageError(
+            f"{chunk} names a submission, not a chunk.", hint="Write SUBMISSION/INDEX, as `opsq dead list` prints it."
+        )
     show_chunk(caller, submission_id, index, must_be_dead=True)
 
 
-def dead_requeue(caller: Caller, conditions: DeadConditions, names: Names = None, all_: All = False, dry_run: DryRun = False) -> None:
+def dead_requeue(
+    caller: Caller, conditions: DeadConditions, names: Names = None, all_: All = False, dry_run: DryRun = False
+) -> None:
     """Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again."""
     count = _change(caller, Requeue, names, conditions.as_filter(), is_all=all_, is_dry_run=dry_run)
     if count is not None:
         caller.remark(f"{values.counted(count, 'chunk')} {'has' if count == 1 else 'have'} new attempts.")
 
 
-def dead_drop(caller: Caller, conditions: DeadConditions, names: Names = None, all_: All = False, dry_run: DryRun = False) -> None:
+def dead_drop(
+    caller: Caller, conditions: DeadConditions, names: Names = None, all_: All = False, dry_run: DryRun = False
+) -> None:
     """Give dead chunks up: they count as skipped from then on, and cannot be requeued any more."""
     count = _change(caller, Drop, names, conditions.as_filter(), is_all=all_, is_dry_run=dry_run)
     if count is not None:
@@ -90,7 +96,10 @@ def _chosen(names: Sequence[str] | None, where: DeadFilter, *, is_all: bool) -> 
         if index is None:
             found[submission_id] = None
         elif where != NOTHING:
-            raise UsageError(f"{name} names a chunk, so no condition can choose it.", hint="Name its submission, or leave the conditions.")
+            raise UsageError(
+                f"{name} names a chunk, so no condition can choose it.",
+                hint="Name its submission, or leave the conditions.",
+            )
         elif (indexes := found.setdefault(submission_id, [])) is not None:
             indexes.append(index)
     return [_Choice(submission_id, indexes, where) for submission_id, indexes in found.items()]
@@ -132,7 +141,9 @@ def _list(caller: Caller, chosen: Sequence[_Choice], limit: int | None) -> None:
             has_more = has_more or is_cut
     caller.document(DeadDocument([dead_shape(chunk) for chunk in chunks]))
     columns = ("chunk", "attempts", "lost", "died", "ended", "reason")
-    caller.table(columns, [_row(chunk, is_short=caller.is_rich) for chunk in chunks], right=frozenset({"attempts", "lost"}))
+    caller.table(
+        columns, [_row(chunk, is_short=caller.is_rich) for chunk in chunks], right=frozenset({"attempts", "lost"})
+    )
     if has_more:
         caller.remark("There are more: give a larger --limit.")
 

@@ -56,7 +56,9 @@ def demo(
         int, typer.Option("--consumers", min=1, max=64, metavar="N", help="How many consumers work at the same time.")
     ] = 3,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder and what is in it, to look at.")] = False,
-    spark: Annotated[bool, typer.Option("--spark", help="Show the same with PySpark: DataFrames, and executors as consumers.")] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Show the same with PySpark: DataFrames, and executors as consumers.")
+    ] = False,
 ) -> None:
     """Show it all at work: submit Python's own source files, have consumers turn them into capitals, collect and check the results.
 
@@ -73,9 +75,13 @@ def demo(
         began = time.monotonic()
         rules = Template().rules(os.urandom(16))
         splitting = Splitting("bytes", CHUNK_BYTES)
-        content, created = hand_over(private, rules, Template(), paths, splitting, is_in_place=False, room=RoomWait.of(None))
+        content, created = hand_over(
+            private, rules, Template(), paths, splitting, is_in_place=False, room=RoomWait.of(None)
+        )
         submission_id = SubmissionId(created.submission_id)
-        say.step(f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB, in {content.chunks_count} chunks.")
+        say.step(
+            f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB, in {content.chunks_count} chunks."
+        )
         command = _program()
         say.step(f"At work: {consumers} × opsq consume --until-empty -s {STRATEGY} -- {' '.join(command)}")
         _work(private, folder, command, consumers, submission_id)
@@ -94,12 +100,21 @@ def demo(
             raise WorkFailed(f"The results are wrong: {found} instead of {wanted}.", hint="Please report this.")
         say.step(f"A direct count without opsq agrees: {wanted.lines_count} lines, SHA-256 {wanted.digest[:8]}….")
         rate = content.chunks_count / worked_s
-        say.step(f"{rate:.0f} chunks/s, {content.total_bytes / worked_s / 1e6:.1f} MB/s, a program started for each chunk.")
+        say.step(
+            f"{rate:.0f} chunks/s, {content.total_bytes / worked_s / 1e6:.1f} MB/s, a program started for each chunk."
+        )
         say.step("This is how the chunks were chosen, as `opsq explain` tells it:")
         if not caller.is_quiet:
             show_explained(caller, explained)
-    caller.document(DemoDocument(len(paths), content.total_bytes, wanted.lines_count, content.chunks_count, elapsed_s, rate, is_right=True))
-    say.step(f"Done in {time.monotonic() - say.began:.1f} s." + ("" if keep else " The daemon has stopped; nothing is left behind."))
+    caller.document(
+        DemoDocument(
+            len(paths), content.total_bytes, wanted.lines_count, content.chunks_count, elapsed_s, rate, is_right=True
+        )
+    )
+    say.step(
+        f"Done in {time.monotonic() - say.began:.1f} s."
+        + ("" if keep else " The daemon has stopped; nothing is left behind.")
+    )
 
 
 class Speech:
@@ -198,7 +213,10 @@ def _work(caller: Caller, folder: Path, command: list[str], count: int, submissi
         children: list[subprocess.Popen[bytes]] = []
         try:
             # One by one: those that are started are ended too, whenever the signal comes.
-            children.extend(subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log) for _ in range(count))
+            children.extend(
+                subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                for _ in range(count)
+            )
             _watch(caller, children, submission_id)
         finally:
             for child in children:

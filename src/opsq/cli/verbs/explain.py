@@ -30,7 +30,10 @@ def explain(
     caller: Caller,
     what: Annotated[
         str,
-        typer.Argument(metavar="STRATEGY|ID", help="A strategy, also by its name in the settings; or a submission, a chunk or a handle."),
+        typer.Argument(
+            metavar="STRATEGY|ID",
+            help="A strategy, also by its name in the settings; or a submission, a chunk or a handle.",
+        ),
     ] = "Random",
     analyze: Annotated[
         bool, typer.Option("--analyze", "-a", help="Try the strategy out on the queue as it is; nothing is reserved.")
@@ -66,7 +69,9 @@ def _explain_work(caller: Caller, text: str) -> None:
         id_text, slash, index_text = text.partition("/")
         submission_id = parse_submission_id(id_text)
         if slash and not (index_text.isascii() and index_text.isdigit()):
-            raise UsageError(f"{text!r} names no chunk: write SUBMISSION/INDEX, or a handle as `opsq reserve` prints it.")
+            raise UsageError(
+                f"{text!r} names no chunk: write SUBMISSION/INDEX, or a handle as `opsq reserve` prints it."
+            )
         index = int(index_text) if slash else None
     reply, is_running = _ask(caller, ExplainWork(1, submission_id, index), WorkExplained)
     caller.document(work_document(reply, is_running=is_running))
@@ -101,7 +106,9 @@ def show_explained(caller: Caller, reply: Explained) -> None:
         draw_strategy(caller.console, reply)
         return
     lines = [reply.strategy]
-    lines += [f"{'  ' * (depth + 1)}{node} -- {rule}" for depth, node, rule in strategies.outline(parse(reply.strategy))]
+    lines += [
+        f"{'  ' * (depth + 1)}{node} -- {rule}" for depth, node, rule in strategies.outline(parse(reply.strategy))
+    ]
     for number, arm in enumerate(reply.arms, 1):
         lines += _lines(f"arm {number}: ", arm, "")
     lines += [

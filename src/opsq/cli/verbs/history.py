@@ -15,7 +15,9 @@ from opsq.cli.stopped_queue import asked
 from opsq.errors import UsageError
 from opsq.wire.messages import Changed, HistoryEvent, Prune
 
-Subject = Annotated[str | None, typer.Argument(metavar="ID", help="Only of this submission, or of a chunk of it as SUBMISSION/INDEX.")]
+Subject = Annotated[
+    str | None, typer.Argument(metavar="ID", help="Only of this submission, or of a chunk of it as SUBMISSION/INDEX.")
+]
 
 
 def history_list(
@@ -23,9 +25,14 @@ def history_list(
     conditions: EventConditions,
     subject: Subject = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="How many at most.")] = 100,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Begin with the oldest instead of the newest.")] = False,
+    oldest_first: Annotated[
+        bool, typer.Option("--oldest-first", help="Begin with the oldest instead of the newest.")
+    ] = False,
     after: Annotated[
-        int | None, typer.Option("--after", min=0, metavar="SEQ", help="Go on behind this row, in the order shown, to turn the page.")
+        int | None,
+        typer.Option(
+            "--after", min=0, metavar="SEQ", help="Go on behind this row, in the order shown, to turn the page."
+        ),
     ] = None,
 ) -> None:
     """List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason."""
@@ -44,7 +51,9 @@ def history_list(
     found = found[:limit]
     shapes = [attempts.event_shape(event, metadata.get(event.submission_id, {})) for event in found]
     caller.document(HistoryDocument(shapes, None if following is None else str(following)))
-    caller.table(attempts.COLUMNS, [attempts.row(event, is_short=caller.is_rich) for event in found], right=attempts.NUMBERS)
+    caller.table(
+        attempts.COLUMNS, [attempts.row(event, is_short=caller.is_rich) for event in found], right=attempts.NUMBERS
+    )
     if following is not None:
         caller.remark(f"There may be more: --after {following}, or a larger --limit.")
 
@@ -54,17 +63,27 @@ def history_export(
     conditions: EventConditions,
     subject: Subject = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE|FOLDER|-", help="Where to: a file, a folder that is there, or stdout.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE|FOLDER|-", help="Where to: a file, a folder that is there, or stdout."
+        ),
     ] = "-",
     format_: Annotated[
         Literal["jsonl", "csv", "parquet"] | None,
-        typer.Option("--format", help="JSON lines, CSV or Parquet; by default what the name of the file says, else JSON lines."),
+        typer.Option(
+            "--format", help="JSON lines, CSV or Parquet; by default what the name of the file says, else JSON lines."
+        ),
     ] = None,
     rotate: Annotated[
-        int | None, typer.Option("--rotate", min=1, metavar="N", help="Begin a new file in the folder after so many rows.")
+        int | None,
+        typer.Option("--rotate", min=1, metavar="N", help="Begin a new file in the folder after so many rows."),
     ] = None,
-    after: Annotated[int | None, typer.Option("--after", min=0, metavar="SEQ", help="Only rows behind this one.")] = None,
-    after_last: Annotated[bool, typer.Option("--after-last", help="Only rows behind the last one in the folder's files.")] = False,
+    after: Annotated[
+        int | None, typer.Option("--after", min=0, metavar="SEQ", help="Only rows behind this one.")
+    ] = None,
+    after_last: Annotated[
+        bool, typer.Option("--after-last", help="Only rows behind the last one in the folder's files.")
+    ] = False,
 ) -> None:
     """Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.
 
@@ -88,8 +107,12 @@ def history_export(
 
 def history_prune(
     caller: Caller,
-    older_than: Annotated[str | None, typer.Option("--older-than", metavar="D", help="Forget what is older than this.")] = None,
-    keep: Annotated[int | None, typer.Option("--keep", min=0, metavar="N", help="Forget all but the newest N rows.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="D", help="Forget what is older than this.")
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=0, metavar="N", help="Forget all but the newest N rows.")
+    ] = None,
 ) -> None:
     """Forget old history now, in small steps between other work; it goes by itself after history_days, or beyond history_rows."""
     if older_than is None and keep is None:

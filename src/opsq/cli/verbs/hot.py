@@ -23,7 +23,15 @@ finally:
         del sys.modules["typing_extensions"]
 
 from opsq.cli.daemon_address import call_alive, check_refusals, connect, held_chunks, held_of, settings_of, with_restart  # noqa: E402  # after the above
-from opsq.errors import ContentMissing, InputUnreadable, InvalidHandle, InvalidStrategy, NotFound, NothingFree, UsageError  # noqa: E402
+from opsq.errors import (  # noqa: E402
+    ContentMissing,
+    InputUnreadable,
+    InvalidHandle,
+    InvalidStrategy,
+    NotFound,
+    NothingFree,
+    UsageError,
+)
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes, parse_handle  # noqa: E402
 from opsq.wire.messages import (  # noqa: E402
     RESULT_INLINE_BYTES,
@@ -92,7 +100,9 @@ def _reserve(daemon: Connection, given: Given) -> None:
     lease_s = _lease_s(given)
     reply = call_alive(
         daemon,
-        Reserve(daemon.next_id(), options["count"], options["strategy"], wait_s=options["wait"], lease_s=lease_s or 0.0),
+        Reserve(
+            daemon.next_id(), options["count"], options["strategy"], wait_s=options["wait"], lease_s=lease_s or 0.0
+        ),
         Reserved,
     )
     if not reply.grants:
@@ -158,7 +168,10 @@ def _fail(daemon: Connection, given: Given) -> None:
         raise UsageError("--no-retry and --delay exclude each other.")
     # What a program said may be no text, and its failure is to be told all the same.
     reason = os.fsencode(options["reason"]).decode(errors="backslashreplace")[:REASON_CHARACTERS]
-    failures = [Failure(held, reason, delay_s=options["delay"], is_final=options["no_retry"]) for held in held_chunks(given.arguments)]
+    failures = [
+        Failure(held, reason, delay_s=options["delay"], is_final=options["no_retry"])
+        for held in held_chunks(given.arguments)
+    ]
     check_refusals(daemon.call(Fail(daemon.next_id(), failures), Completed))
     _say_changed(given, len(given.arguments))
 
@@ -205,7 +218,9 @@ def _chunk_of(text: str) -> tuple[int, int]:
     submission, _, index = text.partition("/")
     if submission.isascii() and submission.isdigit() and index.isascii() and index.isdigit():
         return int(submission), int(index)
-    raise InvalidHandle(f"{text!r} names no chunk.", hint="Give a handle as `opsq reserve` prints it, or SUBMISSION/INDEX.")
+    raise InvalidHandle(
+        f"{text!r} names no chunk.", hint="Give a handle as `opsq reserve` prints it, or SUBMISSION/INDEX."
+    )
 
 
 def _content_of(daemon: Connection, submission_id: int) -> tuple[Content, Store]:

@@ -30,10 +30,12 @@ def results(
     caller: Caller,
     submission: Annotated[str, typer.Argument(metavar="ID", help="The submission.")],
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file: beside it first, then renamed.")
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file: beside it first, then renamed."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Do not wait for the end: write each result as soon as its turn has come.")
+        bool,
+        typer.Option("--follow", "-f", help="Do not wait for the end: write each result as soon as its turn has come."),
     ] = False,
     skip_dead: Annotated[
         bool, typer.Option("--skip-dead", help="Leave out chunks that died or were skipped, instead of stopping there.")
@@ -66,7 +68,9 @@ class ResultStream:
         is_skipping: leave out chunks that will never be completed, instead of stopping there.
     """
 
-    def __init__(self, daemon: Connection, submission_id: SubmissionId, *, is_following: bool, is_skipping: bool) -> None:
+    def __init__(
+        self, daemon: Connection, submission_id: SubmissionId, *, is_following: bool, is_skipping: bool
+    ) -> None:
         self._daemon = daemon
         self._submission_id = submission_id
         self._cursor = ResultCursor(submission_id, is_following=is_following, skip_dead=is_skipping)
@@ -117,7 +121,9 @@ class ResultStream:
         try:
             yield from self._cursor.take(page)
         except NotFinished as error:
-            error.hint = f"`opsq wait {self._submission_id}` waits for its end; --follow writes the results as they come."
+            error.hint = (
+                f"`opsq wait {self._submission_id}` waits for its end; --follow writes the results as they come."
+            )
             raise
         except WorkFailed as error:
             self._explain(error)

@@ -32,10 +32,14 @@ from opsq.wire.messages import (
 
 Pairs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Submissions that have every pair, now or later; submission=ID is one submission."),
+    typer.Argument(
+        metavar="KEY=VALUE", help="Submissions that have every pair, now or later; submission=ID is one submission."
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every submission.")]
-Operator = Annotated[bool, typer.Option("--operator", help="As an operator: only `resume --operator` ends such a pause.")]
+Operator = Annotated[
+    bool, typer.Option("--operator", help="As an operator: only `resume --operator` ends such a pause.")
+]
 
 
 def pause(caller: Caller, pairs: Pairs = None, every: All = False, operator: Operator = False) -> None:
@@ -64,12 +68,17 @@ def resume(caller: Caller, pairs: Pairs = None, every: All = False, operator: Op
 def limit(
     caller: Caller,
     what: Annotated[str, typer.Argument(metavar="KEY[=VALUE]", help="One value of a key, or each value of it.")],
-    concurrency: Annotated[int | None, typer.Option("--concurrency", "-c", min=1, metavar="N", help="So many chunks at once.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", "-c", min=1, metavar="N", help="So many chunks at once.")
+    ] = None,
     rate: Annotated[
         str | None, typer.Option("--rate", "-r", metavar="N/D", help="So many chunks in this time: 10/s, 100/m, 5/15m.")
     ] = None,
     burst: Annotated[
-        int | None, typer.Option("--burst", min=1, metavar="N", help="With --rate: so many at once after a pause; by default one second's.")
+        int | None,
+        typer.Option(
+            "--burst", min=1, metavar="N", help="With --rate: so many at once after a pause; by default one second's."
+        ),
     ] = None,
     lift: Annotated[bool, typer.Option("--lift", help="End the limit.")] = False,
 ) -> None:
@@ -97,7 +106,11 @@ def limit(
             error.message = f"There is no limit of {what}."
             raise
     caller.document(ChangedDocument(count))
-    caller.remark(f"The limit of {what} was lifted." if lift else f"The limit holds from now on; {what} keeps what it has reserved.")
+    caller.remark(
+        f"The limit of {what} was lifted."
+        if lift
+        else f"The limit holds from now on; {what} keeps what it has reserved."
+    )
 
 
 def limits(caller: Caller) -> None:
@@ -221,7 +234,10 @@ def _limit_row(state: LimitState, *, is_short: bool) -> list[object]:
     on = f"each {state.key}" if state.value is None else f"{state.key}={value_text(state.value)}"
     bounds = [] if state.concurrency is None else [f"{state.concurrency} at once"]
     if state.rate_per_s is not None:
-        bounds.append(format_rate(state.rate_per_s, state.rate_span_s) + (f" burst {state.burst}" if state.burst is not None else ""))
+        bounds.append(
+            format_rate(state.rate_per_s, state.rate_span_s)
+            + (f" burst {state.burst}" if state.burst is not None else "")
+        )
     now = "" if state.reserved_count is None else str(state.reserved_count)
     if state.reserved_count and state.value is None and state.busiest is not None:
         now += f" ({value_text(state.busiest)})"

@@ -28,7 +28,16 @@ from opsq.cli.run.rounds import Round, key_of, new_key
 from opsq.cli.upload import expand, read_whole
 from opsq.client.sync.producer import Producer
 from opsq.daemon.temporary_daemon import Tenancy, runs_already
-from opsq.errors import CommandNotExecutable, CommandNotFound, InputUnreadable, NameTaken, OpsqError, Unreachable, UsageError, WorkFailed
+from opsq.errors import (
+    CommandNotExecutable,
+    CommandNotFound,
+    InputUnreadable,
+    NameTaken,
+    OpsqError,
+    Unreachable,
+    UsageError,
+    WorkFailed,
+)
 from opsq.runner.pool import Connect
 from opsq.wire.messages import Claim, SubmissionState
 
@@ -51,33 +60,50 @@ def run(
     caller: Caller,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT -- CMD", help="Files, quoted globs or - for stdin; behind -- the program and its arguments."),
+        typer.Argument(
+            metavar="INPUT -- CMD", help="Files, quoted globs or - for stdin; behind -- the program and its arguments."
+        ),
     ],
     cutting: Cutting,
     programs: Consuming,
     metadata: Annotated[
         list[str] | None,
-        typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; programs see it as OPSQ_META_KEY."),
+        typer.Option(
+            "--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; programs see it as OPSQ_META_KEY."
+        ),
     ] = None,
     attach: Annotated[
         str | None, typer.Option("--attach", metavar="FILE", help="A file that the programs find by OPSQ_ATTACHMENT.")
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")
+    ] = None,
     backoff: Annotated[
-        str | None, typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m.")
+        str | None,
+        typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m."),
     ] = None,
     on_dead: Annotated[
-        Literal["fail", "keep"], typer.Option("--on-dead", help="A dead chunk ends the round, or the rest is done all the same.")
+        Literal["fail", "keep"],
+        typer.Option("--on-dead", help="A dead chunk ends the round, or the rest is done all the same."),
     ] = "fail",
-    skip_dead: Annotated[bool, typer.Option("--skip-dead", help="With --on-dead keep: write the results behind a dead chunk too.")] = False,
+    skip_dead: Annotated[
+        bool, typer.Option("--skip-dead", help="With --on-dead keep: write the results behind a dead chunk too.")
+    ] = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the results to this file: beside it first, then renamed.")
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the results to this file: beside it first, then renamed."
+        ),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="KEY", help="Name the round, so that it can go on later even if its input is a stream."),
+        typer.Option(
+            "--resume", metavar="KEY", help="Name the round, so that it can go on later even if its input is a stream."
+        ),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the same line has done before, and begin anew.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what the same line has done before, and begin anew.")
+    ] = False,
 ) -> None:
     """Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.
 
@@ -101,7 +127,11 @@ def run(
         "on_dead": on_dead,
     }
     found = _stamps(paths)
-    key = _key(resume, found, [splitting, how.feeding, [os.fsencode(word) for word in command]], options) if is_resumable else new_key()
+    key = (
+        _key(resume, found, [splitting, how.feeding, [os.fsencode(word) for word in command]], options)
+        if is_resumable
+        else new_key()
+    )
     course = Course(
         command=command,
         options=how,
@@ -132,11 +162,15 @@ def run(
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """Inputs and command line."""
     if "--" not in words:
-        raise UsageError("opsq run needs -- in front of the program.", hint="For example: opsq run access.log -- grep -c 500")
+        raise UsageError(
+            "opsq run needs -- in front of the program.", hint="For example: opsq run access.log -- grep -c 500"
+        )
     at = words.index("--")
     inputs, command = words[:at], words[at + 1 :]
     if not inputs:
-        raise UsageError("opsq run needs an INPUT in front of --, or - for stdin.", hint="`opsq run --help` explains it.")
+        raise UsageError(
+            "opsq run needs an INPUT in front of --, or - for stdin.", hint="`opsq run --help` explains it."
+        )
     if not command:
         raise UsageError("opsq run needs a program behind --.", hint="`opsq run --help` explains it.")
     return inputs, command
@@ -171,7 +205,9 @@ def _size_and_time(path: str) -> tuple[int, int] | tuple[None, None]:
 
 def _changes(stamps: list[_Stamp]) -> list[str]:
     """The plain files among the inputs that are not what they were, each with what became of it: `log.txt changed`."""
-    changed = dict.fromkeys(stamp.path for stamp in stamps if stamp.size_bytes is not None and stamp[1:] != _size_and_time(stamp.path))
+    changed = dict.fromkeys(
+        stamp.path for stamp in stamps if stamp.size_bytes is not None and stamp[1:] != _size_and_time(stamp.path)
+    )
     return [f"{path} {'changed' if os.path.exists(path) else 'went away'}" for path in changed]
 
 
@@ -233,7 +269,9 @@ def _claiming(connect: Connect, key: bytes | None) -> Producer:
 # --- after ------------------------------------------------------------------------------------------------------------------------
 
 
-def _conclude(caller: Caller, round_: Round, course: Course, ended: Ended, *, changes: list[str], is_temporary: bool) -> None:
+def _conclude(
+    caller: Caller, round_: Round, course: Course, ended: Ended, *, changes: list[str], is_temporary: bool
+) -> None:
     """Tell how the round ended, and forget it if it need not be found again.
 
     Args:
@@ -288,7 +326,13 @@ def _is_in_vain(failure: OpsqError | None, states: list[SubmissionState]) -> boo
 
 
 def _explained(
-    failure: WorkFailed, round_: Round, states: list[SubmissionState], course: Course, *, changes: list[str], is_temporary: bool
+    failure: WorkFailed,
+    round_: Round,
+    states: list[SubmissionState],
+    course: Course,
+    *,
+    changes: list[str],
+    is_temporary: bool,
 ) -> WorkFailed:
     """What died, why, and how to go on."""
     dead = [state for state in states if state.dead_count]
@@ -300,15 +344,20 @@ def _explained(
     if changes:
         lines[0] += f" Meanwhile {_listed(changes)}, and what was not read before cannot be read any more."
     lines += [
-        f"Chunk {submission_id}/{chunk.index}: {brief(chunk.reason.strip())}" for chunk in round_.dead(submission_id, _TOLD_DEAD_COUNT)
+        f"Chunk {submission_id}/{chunk.index}: {brief(chunk.reason.strip())}"
+        for chunk in round_.dead(submission_id, _TOLD_DEAD_COUNT)
     ]
     first = "after `opsq start`, " if is_temporary else ""
     if changes:
         left = " ".join(str(state.submission_id) for state in states)
-        hint = "The same line begins anew with the files as they are: run it when nothing writes to them, or on a copy. "
+        hint = (
+            "The same line begins anew with the files as they are: run it when nothing writes to them, or on a copy. "
+        )
         hint += f"What was done is kept, {first}`opsq rm {left}` forgets it."
         return WorkFailed("\n".join(lines), hint=hint)
-    hint = f"To look, {first}`opsq dead list {submission_id}`; `opsq dead requeue {submission_id}` gives them new attempts"
+    hint = (
+        f"To look, {first}`opsq dead list {submission_id}`; `opsq dead requeue {submission_id}` gives them new attempts"
+    )
     hint += ", and so does the same line, which goes on with what is left." if course.is_resumable else "."
     return WorkFailed("\n".join(lines), hint=hint)
 
@@ -318,15 +367,24 @@ def _listed(changes: list[str]) -> str:
     return ", ".join(changes[:_TOLD_CHANGES_COUNT]) + (f", and {more_count} more" if more_count > 0 else "")
 
 
-def _tell_interrupted(caller: Caller, states: list[SubmissionState], course: Course, ended: Ended, changes: list[str]) -> None:
+def _tell_interrupted(
+    caller: Caller, states: list[SubmissionState], course: Course, ended: Ended, changes: list[str]
+) -> None:
     if ended.is_reader_gone or not caller.is_remarking:
         return
-    done_count, chunks_count = sum(state.completed_count for state in states), sum(state.chunks_count for state in states)
+    done_count, chunks_count = (
+        sum(state.completed_count for state in states),
+        sum(state.chunks_count for state in states),
+    )
     if course.is_resumable and changes:
         left = " ".join(str(state.submission_id) for state in states)
-        caller.remark(f"{done_count} of {values.counted(chunks_count, 'chunk')} are done, and kept as submission {left}.")
+        caller.remark(
+            f"{done_count} of {values.counted(chunks_count, 'chunk')} are done, and kept as submission {left}."
+        )
         caller.remark(f"But meanwhile {_listed(changes)}, so the same line begins anew.")
     elif course.is_resumable:
-        caller.remark(f"{done_count} of {values.counted(chunks_count, 'chunk')} are done; the same line goes on from there.")
+        caller.remark(
+            f"{done_count} of {values.counted(chunks_count, 'chunk')} are done; the same line goes on from there."
+        )
     else:
         caller.remark("What was read from the stream is forgotten; with --resume KEY the same line could go on.")

@@ -48,11 +48,17 @@ _TOLD_DEAD_COUNT = 3
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help="Paths or URLs that Spark reads.")]
 Command = Annotated[list[str], typer.Argument(metavar="CMD", help="The program and its arguments, behind --.")]
 Tasks = Annotated[
-    int | None, typer.Option("--tasks", "-t", min=1, metavar="N", help="So many consumers on the executors; by default one a core.")
+    int | None,
+    typer.Option(
+        "--tasks", "-t", min=1, metavar="N", help="So many consumers on the executors; by default one a core."
+    ),
 ]
-Strategy = Annotated[str, typer.Option("--strategy", "-s", metavar="STRATEGY", help="Which chunks come first; see `opsq explain`.")]
+Strategy = Annotated[
+    str, typer.Option("--strategy", "-s", metavar="STRATEGY", help="Which chunks come first; see `opsq explain`.")
+]
 Deadline = Annotated[
-    str | None, typer.Option("--deadline", metavar="D", help="Begin no chunk after this long; end when what runs has ended.")
+    str | None,
+    typer.Option("--deadline", metavar="D", help="Begin no chunk after this long; end when what runs has ended."),
 ]
 
 
@@ -61,7 +67,10 @@ class FleetConsuming(Consuming):
 
     __slots__ = ()
 
-    jobs: Annotated[str | None, typer.Option("--jobs", "-j", metavar="N|N%|+N|-N", help="Programs at once in each task; 1 by default.")]
+    jobs: Annotated[
+        str | None,
+        typer.Option("--jobs", "-j", metavar="N|N%|+N|-N", help="Programs at once in each task; 1 by default."),
+    ]
 
 
 def spark_submit(caller: Caller, inputs: Inputs, reading: Reading, chunking: Chunking, session: Session) -> None:
@@ -71,7 +80,9 @@ def spark_submit(caller: Caller, inputs: Inputs, reading: Reading, chunking: Chu
         submission = _submit(caller, jobs, inputs, reading, chunking, producer)
         described = producer.link.call(Describe(producer.link.next_id(), [submission.id]), Described).submissions[0]
     content = decode_content(described.content)
-    caller.document(SparkSubmitDocument(str(submission.id), submission.is_new, content.chunks_count, content.total_bytes))
+    caller.document(
+        SparkSubmitDocument(str(submission.id), submission.is_new, content.chunks_count, content.total_bytes)
+    )
     caller.lines([str(submission.id)])
 
 
@@ -83,12 +94,18 @@ def spark_consume(
     session: Session,
     strategy: Strategy = "Random",
     submission: Annotated[
-        str | None, typer.Option("--submission", metavar="ID", help="Take chunks of this submission only, in the order of --strategy.")
+        str | None,
+        typer.Option(
+            "--submission", metavar="ID", help="Take chunks of this submission only, in the order of --strategy."
+        ),
     ] = None,
     tasks: Tasks = None,
     deadline: Deadline = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End as soon as nothing can be reserved, not when nothing can come any more.")
+        bool,
+        typer.Option(
+            "--until-idle", help="End as soon as nothing can be reserved, not when nothing can come any more."
+        ),
     ] = False,
 ) -> None:
     """Run a program for each chunk, on the executors of Spark: each task of one job is a consumer until nothing is left."""
@@ -101,7 +118,9 @@ def spark_consume(
         with opened(caller, session, is_reporting=programs.progress) as jobs:
             until: Until = "idle" if until_idle else "empty"
             try:
-                summary = _work(caller, jobs, command, options, strategy, submission_id, tasks, deadline, until, producer)
+                summary = _work(
+                    caller, jobs, command, options, strategy, submission_id, tasks, deadline, until, producer
+                )
             except Interrupted:
                 caller.remark("The work was cancelled; chunks that were begun are given back.")
                 raise
@@ -136,7 +155,10 @@ def spark_results(
 def spark_run(
     caller: Caller,
     words: Annotated[
-        list[str], typer.Argument(metavar="INPUT -- CMD", help="Paths or URLs that Spark reads; behind -- the program and its arguments.")
+        list[str],
+        typer.Argument(
+            metavar="INPUT -- CMD", help="Paths or URLs that Spark reads; behind -- the program and its arguments."
+        ),
     ],
     reading: Reading,
     chunking: Chunking,
@@ -146,7 +168,9 @@ def spark_run(
     strategy: Strategy = "OldestFirst",
     tasks: Tasks = None,
     deadline: Deadline = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the submission and its content in the queue when all is well.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the submission and its content in the queue when all is well.")
+    ] = False,
 ) -> None:
     """Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results: the whole pipeline.
 
@@ -236,7 +260,8 @@ def _check_ended(state: SubmissionState) -> None:
     if state.state not in FINAL_STATES:
         done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done"
         raise NotFinished(
-            f"Submission {state.submission_id} has not ended: {done}.", hint=f"`opsq wait {state.submission_id}` waits for it."
+            f"Submission {state.submission_id} has not ended: {done}.",
+            hint=f"`opsq wait {state.submission_id}` waits for it.",
         )
 
 
@@ -288,7 +313,9 @@ def _options(caller: Caller, programs: FleetConsuming, separator: bytes) -> Cons
     return options if programs.jobs else options._replace(jobs=1)
 
 
-def _submit(caller: Caller, jobs: SparkJobs, inputs: list[str], reading: Reading, chunking: Chunking, producer: Producer) -> Submission:
+def _submit(
+    caller: Caller, jobs: SparkJobs, inputs: list[str], reading: Reading, chunking: Chunking, producer: Producer
+) -> Submission:
     return jobs.run("reading", lambda: chunking.submit(reading.frame(jobs.spark, inputs), reach_of(caller), producer))
 
 
@@ -340,13 +367,18 @@ def lacking(submission: Submission, deadline: str | None) -> OpsqError | None:
         left = f"{values.counted(state.chunks_count - state.completed_count, 'chunk')} of {state.chunks_count} are not completed."
         if deadline:
             return TimedOut(f"The deadline came first: {left}")
-        return NotFinished(f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` tells why.")
+        return NotFinished(
+            f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` tells why."
+        )
     lines = [f"{state.dead_count} of {values.counted(state.chunks_count, 'chunk')} died."]
     for number, letter in enumerate(submission.dead()):
         if number == _TOLD_DEAD_COUNT:
             break
         lines.append(f"Chunk {state.submission_id}/{letter.index}: {letter.reason.strip()}")
-    return WorkFailed("\n".join(lines), hint=f"`opsq dead list {state.submission_id}` tells why, `opsq dead requeue` gives new attempts.")
+    return WorkFailed(
+        "\n".join(lines),
+        hint=f"`opsq dead list {state.submission_id}` tells why, `opsq dead requeue` gives new attempts.",
+    )
 
 
 def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
@@ -387,5 +419,9 @@ def _shapes(summary: FleetSummary) -> list[SparkTaskShape]:
     for task in summary.tasks:
         failure = task.failure()
         counts = (task.completed, task.failed, task.dead, task.released, round(task.seconds, 3))
-        found.append(SparkTaskShape(task.task, task.host, *counts, error=msgspec.UNSET if failure is None else ErrorShape.of(failure)))
+        found.append(
+            SparkTaskShape(
+                task.task, task.host, *counts, error=msgspec.UNSET if failure is None else ErrorShape.of(failure)
+            )
+        )
     return found

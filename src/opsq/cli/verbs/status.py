@@ -28,7 +28,9 @@ _CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
 def status(
     caller: Caller,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, until Ctrl-C.")] = False,
-    by: Annotated[str | None, typer.Option("--by", metavar="KEY", help="Count also per value of this metadata key.")] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="KEY", help="Count also per value of this metadata key.")
+    ] = None,
     interval: Annotated[str, typer.Option("--interval", metavar="D", help="How often --watch looks.")] = "1s",
 ) -> None:
     """Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.
@@ -36,7 +38,9 @@ def status(
     With --by, pipes get one line a value: value, submissions, waiting, delayed, reserved, completed, dead, skipped.
     """
     if by is not None and values.check_key(by) == "submission":
-        raise UsageError("--by submission: each submission is a value of that key.", hint="`opsq list` counts the chunks of each.")
+        raise UsageError(
+            "--by submission: each submission is a value of that key.", hint="`opsq list` counts the chunks of each."
+        )
     pause_s = max(values.duration("--interval", interval) or 0.0, 0.1)
     try:
         daemon = caller.connect()
@@ -94,7 +98,10 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
     ]
     rows += [(name, getattr(document.total, name)) for name in ("submissions", *_CHUNKS)]
     rows += [("unmatched", "-" if document.unmatched is None else document.unmatched)]
-    rows += [("backlog", document.backlog), ("backlog_limit", "-" if document.backlog_limit is None else document.backlog_limit)]
+    rows += [
+        ("backlog", document.backlog),
+        ("backlog_limit", "-" if document.backlog_limit is None else document.backlog_limit),
+    ]
     rows += [("room_waiting", document.room_waiting)]
     rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
     rows += [("disk_free_bytes", "-" if document.disk_free_bytes is None else document.disk_free_bytes)]
@@ -112,7 +119,9 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
 
     head = Text()
     head.append(f"{state.state}", style="bold green" if state.state == "running" else "bold yellow")
-    head.append(f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {values.counted(state.connections_count, 'connection')}\n")
+    head.append(
+        f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {values.counted(state.connections_count, 'connection')}\n"
+    )
     head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
     # Free pages may lie in the write-ahead log, when it is larger than the file: they say nothing about the file then.
     free = f" ({_size(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
@@ -125,7 +134,11 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     if state.backlog_limit is not None or state.room_waiting_count:
         there = status_document(state, "", "").backlog
         allowed = "" if state.backlog_limit is None else f" of at most {state.backlog_limit}"
-        parts.append(Text(f"backlog: {there}{allowed}; {values.counted(state.room_waiting_count, 'submission')} waiting for room"))
+        parts.append(
+            Text(
+                f"backlog: {there}{allowed}; {values.counted(state.room_waiting_count, 'submission')} waiting for room"
+            )
+        )
     if state.unmatched_count:
         chunks_text = values.counted(state.unmatched_count, "waiting chunk")
         text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."
@@ -139,7 +152,9 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     if state.states:
         parts.append(Text("submissions: " + ", ".join(f"{count} {name}" for name, count in state.states.items())))
     if state.consumers:
-        table = caller.new_table(("consumer", "reserved", "oldest", "waits for"), right=frozenset({"reserved", "oldest"}))
+        table = caller.new_table(
+            ("consumer", "reserved", "oldest", "waits for"), right=frozenset({"reserved", "oldest"})
+        )
         for consumer in state.consumers:
             oldest = f"{consumer.oldest_reservation_s:.1f}s" if consumer.reserved_count else ""
             waits = Text(consumer.waiting_strategy or "" if consumer.is_connected else "lease")

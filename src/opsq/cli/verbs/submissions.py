@@ -21,7 +21,9 @@ ATTEMPTS_PAGES = 50
 """So many pages of the history are looked through for them; a submission with millions of events is not searched whole."""
 STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Submissions, as `opsq submit` and `opsq list` print them.")]
+Ids = Annotated[
+    list[str], typer.Argument(metavar="ID", help="Submissions, as `opsq submit` and `opsq list` print them.")
+]
 
 
 def show(
@@ -51,12 +53,19 @@ def show(
 
 def list_(
     caller: Caller,
-    state: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help=f"Only these states: {', '.join(STATES)}.")] = None,
-    metadata: Annotated[
-        list[str] | None, typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Only submissions with this metadata.")
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help=f"Only these states: {', '.join(STATES)}.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="How many at most.")] = 100,
-    before: Annotated[str | None, typer.Option("--before", metavar="ID", help="Only older ones than this, to turn the page.")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Only submissions with this metadata."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="How many at most.")
+    ] = 100,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="ID", help="Only older ones than this, to turn the page.")
+    ] = None,
 ) -> None:
     """List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata."""
     for name in state or []:
@@ -148,7 +157,18 @@ def _unique_text(shape: SubmissionShape) -> str | None:
 def _details(shape: SubmissionShape) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (name.replace("_", " "), getattr(shape, name))
-        for name in ("submission_id", "state", "reason", "chunks", "completed", "waiting", "delayed", "reserved", "dead", "skipped")
+        for name in (
+            "submission_id",
+            "state",
+            "reason",
+            "chunks",
+            "completed",
+            "waiting",
+            "delayed",
+            "reserved",
+            "dead",
+            "skipped",
+        )
     ]
     backoff = shape.backoff
     rows += [

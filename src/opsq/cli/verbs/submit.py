@@ -24,52 +24,82 @@ from opsq.ids import SubmissionId
 def submit(
     caller: Caller,
     cutting: Cutting,
-    inputs: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Files or quoted globs; - is stdin.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Files or quoted globs; - is stdin.")
+    ] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; any number of times.")
+        list[str] | None,
+        typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; any number of times."),
     ] = None,
-    attach: Annotated[str | None, typer.Option("--attach", metavar="FILE", help="A file that each consumer can ask for.")] = None,
+    attach: Annotated[
+        str | None, typer.Option("--attach", metavar="FILE", help="A file that each consumer can ask for.")
+    ] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="Higher comes first under CustomPriority; 0 by default.")
+        int | None,
+        typer.Option("--priority", metavar="N", help="Higher comes first under CustomPriority; 0 by default."),
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")] = None,
-    max_lost: Annotated[int | None, typer.Option("--max-lost", min=1, metavar="N", help="Lost consumers until a chunk is dead.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")
+    ] = None,
+    max_lost: Annotated[
+        int | None, typer.Option("--max-lost", min=1, metavar="N", help="Lost consumers until a chunk is dead.")
+    ] = None,
     on_dead: Annotated[
-        Literal["fail", "keep"] | None, typer.Option("--on-dead", help="A dead chunk fails the submission (default), or the rest goes on.")
+        Literal["fail", "keep"] | None,
+        typer.Option("--on-dead", help="A dead chunk fails the submission (default), or the rest goes on."),
     ] = None,
     backoff: Annotated[
-        str | None, typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m.")
+        str | None,
+        typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m."),
     ] = None,
     weight: Annotated[
         list[str] | None,
-        typer.Option("--weight", metavar="KEY=N", help="Set the weight in Fair of the value that this submission has of a key."),
+        typer.Option(
+            "--weight", metavar="KEY=N", help="Set the weight in Fair of the value that this submission has of a key."
+        ),
     ] = None,
-    delay: Annotated[str | None, typer.Option("--delay", metavar="D", help="Hand nothing out before this long from now.")] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="D", help="Hand nothing out before this long from now.")
+    ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="INSTANT", help="Hand nothing out before 2025-01-31T08:00, local time, or …Z, or @SECONDS."),
+        typer.Option(
+            "--at", metavar="INSTANT", help="Hand nothing out before 2025-01-31T08:00, local time, or …Z, or @SECONDS."
+        ),
     ] = None,
-    expires: Annotated[str | None, typer.Option("--expires", metavar="D|INSTANT", help="Give up what is not finished by then.")] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="D|INSTANT", help="Give up what is not finished by then.")
+    ] = None,
     unique: Annotated[
-        str | None, typer.Option("--unique", metavar="KEY", help="If an unfinished submission has this key, print its id instead.")
+        str | None,
+        typer.Option("--unique", metavar="KEY", help="If an unfinished submission has this key, print its id instead."),
     ] = None,
     unique_until: Annotated[
         Literal["start", "done"] | None,
-        typer.Option("--unique-until", help="Until when the key is taken: a chunk is handed out, or the submission has ended (default)."),
+        typer.Option(
+            "--unique-until",
+            help="Until when the key is taken: a chunk is handed out, or the submission has ended (default).",
+        ),
     ] = None,
     reservation: Annotated[
-        str | None, typer.Option("--reservation", metavar="D", help="How long a consumer may keep a chunk without a sign of life.")
+        str | None,
+        typer.Option("--reservation", metavar="D", help="How long a consumer may keep a chunk without a sign of life."),
     ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Do not copy: consumers read the files where they are, unless they change.")
+        bool,
+        typer.Option("--in-place", help="Do not copy: consumers read the files where they are, unless they change."),
     ] = False,
     wait_for_room: Annotated[
         str | None,
         typer.Option(
-            "--wait-for-room", metavar="[=D]", help="If there is no room, wait for it, at most so long; without =D without limit."
+            "--wait-for-room",
+            metavar="[=D]",
+            help="If there is no room, wait for it, at most so long; without =D without limit.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many chunks there would be; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show how many chunks there would be; write nothing.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, as `opsq wait` does.")] = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="With --wait: write the results to this file.")
@@ -96,7 +126,10 @@ def submit(
         raise UsageError("--output is where the results go, so it needs --wait.")
     paths = expand(inputs or [])
     if in_place and "-" in paths:
-        raise UsageError("Stdin (-) cannot be read in place: it is gone once it is read.", hint="Leave out --in-place, or name a file.")
+        raise UsageError(
+            "Stdin (-) cannot be read in place: it is gone once it is read.",
+            hint="Leave out --in-place, or name a file.",
+        )
     splitting = cutting.as_splitting()
     template = Template() if from_json is None else read_template(from_json)
     if not paths and template.submission_id is None:
@@ -187,7 +220,9 @@ def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> Non
 
 def _print_plan(caller: Caller, found: Plan) -> None:
     first = [PlannedChunk(i, chunk.name, chunk.offset_bytes, chunk.size_bytes) for i, chunk in enumerate(found.first)]
-    caller.document(DryRunDocument(found.chunks_count, found.total_bytes, found.smallest_bytes, found.largest_bytes, first))
+    caller.document(
+        DryRunDocument(found.chunks_count, found.total_bytes, found.smallest_bytes, found.largest_bytes, first)
+    )
     names = ("chunks_count", "total_bytes", "smallest_bytes", "largest_bytes")
     caller.table(("", ""), [(name.replace("_", " "), getattr(found, name)) for name in names])
     rows = [(f"chunk {chunk.index}", chunk.input, chunk.offset, chunk.bytes) for chunk in first]

@@ -73,7 +73,8 @@ def check(caller: Caller) -> None:
         caller.remark("No problems were found.")
         return
     failure = DatabaseDamaged(
-        f"The check found {values.counted(len(problems), 'problem')}.", hint="Keep a copy of the file; restore a backup."
+        f"The check found {values.counted(len(problems), 'problem')}.",
+        hint="Keep a copy of the file; restore a backup.",
     )
     caller.document(replace(document, error=ErrorShape.of(failure)))
     raise caller.told(failure)
@@ -92,7 +93,9 @@ def backup(
         size_bytes = call_alive(daemon, request, Changed).count
         store = daemon.welcome.store
     caller.document(BackupDocument(os.path.abspath(path), size_bytes))
-    caller.remark(f"{size_bytes} bytes were written to {path}. Chunks and large results are not in it: copy {_place(store)} too.")
+    caller.remark(
+        f"{size_bytes} bytes were written to {path}. Chunks and large results are not in it: copy {_place(store)} too."
+    )
 
 
 def vacuum(caller: Caller) -> None:

@@ -28,7 +28,9 @@ _DRAWN_COUNT = 10
 def wait(
     caller: Caller,
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="The submissions to wait for.")],
-    timeout: Annotated[str | None, typer.Option("--timeout", "-t", metavar="D", help="Give up after this long, with exit 124.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", "-t", metavar="D", help="Give up after this long, with exit 124.")
+    ] = None,
 ) -> None:
     """Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up."""
     submission_ids = [parse_submission_id(text) for text in ids]
@@ -84,7 +86,9 @@ def tell_going_on(caller: Caller, submission_ids: list[SubmissionId], output: st
     [number] = submission_ids
     into = "" if output is None else f" -o {shlex.quote(output)}"
     caller.remark(f"Only the wait has ended, submission {number} goes on. `opsq wait {number}` waits again,")
-    caller.remark(f"`opsq results {number}{into}` writes the results once it has ended, and `opsq cancel {number}` ends it.")
+    caller.remark(
+        f"`opsq results {number}{into}` writes the results once it has ended, and `opsq cancel {number}` ends it."
+    )
 
 
 def failure_of(states: list[SubmissionState]) -> WorkFailed | None:
@@ -102,7 +106,9 @@ class _Bars:
 
     def __init__(self, progress: Any, submission_ids: list[SubmissionId]) -> None:
         self._progress = progress
-        self._bars = {i: progress.add_task(str(i), total=None) for i in submission_ids[:_DRAWN_COUNT]} if progress else {}
+        self._bars = (
+            {i: progress.add_task(str(i), total=None) for i in submission_ids[:_DRAWN_COUNT]} if progress else {}
+        )
 
     def wanted(self, ended: dict[SubmissionId, SubmissionState]) -> list[SubmissionId]:
         """The submissions whose bars want fresh counts."""

@@ -89,10 +89,14 @@ class AsyncChunk:
         """The attachment of its submission; None if it has none."""
         return await self._consumer.attachment(self.described)
 
-    async def complete(self, result: Result = b"", *, run_s: float | None = None, exit_status: int | None = None) -> None:
+    async def complete(
+        self, result: Result = b"", *, run_s: float | None = None, exit_status: int | None = None
+    ) -> None:
         """Report it as done; see `Chunk.complete`."""
         self._close()
-        await self._consumer.complete_chunk(self.described, self._lot, self._bit, result, self._ran_s(run_s), exit_status)
+        await self._consumer.complete_chunk(
+            self.described, self._lot, self._bit, result, self._ran_s(run_s), exit_status
+        )
 
     async def fail(
         self,
@@ -106,7 +110,9 @@ class AsyncChunk:
     ) -> None:
         """Report that the attempt failed; see `Chunk.fail`."""
         self._close()
-        await self._consumer.fail_chunk(self._lot, self._bit, reason, delay_s, not retry, self._ran_s(run_s), exit_status, signal)
+        await self._consumer.fail_chunk(
+            self._lot, self._bit, reason, delay_s, not retry, self._ran_s(run_s), exit_status, signal
+        )
 
     async def release(self) -> None:
         """Give it back; no attempt is counted."""

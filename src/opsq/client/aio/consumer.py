@@ -99,7 +99,9 @@ class AsyncConsumer:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def chunks(self, *, until_empty: bool = True, until_idle: bool = False, overlapping: bool = False) -> AsyncIterator[AsyncChunk]:
+    async def chunks(
+        self, *, until_empty: bool = True, until_idle: bool = False, overlapping: bool = False
+    ) -> AsyncIterator[AsyncChunk]:
         """Reserve and hand out chunks, one by one; see `Consumer.chunks`.
 
         An `async for` that is left early closes this iterator only when it is collected; what it holds is given back at
@@ -209,7 +211,16 @@ class AsyncConsumer:
         signal: int | None,
     ) -> None:
         """See `AsyncChunk.fail`."""
-        self._ledger.fail(lot, 1 << bit, reason, exit_status=exit_status, signal=signal, run_s=run_s, delay_s=delay_s, is_final=is_final)
+        self._ledger.fail(
+            lot,
+            1 << bit,
+            reason,
+            exit_status=exit_status,
+            signal=signal,
+            run_s=run_s,
+            delay_s=delay_s,
+            is_final=is_final,
+        )
         await self._reported()
 
     async def release_chunk(self, lot: Lot, bit: int) -> None:
@@ -305,7 +316,9 @@ class AsyncConsumer:
         else:
             self._flush_within(FLUSH_S)
         if ledger.unanswered_count > UNANSWERED_LIMIT_COUNT:
-            await self._link.wait_until(lambda: ledger.unanswered_count <= UNANSWERED_LIMIT_COUNT or bool(ledger.errors))
+            await self._link.wait_until(
+                lambda: ledger.unanswered_count <= UNANSWERED_LIMIT_COUNT or bool(ledger.errors)
+            )
         self._surface()
 
     def _surface(self) -> None:

@@ -23,7 +23,9 @@ R = TypeVar("R")
 class _Transport(asyncio.Protocol):
     """One connection: bytes in, messages out."""
 
-    def __init__(self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], where: str) -> None:
+    def __init__(
+        self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], where: str
+    ) -> None:
         self._on_replies = on_replies
         self._on_end = on_end
         self._where = where

@@ -133,12 +133,19 @@ class AsyncSubmission:
     async def requeue(self, indexes: Sequence[int] | None = None) -> int:
         """Give dead chunks new attempts; see `Submission.requeue`."""
         link = self._queue.link
-        return sum([(await link.call(Requeue(link.next_id(), self.id, part), Changed)).count for part in request_parts(indexes)])
+        return sum(
+            [
+                (await link.call(Requeue(link.next_id(), self.id, part), Changed)).count
+                for part in request_parts(indexes)
+            ]
+        )
 
     async def drop(self, indexes: Sequence[int] | None = None) -> int:
         """Give dead chunks up; see `Submission.drop`."""
         link = self._queue.link
-        return sum([(await link.call(Drop(link.next_id(), self.id, part), Changed)).count for part in request_parts(indexes)])
+        return sum(
+            [(await link.call(Drop(link.next_id(), self.id, part), Changed)).count for part in request_parts(indexes)]
+        )
 
     async def remove(self) -> None:
         """Forget it, with its results and content; see `Submission.remove`."""
@@ -148,7 +155,9 @@ class AsyncSubmission:
     async def _results(self, *, is_following: bool, skip_dead: bool) -> AsyncIterator[bytes]:
         contents = self._queue.contents
         async for content, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
-            yield await asyncio.to_thread(contents.read_result, content, result) if isinstance(result, tuple) else result
+            yield (
+                await asyncio.to_thread(contents.read_result, content, result) if isinstance(result, tuple) else result
+            )
 
     async def _pages(self, cursor: ResultCursor) -> AsyncIterator[tuple[bytes, Result]]:
         link = self._queue.link
@@ -216,7 +225,9 @@ class AsyncQueue(AsyncRuling):
                 await submission.cancel(CLOSED_REASON)
             raise
 
-    async def prepare(self, chunks: Iterable[bytes], *, wait_for_room: new_submission.RoomWait = False, **options: Any) -> NewSubmission:
+    async def prepare(
+        self, chunks: Iterable[bytes], *, wait_for_room: new_submission.RoomWait = False, **options: Any
+    ) -> NewSubmission:
         """Write the content of a submission, in a thread; see `Producer.prepare`."""
         key = new_submission.new_request_key()
         new_submission.new_submission(key, b"", 0, **options)
@@ -274,7 +285,9 @@ class AsyncQueue(AsyncRuling):
 
     def submission(self, submission_id: int | str) -> AsyncSubmission:
         """The handle of a submission by its id; nothing is asked yet."""
-        return AsyncSubmission(self, submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id))
+        return AsyncSubmission(
+            self, submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
+        )
 
     async def submissions(
         self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None

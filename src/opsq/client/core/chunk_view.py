@@ -24,7 +24,11 @@ class ChunkView:
     """
 
     def __init__(
-        self, described: SubmissionContent, handle: Handle, read: Callable[[], bytes], read_attachment: Callable[[], bytes | None]
+        self,
+        described: SubmissionContent,
+        handle: Handle,
+        read: Callable[[], bytes],
+        read_attachment: Callable[[], bytes | None],
     ) -> None:
         self.submission_id = SubmissionId(described.submission_id)
         self.index: int = handle.index

@@ -47,4 +47,6 @@ def not_sent(requests: Sequence[Request], error: BaseException) -> list[ErrorRep
 
 def log_lost(lost: Lost) -> None:
     """Say in the log `opsq` that a chunk was lost."""
-    logging.getLogger("opsq").warning("Chunk %d/%d is not ours any more (%s): %s", lost.submission_id, lost.index, lost.code, lost.message)
+    logging.getLogger("opsq").warning(
+        "Chunk %d/%d is not ours any more (%s): %s", lost.submission_id, lost.index, lost.code, lost.message
+    )

@@ -383,7 +383,10 @@ class Ledger:
     def _retry_part(self, sent: _Sent, refusal: Refusal) -> bool:
         """Send chunks again alone whose completion was refused only because others of it were finished elsewhere."""
         for at, (lot, mask) in enumerate(sent.settles):
-            if (lot.submission_id, lot.block) != (refusal.submission_id, refusal.block) or mask & refusal.mask != refusal.mask:
+            if (lot.submission_id, lot.block) != (
+                refusal.submission_id,
+                refusal.block,
+            ) or mask & refusal.mask != refusal.mask:
                 continue
             completion = sent.request.completions[at]  # type: ignore[union-attr]  # only completions are asked for
             results = msgspec.msgpack.decode(completion.results)

@@ -56,8 +56,12 @@ def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Content
         size_bytes += len(chunk)
         if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT:
             break
-    store = contents.store if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT else contents.unchecked
-    writer = ContentWriter(store, request_key.hex(), chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable)
+    store = (
+        contents.store if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT else contents.unchecked
+    )
+    writer = ContentWriter(
+        store, request_key.hex(), chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable
+    )
     with writer:
         for chunk in gathered:
             writer.add_chunk(chunk)
@@ -158,7 +162,9 @@ def new_submission(
 def check_count(submissions: Sequence[NewSubmission]) -> None:
     """See to it that a frame may carry so many submissions."""
     if len(submissions) > SUBMISSIONS_LIMIT_COUNT:
-        raise UsageError(f"{len(submissions)} submissions are too many for one frame: {SUBMISSIONS_LIMIT_COUNT} are possible.")
+        raise UsageError(
+            f"{len(submissions)} submissions are too many for one frame: {SUBMISSIONS_LIMIT_COUNT} are possible."
+        )
 
 
 def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]) -> dict[bytes, int]:
@@ -170,7 +176,9 @@ def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]
     }
 
 
-def unnamed(submissions: Sequence[NewSubmission], old: Mapping[bytes, int], described: Sequence[SubmissionContent]) -> list[NewSubmission]:
+def unnamed(
+    submissions: Sequence[NewSubmission], old: Mapping[bytes, int], described: Sequence[SubmissionContent]
+) -> list[NewSubmission]:
     """Of those made before, the ones whose content no submission names: another call had made it."""
     named = {found.submission_id: found.content for found in described}
     return [new for new in submissions if new.request_key in old and named.get(old[new.request_key]) != new.content]

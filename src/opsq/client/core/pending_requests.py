@@ -74,7 +74,9 @@ class Exchange:
             return None
         request = pending.request
         if isinstance(reply, Completed) and isinstance(request, CompleteAndReserve):  # its second answer is still due
-            pending.request = Reserve(reply_id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty)
+            pending.request = Reserve(
+                reply_id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty
+            )
             self._pending[reply_id] = pending
         return pending.on_reply
 
@@ -96,7 +98,10 @@ class Exchange:
     def fail_all(self, error: OpsqError) -> list[tuple[OnReply, ErrorReply]]:
         """Forget all requests; returns who is to be told what."""
         failed, self._pending = self._pending, {}
-        return [(pending.on_reply, ErrorReply(request_id, error.code, error.message, error.hint)) for request_id, pending in failed.items()]
+        return [
+            (pending.on_reply, ErrorReply(request_id, error.code, error.message, error.hint))
+            for request_id, pending in failed.items()
+        ]
 
 
 def id_of(message: Request | Reply) -> int:

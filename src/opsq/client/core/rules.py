@@ -69,7 +69,9 @@ class Ruling:
 
     def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """Hand out nothing more of submissions that have every pair (none: of all); False if they were paused already."""
-        return bool(self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed).count)
+        return bool(
+            self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed).count
+        )
 
     def resume(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """End the pause with exactly these pairs; False if there was none.
@@ -124,7 +126,11 @@ class AsyncRuling:
 
     async def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """Pause; see `Ruling.pause`."""
-        return bool((await self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed)).count)
+        return bool(
+            (
+                await self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed)
+            ).count
+        )
 
     async def resume(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """End a pause; see `Ruling.resume`."""
@@ -140,7 +146,9 @@ class AsyncRuling:
         burst: int | None = None,
     ) -> None:
         """Set a limit; see `Ruling.limit`."""
-        await self.link.call(Limit(self.link.next_id(), key, value, concurrency, rate_per_s, burst, caller_name()), Changed)
+        await self.link.call(
+            Limit(self.link.next_id(), key, value, concurrency, rate_per_s, burst, caller_name()), Changed
+        )
 
     async def unlimit(self, key: str, value: Value | None = None) -> None:
         """Lift a limit; see `Ruling.unlimit`."""

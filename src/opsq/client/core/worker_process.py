@@ -18,7 +18,16 @@ import msgspec
 from opsq.client.core.chunk_view import ChunkView
 from opsq.client.core.content_access import Contents
 from opsq.client.core.outcome import outcome_of, reason_of
-from opsq.client.core.worker_frames import AttachmentIs, AttachmentWanted, Broken, Interrupted, Ready, Work, decode_to_worker, encode
+from opsq.client.core.worker_frames import (
+    AttachmentIs,
+    AttachmentWanted,
+    Broken,
+    Interrupted,
+    Ready,
+    Work,
+    decode_to_worker,
+    encode,
+)
 from opsq.errors import OpsqError
 from opsq.ids import parse_handle
 from opsq.wire.messages import SubmissionContent, Welcome
@@ -91,7 +100,9 @@ class Worker:
         if described is None:
             raise RuntimeError("The first chunk came without a description of its submission.")
         handle = parse_handle(work.handle)
-        return ChunkView(described, handle, lambda: self._contents.reader(described).read(handle.index), self._read_attachment)
+        return ChunkView(
+            described, handle, lambda: self._contents.reader(described).read(handle.index), self._read_attachment
+        )
 
     def _read_attachment(self) -> bytes | None:
         described = self._described

@@ -122,7 +122,9 @@ class Connection:
 
     welcome: Welcome
 
-    def __init__(self, peer: socket.socket, address: Address, *, name: str = "", token: str = "", claim: Claim | None = None) -> None:
+    def __init__(
+        self, peer: socket.socket, address: Address, *, name: str = "", token: str = "", claim: Claim | None = None
+    ) -> None:
         self.address = address
         self._socket = peer
         self._ids = itertools.count(1)
@@ -148,7 +150,9 @@ class Connection:
         self._reader = reply_reader(max(self._limit_bytes, 16 << 20))
 
     @classmethod
-    def open(cls, address: Address, *, name: str = "", token: str = "", reconnect_s: float = 0.0, claim: Claim | None = None) -> Connection:
+    def open(
+        cls, address: Address, *, name: str = "", token: str = "", reconnect_s: float = 0.0, claim: Claim | None = None
+    ) -> Connection:
         """Dial and greet, again and again for up to `reconnect_s` seconds while nobody answers.
 
         Raises:
@@ -351,7 +355,9 @@ def dial(address: Address) -> socket.socket:
         raise NotPermitted(f"The socket {address} may not be used by this user{_owner_of(address)}.") from error
     except OSError as error:
         peer.close()
-        raise Unreachable(f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`.") from error
+        raise Unreachable(
+            f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`."
+        ) from error
     return peer
 
 

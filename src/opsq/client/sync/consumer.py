@@ -69,7 +69,9 @@ class Consumer(Reporter):
     def __iter__(self) -> Iterator[Chunk]:
         return self.chunks()
 
-    def chunks(self, *, until_empty: bool = True, until_idle: bool = False, overlapping: bool = False) -> Iterator[Chunk]:
+    def chunks(
+        self, *, until_empty: bool = True, until_idle: bool = False, overlapping: bool = False
+    ) -> Iterator[Chunk]:
         """Reserve and hand out chunks, one by one.
 
         Args:
@@ -174,7 +176,9 @@ class Consumer(Reporter):
         """
         from opsq.client.core.operations import EachOperation
 
-        return self.run_each_chunk(EachOperation(f, serialisation, result_serialisation, keeps_results=keeps_results), **options)
+        return self.run_each_chunk(
+            EachOperation(f, serialisation, result_serialisation, keeps_results=keeps_results), **options
+        )
 
     def want(self, count: int | None = None, *, wait_s: float | None = None, until_empty: bool = False) -> None:
         """Have chunks reserved ahead, unless a reserve is on its way; returns at once. `take` hands them out.
@@ -266,7 +270,9 @@ class Consumer(Reporter):
         self._link.wait_until(ask.is_over)
         return self._reservation(ask)
 
-    def reservations(self, count: int, *, ahead: int = 2, until_empty: bool = True, wait_s: float | None = None) -> Iterator[Reservation]:
+    def reservations(
+        self, count: int, *, ahead: int = 2, until_empty: bool = True, wait_s: float | None = None
+    ) -> Iterator[Reservation]:
         """Reserve in bulk, again and again, with `ahead` reserves on their way; the fastest way through a backlog.
 
         Each reservation needs a verdict before the next is asked for. Ends when nothing can come any more; with

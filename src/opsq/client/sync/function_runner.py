@@ -152,13 +152,19 @@ class Run:
         return Tally(counts["completed"], counts["failed"], counts["released"], signals.last)
 
     def _run_threads(self, signals: DrainSignals) -> None:
-        self._threads = [threading.Thread(target=self._guarded, args=(slot,), name="opsq-job", daemon=True) for slot in self._slots]
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(slot,), name="opsq-job", daemon=True) for slot in self._slots
+        ]
         for thread in self._threads:
             thread.start()
         for thread in self._threads:
             while thread.is_alive():
                 thread.join(_TICK_S)
-                if signals.last is not None and self._grace_s is not None and time.monotonic() - signals.heard_at > self._grace_s:
+                if (
+                    signals.last is not None
+                    and self._grace_s is not None
+                    and time.monotonic() - signals.heard_at > self._grace_s
+                ):
                     self._is_over = True
                     for slot in self._slots:
                         slot.give_up()

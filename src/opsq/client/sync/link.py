@@ -244,7 +244,9 @@ class Link:
         if self._is_closed:
             raise UsageError("This queue or consumer is closed.", hint="Use it inside its `with` block.")
         if os.getpid() != self._pid:
-            raise UsageError("A connection cannot be used after a fork.", hint="Call opsq.connect in the process that uses it.")
+            raise UsageError(
+                "A connection cannot be used after a fork.", hint="Call opsq.connect in the process that uses it."
+            )
 
     def _pump(self, timeout_s: float | None) -> None:
         """Read once, or try once to reconnect. Only by the thread that has the seat."""

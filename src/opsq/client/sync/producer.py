@@ -161,7 +161,9 @@ class Producer:
         key = new_submission.new_request_key()
         new_submission.new_submission(key, b"", 0, **options)  # complains before content is written
         size = new_submission.known_size(chunks)
-        if size is not None and options.get("idempotency_key") is None:  # with that it may be there already, and need no room
+        if (
+            size is not None and options.get("idempotency_key") is None
+        ):  # with that it may be there already, and need no room
             wait_s = new_submission.wait_s_of(wait_for_room)
             self.link.call(Room(self.link.next_id(), *size, wait_s, options.get("unique_key")), HasRoom)
         content = new_submission.write_content(chunks, key, self.contents, self.link.welcome)
@@ -202,7 +204,9 @@ class Producer:
         old = new_submission.made_before(submissions, reply.created)
         if old:
             described = self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
-            new_submission.delete_content(new_submission.unnamed(submissions, old, described.submissions), self.contents)
+            new_submission.delete_content(
+                new_submission.unnamed(submissions, old, described.submissions), self.contents
+            )
         return [Submission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     def find(self, idempotency_key: str) -> Submission | None:
@@ -233,7 +237,9 @@ class Producer:
         number = submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
         return Submission(self, number)
 
-    def submissions(self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None) -> Iterator[SubmissionState]:
+    def submissions(
+        self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None
+    ) -> Iterator[SubmissionState]:
         """All submissions for which all conditions hold, newest first, asked for page by page."""
         before: int | None = None
         while True:

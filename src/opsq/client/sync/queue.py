@@ -72,7 +72,9 @@ class Queue(Producer, Ruling):
         The arguments are those of `Consumer` and `Consumer.chunks`. However the loop is left, verdicts given are sent,
         and what has none is given back.
         """
-        with self.consumer(strategy, batch=batch, lease_s=lease_s, reconnect_s=reconnect_s, on_lost=on_lost) as consumer:
+        with self.consumer(
+            strategy, batch=batch, lease_s=lease_s, reconnect_s=reconnect_s, on_lost=on_lost
+        ) as consumer:
             yield from consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=overlapping)
 
     def consumer(self, strategy: object = "Random", **options: Any) -> Consumer:

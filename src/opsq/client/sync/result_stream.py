@@ -55,7 +55,9 @@ class ResultStream(Iterator[Any]):
         self.close()
 
 
-def _results(submission: Submission, decode: Decode | None, *, skip_dead: bool, on_close: OnClose) -> Generator[Any, None, None]:
+def _results(
+    submission: Submission, decode: Decode | None, *, skip_dead: bool, on_close: OnClose
+) -> Generator[Any, None, None]:
     try:
         yield None  # only a generator that has begun hears of its end
         for result in submission.follow(skip_dead=skip_dead):
@@ -104,7 +106,9 @@ def failure(state: SubmissionState, dead: Sequence[DeadChunk], error: WorkFailed
     """The exception for a chunk without a result, with the names of chunks that died."""
     if not dead:
         return error
-    named = "; ".join(f"chunk {chunk.index}: {chunk.reason.partition(chr(10))[0] or 'no reason given'}" for chunk in dead)
+    named = "; ".join(
+        f"chunk {chunk.index}: {chunk.reason.partition(chr(10))[0] or 'no reason given'}" for chunk in dead
+    )
     more = f"; and {state.dead_count - len(dead)} more" if state.dead_count > len(dead) else ""
     return WorkFailed(
         f"Submission {state.submission_id} is {state.state}, and work on it failed for good: {named}{more}.",
@@ -119,6 +123,8 @@ def _encoded(operations: Iterable[Any], serialisation: Serialisation, count: int
         try:
             chunk = serialisation.encode(some)
         except UsageError as error:
-            raise UsageError(f"Of the operations from number {first} on, one cannot be sent: {error.message}", hint=error.hint) from error
+            raise UsageError(
+                f"Of the operations from number {first} on, one cannot be sent: {error.message}", hint=error.hint
+            ) from error
         yield chunk
         first += len(some)

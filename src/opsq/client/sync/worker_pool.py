@@ -101,7 +101,9 @@ class WorkerSlot:
         self.close()
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        process = context.Process(target=worker_process.main, args=(theirs, self._program, self._welcome), name="opsq-worker")
+        process = context.Process(
+            target=worker_process.main, args=(theirs, self._program, self._welcome), name="opsq-worker"
+        )
         resource_tracker.ensure_running()  # it would undo the mask if it were started with the process
         with _making:
             # Blocked until the worker can tell what they mean: they may come to the whole group while it starts.
@@ -155,7 +157,9 @@ class WorkerSlot:
         reason = f"The worker process {_ended(exit_code)} while it worked on the chunk."
         if is_late:
             reason = f"The function ran for more than {self._max_runtime_s:g} s, so its process was killed."
-        return Outcome(None, reason, run_s=time.monotonic() - started_at, exit_status=None if number else exit_code, signal=number)
+        return Outcome(
+            None, reason, run_s=time.monotonic() - started_at, exit_status=None if number else exit_code, signal=number
+        )
 
     def give_up(self) -> None:
         """See `Slot.give_up`: the function is interrupted, and after two seconds killed."""

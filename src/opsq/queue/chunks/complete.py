@@ -37,7 +37,9 @@ class Outcomes:
 
     # --- completed ----------------------------------------------------------------------------------------------------------------
 
-    def complete(self, consumer: str, completions: list[Completion], refusals: list[Refusal], now: Now) -> list[Completion]:
+    def complete(
+        self, consumer: str, completions: list[Completion], refusals: list[Refusal], now: Now
+    ) -> list[Completion]:
         """Complete chunks; what cannot be is added to `refusals`, the rest goes on.
 
         Returns:
@@ -146,7 +148,9 @@ class Outcomes:
         if not supply.unfinished:
             self._endings.end(supply, "completed", "", now)
 
-    def settle_completed(self, supply: Supply, work: BlockWork, mask: int, part: Part | None, spared: Reservation | None) -> None:
+    def settle_completed(
+        self, supply: Supply, work: BlockWork, mask: int, part: Part | None, spared: Reservation | None
+    ) -> None:
         """The commit of a completion succeeded; `part` held all of it, unless it is None."""
         work.settling &= ~mask
         work.done |= mask
@@ -184,7 +188,9 @@ class Outcomes:
         """Count a loss: the consumer is gone, or its time is over. The chunks are free again at once, or dead."""
         if not part.supply.is_open:
             if part.reservation.is_lease:
-                self._reservations.look_again(part.reservation, now)  # its row goes with the end of the submission, if that comes about
+                self._reservations.look_again(
+                    part.reservation, now
+                )  # its row goes with the end of the submission, if that comes about
             else:
                 self._reservations.free(part.supply, part.work, mask)
             return
@@ -204,7 +210,16 @@ class Outcomes:
             if failure.is_final or row.attempts >= supply.row.max_attempts or row.lost >= supply.row.max_lost:
                 dead_mask |= row.mask
                 batch.dead += [
-                    DeadRow(supply.id, index, row.attempts, row.lost, now.wall, failure.reason, failure.exit_status, failure.signal)
+                    DeadRow(
+                        supply.id,
+                        index,
+                        row.attempts,
+                        row.lost,
+                        now.wall,
+                        failure.reason,
+                        failure.exit_status,
+                        failure.signal,
+                    )
                     for index in mask_indexes(work.index, row.mask)
                 ]
             else:
@@ -261,7 +276,9 @@ class Outcomes:
                 failure.signal,
                 failure.reason,
             )
-            for hit in ((mask,) if event == history.LOST else (1 << index % 64 for index in mask_indexes(part.work.index, mask)))
+            for hit in (
+                (mask,) if event == history.LOST else (1 << index % 64 for index in mask_indexes(part.work.index, mask))
+            )
         ]
 
     @staticmethod
@@ -381,7 +398,13 @@ class _Tried:
     __slots__ = ("_before", "_delay_s", "_outcomes", "_row", "_supply", "_work")
 
     def __init__(
-        self, outcomes: Outcomes, supply: Supply, work: BlockWork, row: AttemptRow, delay_s: float, before: tuple[AttemptRow, ...]
+        self,
+        outcomes: Outcomes,
+        supply: Supply,
+        work: BlockWork,
+        row: AttemptRow,
+        delay_s: float,
+        before: tuple[AttemptRow, ...],
     ) -> None:
         self._outcomes = outcomes
         self._supply = supply

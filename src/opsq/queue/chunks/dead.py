@@ -79,7 +79,9 @@ class Letters:
         indexes = None
         if request.indexes is not None:
             if request.submission_id is None:
-                raise Conflict("Indexes were given without a submission.", hint="Name the submission that they belong to.")
+                raise Conflict(
+                    "Indexes were given without a submission.", hint="Name the submission that they belong to."
+                )
             indexes = sorted(set(request.indexes))
         return Job(peer, request, where, indexes)
 
@@ -135,12 +137,16 @@ class Letters:
         chosen, following = self._next(job)
         core = self._core
         if not job.is_drop and chosen.keys() & core.folding.deaths():
-            core.folding.after(core.folding.last_seq, lambda _: self._ready.append(job))  # more have died while this waited
+            core.folding.after(
+                core.folding.last_seq, lambda _: self._ready.append(job)
+            )  # more have died while this waited
             return
         pieces: list[tuple[Supply, list[int]]] = []
         for submission_id, chunks in chosen.items():
             supply = core.supply(submission_id)
-            if submission_id in self._busy or (supply is not None and supply.is_closing and not self._is_first_of_one(job)):
+            if submission_id in self._busy or (
+                supply is not None and supply.is_closing and not self._is_first_of_one(job)
+            ):
                 self._after_batch(job)
                 return
             if supply is not None:
@@ -198,7 +204,9 @@ class Letters:
     def _check_indexes(self, submission_id: int, indexes: list[int]) -> None:
         unknown = sorted(set(indexes) - set(dead.are_dead(self._core.reader, submission_id, indexes)))
         if unknown:
-            raise Conflict(f"Chunk {submission_id}/{unknown[0]} is not dead.", hint="`opsq dead list` shows the dead chunks.")
+            raise Conflict(
+                f"Chunk {submission_id}/{unknown[0]} is not dead.", hint="`opsq dead list` shows the dead chunks."
+            )
 
     # --- requeue ------------------------------------------------------------------------------------------------------------------
 
@@ -222,7 +230,9 @@ class Letters:
 
         def write(database: Database, _: Batch) -> None:
             writer = database.writer
-            backlog.put_blocks(writer, [(supply.id, index, works[index].pending | mask) for index, mask in masks.items()])
+            backlog.put_blocks(
+                writer, [(supply.id, index, works[index].pending | mask) for index, mask in masks.items()]
+            )
             backlog.delete_dead(writer, supply.id, chunks)
             submissions.add_dead(writer, supply.id, -len(chunks))
             if is_final:
@@ -230,7 +240,9 @@ class Letters:
 
         for index, mask in masks.items():
             work = works[index]
-            kept = [row._replace(mask=row.mask & ~mask) for row in supply.attempts_of(core.reader, work) if row.mask & ~mask]
+            kept = [
+                row._replace(mask=row.mask & ~mask) for row in supply.attempts_of(core.reader, work) if row.mask & ~mask
+            ]
             work.attempts = (*kept, AttemptRow(mask, 0, 0, now.wall, 0))
             batch.tried[supply.id, index] = (supply, work)
         batch.statements.append(write)
@@ -249,7 +261,9 @@ class Letters:
             return True
         holder = core.unique_keys.get(unique_key) or submissions.by_unique_key(core.reader, unique_key)
         if holder is not None:
-            job.refused.append(f"Submission {supply.id} cannot be revived: {holder} has its unique key {unique_key!r} now.")
+            job.refused.append(
+                f"Submission {supply.id} cannot be revived: {holder} has its unique key {unique_key!r} now."
+            )
             return False
         core.unique_keys[unique_key] = supply.id
         core.has_until_start |= supply.row.unique_until == submissions.UNTIL_START

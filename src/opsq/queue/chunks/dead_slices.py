@@ -49,7 +49,9 @@ class Job:
         more = f", and {len(self.refused) - _REFUSED_SHOWN} more" if len(self.refused) > _REFUSED_SHOWN else ""
         done = f" {self.count} other chunks were requeued." if self.count else ""
         text = f"{' '.join(self.refused[:_REFUSED_SHOWN])}{more}{done}"
-        return ErrorReply(self.request.id, Conflict.code, text, "Wait until those that have the keys have ended, or cancel them.")
+        return ErrorReply(
+            self.request.id, Conflict.code, text, "Wait until those that have the keys have ended, or cancel them."
+        )
 
 
 def masks_of(chunks: list[int]) -> dict[int, int]:
@@ -77,7 +79,14 @@ class Requeued:
     __slots__ = ("_at", "_letters", "_skipped", "_supply", "_works", "masks", "request_id")
 
     def __init__(
-        self, letters: Letters, request_id: int, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], skipped: int, at: int
+        self,
+        letters: Letters,
+        request_id: int,
+        supply: Supply,
+        works: dict[int, BlockWork],
+        masks: dict[int, int],
+        skipped: int,
+        at: int,
     ) -> None:
         self._letters = letters
         self.request_id = request_id
@@ -98,7 +107,9 @@ class Requeued:
 
     def cancel(self, now: Now) -> None:
         """They have not."""
-        self._letters.not_requeued(self._supply, self._works, sum(mask.bit_count() for mask in self.masks.values()) + self._skipped)
+        self._letters.not_requeued(
+            self._supply, self._works, sum(mask.bit_count() for mask in self.masks.values()) + self._skipped
+        )
 
 
 class Dropped:

@@ -192,7 +192,9 @@ class Supply:
         """The block `index` in memory, read or made if need be."""
         work = self.blocks.get(index)
         if work is None:
-            pending = backlog.pending(reader, self.id, index) if index < self.frontier else block_mask(self.total, index)
+            pending = (
+                backlog.pending(reader, self.id, index) if index < self.frontier else block_mask(self.total, index)
+            )
             work = self.blocks[index] = BlockWork(index, pending)
             if index < self.frontier:
                 work.attempts = None

@@ -45,7 +45,9 @@ class Reservation:
         "peer",
     )
 
-    def __init__(self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool) -> None:
+    def __init__(
+        self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool
+    ) -> None:
         self.id = reservation_id
         self.consumer = consumer
         self.peer = peer
@@ -76,7 +78,9 @@ class Part:
 
     __slots__ = ("attempt", "granted", "mac", "mask", "reservation", "started", "supply", "work")
 
-    def __init__(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int, attempt: int, mac: int) -> None:
+    def __init__(
+        self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int, attempt: int, mac: int
+    ) -> None:
         self.reservation = reservation
         self.supply = supply
         self.work = work
@@ -113,7 +117,9 @@ class Reservations:
     def open(self, peer: Peer, length_s: float, now: Now, *, is_lease: bool) -> Reservation:
         """Begin a reservation; `add` fills it."""
         self._next_id = reservation_id = self._next_id + 1
-        reservation = self._by_id[reservation_id] = Reservation(reservation_id, peer.consumer, peer, length_s, now, is_lease=is_lease)
+        reservation = self._by_id[reservation_id] = Reservation(
+            reservation_id, peer.consumer, peer, length_s, now, is_lease=is_lease
+        )
         if not is_lease:
             peer.reservations[reservation_id] = reservation
         return reservation
@@ -126,7 +132,12 @@ class Reservations:
         singles = self._core.singles
         if singles:
             known = singles.get((peer, length_s))
-            if known is not None and known.parts and now.mono - known.granted_at.mono < TOGETHER_NS and known.is_like(peer, length_s):
+            if (
+                known is not None
+                and known.parts
+                and now.mono - known.granted_at.mono < TOGETHER_NS
+                and known.is_like(peer, length_s)
+            ):
                 return known
         reservation = singles[peer, length_s] = self.open(peer, length_s, now, is_lease=False)
         return reservation
@@ -220,7 +231,9 @@ class Reservations:
         """Whether the token was made by us for these chunks, however long ago."""
         if held.mask & ~held.granted:
             return False
-        return held.mac == self._core.mac(held.submission_id, held.block, held.reservation_id, held.attempt, held.granted)
+        return held.mac == self._core.mac(
+            held.submission_id, held.block, held.reservation_id, held.attempt, held.granted
+        )
 
     def is_settling(self, held_list: list[Held]) -> bool:
         """Whether something about any of these chunks is being committed."""
@@ -250,7 +263,11 @@ class Reservations:
             return f"{name} is finished"
         if work is not None and work.delayed & held.mask:
             return f"{name} is waiting for a retry"
-        holders = sorted({part.reservation.consumer for part in work.parts if part.mask & held.mask}) if work is not None else []
+        holders = (
+            sorted({part.reservation.consumer for part in work.parts if part.mask & held.mask})
+            if work is not None
+            else []
+        )
         if holders:
             return f"{name} is reserved by {', '.join(holders)} under another reservation or token"
         return f"{name} is waiting and not reserved; a reservation that expires again and again needs a longer --reservation or --lease"
@@ -281,7 +298,9 @@ class Reservations:
         supply.reserved_count -= count
         self._core.gates.given_back(supply, count)
 
-    def take_from_holders(self, supply: Supply, work: BlockWork, mask: int, *, code: str = "", spared: Reservation | None = None) -> None:
+    def take_from_holders(
+        self, supply: Supply, work: BlockWork, mask: int, *, code: str = "", spared: Reservation | None = None
+    ) -> None:
         """Nobody holds `mask` any more. With a `code`, holders other than `spared` are told."""
         taken = 0
         kept: list[Part] = []
@@ -438,7 +457,9 @@ class Reservations:
             core.remaining.freed(supply)
             if reservation is None:
                 again = Now(now.mono, WallMs(0))
-                reservation = Reservation(held.reservation_id, peer.consumer, peer, supply.row.reservation_s, again, is_lease=False)
+                reservation = Reservation(
+                    held.reservation_id, peer.consumer, peer, supply.row.reservation_s, again, is_lease=False
+                )
                 self._by_id[reservation.id] = peer.reservations[reservation.id] = reservation
                 self.seal(reservation, reservation.length_s, now)
             supply.delayed_count -= (work.delayed & mask).bit_count()
@@ -475,7 +496,10 @@ class Reservations:
     def hold_by_connection(self, reservation: Reservation, now: Now) -> None:
         """A reservation is its connection's from now on; if that is gone already, nobody's."""
         reservation.is_lease = reservation.is_for_restart = reservation.is_taken_up = False
-        longest = max((part.supply.row.reservation_s for part in reservation.parts.values()), default=self._core.policy.reservation_s)
+        longest = max(
+            (part.supply.row.reservation_s for part in reservation.parts.values()),
+            default=self._core.policy.reservation_s,
+        )
         self.seal(reservation, longest, now)
         peer = reservation.peer
         if peer is not None and peer.is_connected:
@@ -542,7 +566,9 @@ class Reservations:
             reservation = self._by_id.get(row.reservation_id)
             if reservation is None:
                 length_s = row.length_ms / 1000
-                reservation = Reservation(row.reservation_id, row.consumer, None, length_s, Now(now.mono, WallMs(0)), is_lease=True)
+                reservation = Reservation(
+                    row.reservation_id, row.consumer, None, length_s, Now(now.mono, WallMs(0)), is_lease=True
+                )
                 remaining_s = min(max(row.deadline_at + self._core.missed_step_ms - now.wall, 0), row.length_ms) / 1000
                 reservation.is_for_restart = bool(row.for_restart)
                 reservation.deadline = after(now.mono, remaining_s)

@@ -95,7 +95,9 @@ class FairFront:
 
     has_turns = True
 
-    def __init__(self, core: Core, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None, scope: str = "") -> None:
+    def __init__(
+        self, core: Core, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None, scope: str = ""
+    ) -> None:
         self.arm = arm
         self._inner = [inner.within(arm.filters, arm.gates) for inner in arm.inner]
         self.walk = walk
@@ -232,7 +234,9 @@ class FairFront:
         share.is_waiting = live.is_waiting
         if live.fronts is not None:
             share.lanes_version = live.lanes_version
-            share.fronts = [front.fork(lambda: self._news(share)) if front is not None else None for front in live.fronts]
+            share.fronts = [
+                front.fork(lambda: self._news(share)) if front is not None else None for front in live.fronts
+            ]
         return share
 
     def leaves(self) -> Iterator[Front]:

@@ -172,9 +172,9 @@ class Gates:
             )
         key = self._rules.key_of_lane(blocker.number)
         count = self._live.get(blocker.number, 0)
-        return any(gate.key == key and count >= self.max_of(gate.max) for gate in gates) or count >= self._rules.concurrency_of(
-            blocker.number
-        )
+        return any(
+            gate.key == key and count >= self.max_of(gate.max) for gate in gates
+        ) or count >= self._rules.concurrency_of(blocker.number)
 
     def reserved_under(self, key: str, supply: Supply) -> int:
         """How many chunks are reserved under the value that a submission has of a key some gate asks about."""
@@ -201,12 +201,18 @@ class Gates:
         if limit.concurrency is None:
             return None
         if limit.key == SUBMISSION_KEY:
-            supplies = [supply for supply in self._core.supplies.values() if supply.reserved_count or supply.delayed_count]
-            return max(((supply.reserved_count + supply.delayed_count, supply.id) for supply in supplies), default=(0, None))
+            supplies = [
+                supply for supply in self._core.supplies.values() if supply.reserved_count or supply.delayed_count
+            ]
+            return max(
+                ((supply.reserved_count + supply.delayed_count, supply.id) for supply in supplies), default=(0, None)
+            )
         found: tuple[int, Value | None] = (0, limit.value)
         for lane_id, count in self._live.items():
             key, value = self._rules.pair_of_lane(lane_id)
-            if key == limit.key and (limit.value is None or (type(value) is type(limit.value) and value == limit.value)):
+            if key == limit.key and (
+                limit.value is None or (type(value) is type(limit.value) and value == limit.value)
+            ):
                 found = max(found, (count, value), key=lambda entry: entry[0])
         return found
 
@@ -288,7 +294,9 @@ class Gates:
                     self._open(Blocker("live", lane_id))
         self.slot_freed(supply)
         if self._rules.pauses and not supply.reserved_count:
-            self._core.has_news = True  # what is paused and reserved by nobody does not hold a call that waits for the end of work
+            self._core.has_news = (
+                True  # what is paused and reserved by nobody does not hold a call that waits for the end of work
+            )
 
     def slot_freed(self, supply: Supply) -> None:
         """A chunk of a submission is neither reserved nor waiting for its retry any more."""
@@ -327,7 +335,9 @@ class Gates:
     def rules_changed(self) -> None:
         """Rules were set or lifted: whatever they held may go on."""
         limits = {limit.id: limit for limit in self._rules.limits}
-        self._buckets = {key: bucket for key, bucket in self._buckets.items() if key[0] in limits and bucket.is_of(limits[key[0]])}
+        self._buckets = {
+            key: bucket for key, bucket in self._buckets.items() if key[0] in limits and bucket.is_of(limits[key[0]])
+        }
         self._armed.clear()  # a token of another rate comes at another time; whoever still waits is armed anew
         self._tokens.clear()
         for blocker in list(self._waiting):

@@ -72,7 +72,9 @@ class Following:
             if found is None:
                 break
             supply, room = found
-            parts = self._reservations.take_each(peer, supply, 1 if front.has_turns else min(len(request_ids) - dealt, room), now)
+            parts = self._reservations.take_each(
+                peer, supply, 1 if front.has_turns else min(len(request_ids) - dealt, room), now
+            )
             if not parts:
                 break
             front.served(core, len(parts), has_more=supply.may_have_more)

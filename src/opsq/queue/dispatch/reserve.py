@@ -41,7 +41,18 @@ _ENDLESS_S = float("inf")
 class Call:
     """A reserve call that has not been answered."""
 
-    __slots__ = ("deadline", "is_over", "parts", "peer", "request", "reservation", "shortest_s", "since", "text", "wanted")
+    __slots__ = (
+        "deadline",
+        "is_over",
+        "parts",
+        "peer",
+        "request",
+        "reservation",
+        "shortest_s",
+        "since",
+        "text",
+        "wanted",
+    )
 
     def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, text: str, now: Now) -> None:
         self.peer = peer
@@ -131,7 +142,10 @@ class Parked:
             core.reply(peer, Reserved(request.id))
             return
         if core.is_full and request.wait_s == 0:
-            raise StorageFull("The storage is full, so nothing is handed out.", hint="Free some space; the daemon tries again by itself.")
+            raise StorageFull(
+                "The storage is full, so nothing is handed out.",
+                hint="Free some space; the daemon tries again by itself.",
+            )
         is_first = plan.text not in self._lines
         if is_first and not core.is_full:
             core.rows_left = TURN_ROWS
@@ -255,7 +269,9 @@ class Parked:
             plan = self.plan(text)
             while line and core.rows_left > 0:
                 call = line.first
-                is_dealt = not call.parts and _is_single(call.request) and self._deal(call.peer, call.request, plan, now)
+                is_dealt = (
+                    not call.parts and _is_single(call.request) and self._deal(call.peer, call.request, plan, now)
+                )
                 if not is_dealt and not self._answer(call, plan, now):
                     break
                 self._leave(call)
@@ -328,7 +344,11 @@ class Parked:
                     break
                 supply, room = found
                 most = min(call.wanted, room)
-                taken = self._take(call, supply, turn, now, ends_whole=True) if turn < most else self._take(call, supply, most, now)
+                taken = (
+                    self._take(call, supply, turn, now, ends_whole=True)
+                    if turn < most
+                    else self._take(call, supply, most, now)
+                )
                 call.wanted -= taken
                 core.rows_left -= 1
                 front.served(core, taken, has_more=supply.may_have_more)

@@ -10,7 +10,19 @@ from opsq.store import lanes, rules
 from opsq.store.lanes import GoneLane
 from opsq.store.rules import LimitRow, PauseRow, Value
 from opsq.strategy.arms import SUBMISSION_KEY
-from opsq.wire.messages import Changed, Limit, LimitState, Pause, PauseState, Resume, RulesState, ShowRules, Unlimit, Weight, WeightState
+from opsq.wire.messages import (
+    Changed,
+    Limit,
+    LimitState,
+    Pause,
+    PauseState,
+    Resume,
+    RulesState,
+    ShowRules,
+    Unlimit,
+    Weight,
+    WeightState,
+)
 
 if TYPE_CHECKING:
     from opsq.queue.chunks.live_submission import Supply
@@ -71,7 +83,9 @@ class Rules:
 
         Cost: the pauses, and the limits that it falls under, however many there are.
         """
-        found: tuple[list[PauseRow], list[tuple[LimitRow, int]]] | None = supply.rules if supply.rules_version == self.version else None
+        found: tuple[list[PauseRow], list[tuple[LimitRow, int]]] | None = (
+            supply.rules if supply.rules_version == self.version else None
+        )
         if found is None:
             pauses: list[PauseRow] = []
             if self._pauses:
@@ -80,7 +94,9 @@ class Rules:
             under = self._under(supply)
             own = self._limit_of.get((SUBMISSION_KEY, None))
             if own is not None:
-                under = sorted([*under, (*own, ~supply.id)])  # as the rules stand; positions differ, so that nothing else is compared
+                under = sorted(
+                    [*under, (*own, ~supply.id)]
+                )  # as the rules stand; positions differ, so that nothing else is compared
             limits = [(row, lane_id) for _, row, lane_id in under]
             found = supply.rules = (pauses, limits)
             supply.rates = [(row, lane_id) for row, lane_id in limits if row.rate_per_s is not None]
@@ -125,7 +141,10 @@ class Rules:
         if not self.limits:
             return NO_LIMIT
         key, value = self.pair_of_lane(lane_id)
-        return min((row.concurrency or NO_LIMIT for row in self.limits_of_key(key) if row.value in {None, value}), default=NO_LIMIT)
+        return min(
+            (row.concurrency or NO_LIMIT for row in self.limits_of_key(key) if row.value in {None, value}),
+            default=NO_LIMIT,
+        )
 
     def pair_of_lane(self, lane_id: int) -> tuple[str, Value]:
         """Key and value of a lane."""
@@ -156,7 +175,9 @@ class Rules:
         if known is not None and (known.by_operator or not request.by_operator):
             self._core.batch.replies.append((peer, Changed(request.id, 0)))
             return
-        row = PauseRow(known.id if known is not None else self._new_id(), pairs, request.by_operator, request.by_name, now.wall)
+        row = PauseRow(
+            known.id if known is not None else self._new_id(), pairs, request.by_operator, request.by_name, now.wall
+        )
         self._core.batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
         self._change([other for other in self.pauses if other.pairs != pairs] + [row], self.limits)
         self._core.batch.replies.append((peer, Changed(request.id, 1)))
@@ -173,7 +194,9 @@ class Rules:
             self._core.batch.replies.append((peer, Changed(request.id, 0)))
             return
         if known.by_operator and not request.by_operator:
-            raise NotPermitted(f"An operator ({known.by_name or 'unnamed'}) paused this.", hint="`opsq resume --operator` ends it.")
+            raise NotPermitted(
+                f"An operator ({known.by_name or 'unnamed'}) paused this.", hint="`opsq resume --operator` ends it."
+            )
         self._core.batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
         self._change([row for row in self.pauses if row is not known], self.limits)
         self._core.batch.replies.append((peer, Changed(request.id, 1)))
@@ -186,7 +209,9 @@ class Rules:
             raise UsageError("A burst belongs to a rate.")
         if request.key == SUBMISSION_KEY and request.value is not None:
             raise UsageError("The key submission takes no value in a limit: it holds for each submission.")
-        known = next((row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None)
+        known = next(
+            (row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None
+        )
         row = LimitRow(
             known.id if known is not None else self._new_id(),
             request.key,
@@ -204,7 +229,9 @@ class Rules:
 
     def unlimit(self, peer: Peer, request: Unlimit, now: Now) -> None:
         """Lift a limit; `NotFound` if there is none."""
-        known = next((row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None)
+        known = next(
+            (row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None
+        )
         if known is None:
             raise NotFound("There is no such limit.", hint="`opsq limits` lists them.")
         self._core.batch.statements.append(lambda database, _: rules.delete_limit(database.writer, known.id))
@@ -223,7 +250,9 @@ class Rules:
         self._weighing.add((key, value))
         self._core.batch.after.append(lambda _: self._weighing.discard((key, value)))
         batch = self._core.batch
-        batch.statements.append(lambda db, _: rules.put_weight(db.writer, key, value, weight, by_submission=by_submission))
+        batch.statements.append(
+            lambda db, _: rules.put_weight(db.writer, key, value, weight, by_submission=by_submission)
+        )
         self._core.batch.on_failed.append(lambda _: self._weighing.discard((key, value)))
         self._core.batch.on_failed.append(lambda _: self._reload())
 
@@ -235,7 +264,11 @@ class Rules:
                 request.id,
                 [PauseState(dict(row.pairs), row.by_operator, row.by_name, row.paused_at) for row in self.pauses],
                 [self._limit_state(row) for row in self.limits],
-                [WeightState(key, value, weight) for (key, value), weight in sorted(self._weights.items(), key=str) if weight != 1],
+                [
+                    WeightState(key, value, weight)
+                    for (key, value), weight in sorted(self._weights.items(), key=str)
+                    if weight != 1
+                ],
             ),
         )
 

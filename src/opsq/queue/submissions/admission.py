@@ -69,7 +69,9 @@ class Room:
         """
         core = self._core
         for _, lane in lanes.counts(core.reader, ""):
-            self._backlog_count = lane.total - lane.completed - lane.dead - lane.skipped - sum(core.unfolded_completed.values())
+            self._backlog_count = (
+                lane.total - lane.completed - lane.dead - lane.skipped - sum(core.unfolded_completed.values())
+            )
         self._backlog_count -= submissions.removed_unfinished(core.reader)
 
     def __len__(self) -> int:
@@ -93,7 +95,13 @@ class Room:
         self._core.reply(peer, HasRoom(request.id, left_count))
 
     def enter(
-        self, peer: Peer, request: Submit | AskRoom, most: int, needed: Callable[[], int | None], admit: Callable[[Now], None], now: Now
+        self,
+        peer: Peer,
+        request: Submit | AskRoom,
+        most: int,
+        needed: Callable[[], int | None],
+        admit: Callable[[Now], None],
+        now: Now,
     ) -> None:
         """Have a request admitted: now, or, if it wants to wait, as soon as there is room for it and for those before it.
 

@@ -52,9 +52,13 @@ class Endings:
         skipped = supply.unfinished
         supply.is_closing = True
         self._ending_count += 1
-        batch.unleased += [part.row_key for work in supply.blocks.values() for part in work.parts if part.reservation.is_lease]
+        batch.unleased += [
+            part.row_key for work in supply.blocks.values() for part in work.parts if part.reservation.is_lease
+        ]
         batch.statements.append(
-            lambda database, _: submissions.set_final(database.writer, supply.id, supply.lanes, state, now.wall, skipped, reason)
+            lambda database, _: submissions.set_final(
+                database.writer, supply.id, supply.lanes, state, now.wall, skipped, reason
+            )
         )
         batch.count(supply.lanes, (0, 0, 0, 0, skipped))
         batch.entries.append(_Ended(self, supply, state, reason, skipped, now.wall))
@@ -77,7 +81,9 @@ class Endings:
             work.is_returned = False
             supply.forget_if_plain(work)
         supply.delayed_count = 0
-        core.gates.slot_freed(supply)  # a front that keeps it aside for its delayed chunks must not do so when it is requeued
+        core.gates.slot_freed(
+            supply
+        )  # a front that keeps it aside for its delayed chunks must not do so when it is requeued
         supply.returned.clear()
         core.has_news = True
         core.watched.ended(supply)
@@ -128,7 +134,9 @@ class Endings:
         return MonoNs(0) if self._is_behind and not self._ending_count else self._core.expiries.next_due()
 
     def _record(self, supply: Supply, event: str, block: int, mask: int, reason: str, now: Now) -> None:
-        self._core.batch.history.append(HistoryRow(now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason))
+        self._core.batch.history.append(
+            HistoryRow(now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason)
+        )
 
     def find(self, submission_id: int) -> Supply:
         """A submission; `NotFound` if there is none."""
@@ -186,7 +194,9 @@ class Endings:
 class _Ended:
     __slots__ = ("_endings", "_finished_at", "_reason", "_skipped", "_state", "_supply")
 
-    def __init__(self, endings: Endings, supply: Supply, state: str, reason: str, skipped: int, finished_at: int) -> None:
+    def __init__(
+        self, endings: Endings, supply: Supply, state: str, reason: str, skipped: int, finished_at: int
+    ) -> None:
         self._endings = endings
         self._supply = supply
         self._state = state

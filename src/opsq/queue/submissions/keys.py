@@ -42,7 +42,8 @@ class Keys:
         key = new.request_key
         if key in self._withdrawing or request_keys.is_withdrawn(self._core.reader, key):
             raise Conflict(
-                f"The request {key.hex()} was withdrawn, so it makes no submission.", hint="Submit again, under a new request key."
+                f"The request {key.hex()} was withdrawn, so it makes no submission.",
+                hint="Submit again, under a new request key.",
             )
         under_way = self._by_request_key.get(key)
         if under_way is not None:
@@ -76,7 +77,9 @@ class Keys:
             raise UsageError("Find needs a request key or an idempotency key, and not both.")
         if request.request_key is not None:
             known = self._by_request(request.request_key)
-            is_withdrawn = request.request_key in self._withdrawing or request_keys.is_withdrawn(self._core.reader, request.request_key)
+            is_withdrawn = request.request_key in self._withdrawing or request_keys.is_withdrawn(
+                self._core.reader, request.request_key
+            )
         else:
             known, is_withdrawn = self._by_idempotency(request.idempotency_key or ""), False
         self._core.batch.replies.append((peer, Found(request.id, known, is_withdrawn)))

@@ -63,7 +63,9 @@ class Retention:
             core.batch.entries.append(self)
 
     def _prune(self, database: Database, before_at: int) -> None:
-        if not history.prune_slice(database.writer, before_at, self._core.policy.history_rows, self._core.folding.folded_seq):
+        if not history.prune_slice(
+            database.writer, before_at, self._core.policy.history_rows, self._core.folding.folded_seq
+        ):
             self._is_pruning = False
 
     def settle(self, now: Now) -> None:
@@ -85,7 +87,9 @@ class Retention:
             UsageError: neither an age nor a count was given.
         """
         if request.older_than_s is None and request.keep_count is None:
-            raise UsageError("Neither an age nor a count was given.", hint="Say what is to be forgotten, or how much is to be kept.")
+            raise UsageError(
+                "Neither an age nor a count was given.", hint="Say what is to be forgotten, or how much is to be kept."
+            )
         before_at = now.wall - int(request.older_than_s * 1000) if request.older_than_s is not None else 0
         keep_count = request.keep_count if request.keep_count is not None else _EVERYTHING
         pruning = _Pruning(self._core, peer, request.id, before_at, keep_count)
@@ -115,7 +119,9 @@ class _Pruning:
         self._core.batch.on_failed.append(self.refuse)
 
     def _write(self, database: Database, _: Batch) -> None:
-        self._slice_count = history.prune_slice(database.writer, self._before_at, self._keep_count, self._core.folding.folded_seq)
+        self._slice_count = history.prune_slice(
+            database.writer, self._before_at, self._keep_count, self._core.folding.folded_seq
+        )
 
     def settle(self, now: Now) -> None:
         """A slice is gone; the next follows, or there is none."""

@@ -61,7 +61,9 @@ class Intake:
             _validate(new)
             self._keys.check(new)
         most = sum(new.chunks_count for new in request.submissions)
-        self._room.enter(peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now)
+        self._room.enter(
+            peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now
+        )
 
     def ask_for_room(self, peer: Peer, request: AskRoom, now: Now) -> None:
         """Tell a producer that there is room, before it writes content; nothing is set aside for it.
@@ -84,7 +86,11 @@ class Intake:
 
     def _needed(self, request: Submit) -> int | None:
         """How many chunks a request would add; None: all its submissions are known already."""
-        new = {one.unique_key or one.idempotency_key or one.request_key: one for one in request.submissions if self._known(one) is None}
+        new = {
+            one.unique_key or one.idempotency_key or one.request_key: one
+            for one in request.submissions
+            if self._known(one) is None
+        }
         return sum(one.chunks_count for one in new.values()) if new else None
 
     def _known(self, new: NewSubmission) -> SubmissionId | None:
@@ -208,7 +214,9 @@ class Intake:
             return
         self._opening.add(submission_id)
         supply.pins += 1
-        self._core.batch.statements.append(lambda database, _: submissions.set_open(database.writer, supply.row, supply.lanes))
+        self._core.batch.statements.append(
+            lambda database, _: submissions.set_open(database.writer, supply.row, supply.lanes)
+        )
         self._core.batch.entries.append(_Opened(self, supply))
 
     def opened(self, supply: Supply) -> None:
@@ -241,7 +249,9 @@ def _validate(new: NewSubmission) -> None:
         if key not in new.metadata:
             raise UsageError(f"A weight for {key!r} needs that key in the metadata.")
     if len(new.metadata) > METADATA_LIMIT:
-        raise UsageError(f"{len(new.metadata)} metadata pairs are more than the {METADATA_LIMIT} that a submission may have.")
+        raise UsageError(
+            f"{len(new.metadata)} metadata pairs are more than the {METADATA_LIMIT} that a submission may have."
+        )
     if new.delay_s is not None and new.not_before_at is not None:
         raise UsageError("A submission has either a delay or a time to start at, not both.")
     if new.unique_until_start and new.unique_key is None:
@@ -252,7 +262,8 @@ def _validate(new: NewSubmission) -> None:
         raise UsageError(f"The content description has {len(new.content)} bytes; the limit is {CONTENT_LIMIT_BYTES}.")
     if new.attachment is not None and len(new.attachment) > ATTACHMENT_LIMIT_BYTES:
         raise UsageError(
-            f"The attachment has {len(new.attachment)} bytes; the limit is {ATTACHMENT_LIMIT_BYTES}.", hint="Attach a path or URL instead."
+            f"The attachment has {len(new.attachment)} bytes; the limit is {ATTACHMENT_LIMIT_BYTES}.",
+            hint="Attach a path or URL instead.",
         )
 
 

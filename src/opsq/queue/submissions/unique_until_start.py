@@ -46,13 +46,16 @@ class Starts:
         return [
             supply
             for grant in reply.grants
-            if (supply := supplies.get(grant.submission_id)) is not None and supply.row.unique_until == submissions.UNTIL_START
+            if (supply := supplies.get(grant.submission_id)) is not None
+            and supply.row.unique_until == submissions.UNTIL_START
         ]
 
     def _not_granted(self, peer: Peer, reply: Reserved, _: OpsqError) -> None:
         peer.described.clear()
         for grant in reply.grants:
-            held = Held(grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac)
+            held = Held(
+                grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
+            )
             part = self._reservations.find(held)
             if part is not None:
                 self._reservations.free(part.supply, part.work, part.mask)
@@ -61,7 +64,9 @@ class Starts:
         """Have a batch free the keys of all that it lets start, by leases too."""
         if not self._core.has_until_start:
             return
-        leased = (part.supply for part in batch.leased.values() if part.supply.row.unique_until == submissions.UNTIL_START)
+        leased = (
+            part.supply for part in batch.leased.values() if part.supply.row.unique_until == submissions.UNTIL_START
+        )
         batch.started |= dict.fromkeys(leased)
         if batch.started:
             batch.statements.append(_free_keys)

@@ -58,7 +58,8 @@ class Explaining:
             filters=[str(entry) for entry in arm.filters],
             gates=[str(gate) for gate in arm.gates],
             statements=[
-                Statement(purpose, sql, [PlanStep(*step) for step in explain.plan(core.reader, sql)]) for purpose, sql in statements
+                Statement(purpose, sql, [PlanStep(*step) for step in explain.plan(core.reader, sql)])
+                for purpose, sql in statements
             ],
             front=front.describe() if front is not None else {},
             inner=[self._arm(inner, "", {}) for inner in arm.inner],

@@ -67,20 +67,26 @@ class Reasons:
         """
         supply = self._core.supply(request.submission_id)
         if supply is None:
-            raise NotFound(f"Submission {request.submission_id} is not known.", hint="`opsq list` shows those that are.")
+            raise NotFound(
+                f"Submission {request.submission_id} is not known.", hint="`opsq list` shows those that are."
+            )
         subject = f"Submission {supply.id}"
         if request.index is None:
             causes = self._ended(supply, now) or self._causes(supply, now)
         else:
             if request.index >= supply.total:
-                raise NotFound(f"Submission {supply.id} has {supply.total} chunks, counted from 0; there is no chunk {request.index}.")
+                raise NotFound(
+                    f"Submission {supply.id} has {supply.total} chunks, counted from 0; there is no chunk {request.index}."
+                )
             subject = f"Chunk {supply.id}/{request.index}"
             causes = self._chunk(supply, request.index, now)
         first, *others = causes
         reasons = [f"{subject} {first.does}.", *first.facts]
         for other in others:
             reasons += [f"Also, it {other.does}.", *other.facts]
-        self._core.reply(peer, WorkExplained(request.id, supply.id, request.index, first.verdict, [*reasons, _counts(supply)]))
+        self._core.reply(
+            peer, WorkExplained(request.id, supply.id, request.index, first.verdict, [*reasons, _counts(supply)])
+        )
 
     # --- a chunk ------------------------------------------------------------------------------------------------------------------
 
@@ -96,14 +102,23 @@ class Reasons:
         if not unfinished & bit:
             row = next(iter(backlog.dead(reader, supply.id, (supply.id, index - 1), 1)), None)
             if row is None or row.chunk != index:
-                is_dropped = any(mask & bit for _, mask in dead.dropped(reader, supply.id, index // 64, index // 64 + 1))
-                return [Cause("skipped", "was dead and was dropped", []) if is_dropped else Cause("completed", "is completed", [])]
+                is_dropped = any(
+                    mask & bit for _, mask in dead.dropped(reader, supply.id, index // 64, index // 64 + 1)
+                )
+                return [
+                    Cause("skipped", "was dead and was dropped", [])
+                    if is_dropped
+                    else Cause("completed", "is completed", [])
+                ]
             tries = f"{row.attempts} failed attempts and {row.lost} lost consumers"
             return [
                 Cause(
                     "dead",
                     f"is dead since {_instant(row.dead_at, now)}, after {tries}",
-                    [*([f"Its last reason: {row.reason}"] if row.reason else []), f"`opsq dead requeue {supply.id}/{index}` revives it."],
+                    [
+                        *([f"Its last reason: {row.reason}"] if row.reason else []),
+                        f"`opsq dead requeue {supply.id}/{index}` revives it.",
+                    ],
                 )
             ]
         if supply.state in FINAL_STATES:
@@ -136,7 +151,11 @@ class Reasons:
         fact = f"{_count(before, 'chunk')} of its own submission {'comes' if before == 1 else 'come'} before it."
         if first.verdict == "next":
             return [
-                Cause("behind", f"waits behind {_count(before, 'chunk')} of its own submission", ["The submission is next.", *first.facts])
+                Cause(
+                    "behind",
+                    f"waits behind {_count(before, 'chunk')} of its own submission",
+                    ["The submission is next.", *first.facts],
+                )
             ]
         return [first._replace(facts=[*first.facts, fact]), *others]
 
@@ -151,8 +170,12 @@ class Reasons:
         at = f" since {_instant(row.finished_at, now)}" if row.finished_at else ""
         facts = [f"The reason: {row.reason}"] if row.reason else []
         if supply.dead:
-            facts.append(f"`opsq dead list {supply.id}` shows what died, `opsq dead requeue {supply.id}` gives it new attempts.")
-        return [Cause(supply.state, f"{'has' if supply.state in {'failed', 'expired'} else 'is'} {supply.state}{at}", facts)]
+            facts.append(
+                f"`opsq dead list {supply.id}` shows what died, `opsq dead requeue {supply.id}` gives it new attempts."
+            )
+        return [
+            Cause(supply.state, f"{'has' if supply.state in {'failed', 'expired'} else 'is'} {supply.state}{at}", facts)
+        ]
 
     def _causes(self, supply: Supply, now: Now) -> list[Cause]:
         """What keeps the free chunks of a submission that has not ended; never empty."""
@@ -170,7 +193,11 @@ class Reasons:
             causes.append(Cause("draining", "waits: the daemon is ending, and hands nothing out", []))
         if core.database.is_read_only:
             causes.append(
-                Cause("stopped", "is not running: no daemon is", ["`opsq start` starts one; what follows is what the file says."])
+                Cause(
+                    "stopped",
+                    "is not running: no daemon is",
+                    ["`opsq start` starts one; what follows is what the file says."],
+                )
             )
         causes += [*self._pauses(supply, now), *self._limits(supply)]
         if next(supply.peek(core.reader, now), None) is None:
@@ -187,7 +214,11 @@ class Reasons:
         found = []
         if holding:
             found.append(
-                Cause("reserved", f"is running: all that is not finished or in back-off is reserved ({supply.reserved_count})", holding)
+                Cause(
+                    "reserved",
+                    f"is running: all that is not finished or in back-off is reserved ({supply.reserved_count})",
+                    holding,
+                )
             )
         due = self._next_retry(supply, now)
         if due is not None:
@@ -224,18 +255,24 @@ class Reasons:
             who = f"{'operator ' if row.by_operator else ''}{row.by_name or 'somebody'}"
             option = "--operator " if row.by_operator else ""
             ends = f"`opsq resume {option}{pairs_name(row.pairs) if row.pairs else '--all'}` ends the pause."
-            yield Cause("paused", f"is paused by {who} since {_instant(row.paused_at, now)}: {pairs_name(row.pairs)}", [ends])
+            yield Cause(
+                "paused", f"is paused by {who} since {_instant(row.paused_at, now)}: {pairs_name(row.pairs)}", [ends]
+            )
 
     def _limits(self, supply: Supply) -> Iterator[Cause]:
         gates = self._core.gates
         for row, lane_id in self._core.rules.of(supply)[1]:
             if row.concurrency is not None and (count := gates.reserved_under(row.key, supply)) >= row.concurrency:
                 yield Cause(
-                    "limited", f"is held by a limit: {_slots(row.key, supply, count, row.concurrency)}", [f"It is the {limit_name(row)}."]
+                    "limited",
+                    f"is held by a limit: {_slots(row.key, supply, count, row.concurrency)}",
+                    [f"It is the {limit_name(row)}."],
                 )
             if row.rate_per_s is not None and (wait_s := gates.next_token_s(row, lane_id)) > 0:
                 yield Cause(
-                    "limited", f"is held by a rate: its next chunk may start in {format_span(wait_s)}", [f"It is the {rate_name(row)}."]
+                    "limited",
+                    f"is held by a rate: its next chunk may start in {format_span(wait_s)}",
+                    [f"It is the {rate_name(row)}."],
                 )
 
     # --- who asks -----------------------------------------------------------------------------------------------------------------
@@ -244,12 +281,16 @@ class Reasons:
         """What the strategies of connected consumers make of free chunks of a submission; if a rule holds it, only whether any takes it."""
         consumers = self._core.consumers
         if not consumers:
-            return [Cause("no_consumer", "waits, but no consumer is connected", ["`opsq consume` or `opsq reserve` would take it."])]
+            return [
+                Cause(
+                    "no_consumer",
+                    "waits, but no consumer is connected",
+                    ["`opsq consume` or `opsq reserve` would take it."],
+                )
+            ]
         asked = Counter(consumers.values())
         waiting = len(set(self._parked.waiting()))
-        crowd = (
-            f"{_count(len(consumers), 'consumer')} {'is' if len(consumers) == 1 else 'are'} connected, {waiting} of them waiting for work."
-        )
+        crowd = f"{_count(len(consumers), 'consumer')} {'is' if len(consumers) == 1 else 'are'} connected, {waiting} of them waiting for work."
         rows_left = 2 * TURN_ROWS
         places: list[tuple[str, Place]] = []
         for text, count in asked.most_common(STRATEGIES_SHOWN):
@@ -265,7 +306,10 @@ class Reasons:
         if "next" in verdicts:
             return [Cause("next", "is next", facts)]
         if "behind" in verdicts or "unknown" in verdicts:
-            best = min((p for _, p in places if p.verdict in {"behind", "unknown"}), key=lambda p: (p.verdict != "behind", p.chunks))
+            best = min(
+                (p for _, p in places if p.verdict in {"behind", "unknown"}),
+                key=lambda p: (p.verdict != "behind", p.chunks),
+            )
             more = "more than " if best.verdict == "unknown" else ""
             does = f"waits behind {more}{_count(best.chunks, 'chunk')} of {_count(best.submissions, 'submission')}"
             return [Cause("behind", does, facts)]
@@ -307,7 +351,9 @@ class Reasons:
         closed = [text for gate in gates if (text := self._closed(gate, supply))]
         if closed:
             return Place("gated", gate=closed[0]), used
-        return Place("behind", chunks, len(seen)) if chunks else Place("gated", gate="what the strategy allows is taken"), used
+        return Place("behind", chunks, len(seen)) if chunks else Place(
+            "gated", gate="what the strategy allows is taken"
+        ), used
 
     def _closed(self, gate: Gate, supply: Supply) -> str:
         """How a gate of a strategy is closed for a submission; empty: it is not."""

@@ -44,7 +44,9 @@ class Chronicle:
                 size_bytes += sum(len(key) + len(str(value)) for key, value in pairs.items())
             size_bytes += len(row.reason)
             events.append(_event(seq, row))
-        core.reply(peer, HistoryRows(request.id, events, following, {key: pairs for key, pairs in metadata.items() if pairs}))
+        core.reply(
+            peer, HistoryRows(request.id, events, following, {key: pairs for key, pairs in metadata.items() if pairs})
+        )
 
     def _where(self, conditions: HistoryFilter) -> Where | None:
         """The conditions as the store knows them; None when a metadata pair has never been."""

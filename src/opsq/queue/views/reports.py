@@ -64,12 +64,18 @@ class Reports:
         core = self._core
         unknown = sorted(set(request.states) - set(submissions.STATES))
         if unknown:
-            raise UsageError(f"{unknown[0]!r} is no state of a submission.", hint=f"States are {', '.join(submissions.STATES)}.")
+            raise UsageError(
+                f"{unknown[0]!r} is no state of a submission.", hint=f"States are {', '.join(submissions.STATES)}."
+            )
         lane_ids = [lanes.find(core.reader, key, value) for key, value in request.metadata.items()]
         if None in lane_ids:
             core.reply(peer, Listed(request.id, [], None))
             return
-        rows = list(submissions.listed(core.reader, request.states, [lane for lane in lane_ids if lane], request.before, request.limit))
+        rows = list(
+            submissions.listed(
+                core.reader, request.states, [lane for lane in lane_ids if lane], request.before, request.limit
+            )
+        )
         states = []
         for row in rows:
             supply = core.supplies.get(row.id) or (core.supply(row.id) if row.id in core.unfolded_done else None)
@@ -150,7 +156,14 @@ class Reports:
             done = lane.completed + completed
             waiting = lane.total - done - lane.dead - lane.skipped - reserved - delayed
             yield Counts(
-                lane.value if by is not None else None, lane.submissions, max(waiting, 0), delayed, reserved, done, lane.dead, lane.skipped
+                lane.value if by is not None else None,
+                lane.submissions,
+                max(waiting, 0),
+                delayed,
+                reserved,
+                done,
+                lane.dead,
+                lane.skipped,
             )
 
     def _unmatched(self, waiting: int) -> int | None:
@@ -161,7 +174,12 @@ class Reports:
         core = self._core
         if not core.consumers:
             return None
-        wanted = {filters for text in set(core.consumers.values()) for _, arm in self._parked.plan(text).arms for filters in _selects(arm)}
+        wanted = {
+            filters
+            for text in set(core.consumers.values())
+            for _, arm in self._parked.plan(text).arms
+            for filters in _selects(arm)
+        }
         keys = {entry.key for filters in wanted for entry in filters}
         if any(not filters for filters in wanted):
             return 0
@@ -169,7 +187,9 @@ class Reports:
             return None
         (key,) = keys
         taken = {(type(entry.value), entry.value) for filters in wanted for entry in filters}
-        matched = sum(counts.waiting_count for counts in self._counts(key, key) if (type(counts.value), counts.value) in taken)
+        matched = sum(
+            counts.waiting_count for counts in self._counts(key, key) if (type(counts.value), counts.value) in taken
+        )
         return max(waiting - matched, 0)
 
     def _consumers(self, now: Now) -> builtins.list[ConsumerState]:

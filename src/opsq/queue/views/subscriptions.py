@@ -134,7 +134,11 @@ class Watched:
         start = request.from_index // 64
         end = min(start + request.limit_blocks, supply.blocks_count)
         rows, end = self._results(supply, start, end)
-        pending = dict(backlog.supply(core.reader, supply.id, start, min(end, supply.frontier), end - start + 1)) if start < end else {}
+        pending = (
+            dict(backlog.supply(core.reader, supply.id, start, min(end, supply.frontier), end - start + 1))
+            if start < end
+            else {}
+        )
         completed = []
         for index in range(start, end):
             whole = block_mask(supply.total, index)

@@ -57,7 +57,13 @@ class Inputs:
         place = reader.open_range(chunk.index)
         if place is None:
             return reader.read(chunk.index)
-        return Range(place.descriptor, place.offset_bytes, place.size_bytes, reader.header, f"Chunk {chunk.submission_id}/{chunk.index}")
+        return Range(
+            place.descriptor,
+            place.offset_bytes,
+            place.size_bytes,
+            reader.header,
+            f"Chunk {chunk.submission_id}/{chunk.index}",
+        )
 
     def close(self) -> None:
         """Begin no read any more."""
@@ -80,7 +86,9 @@ class Inputs:
                 if room_bytes < 0:
                     break
                 if reader.is_remote:
-                    wanted[key] = self._ahead.get(key) or self._threads.submit(self._consumer.read_here, described, index)
+                    wanted[key] = self._ahead.get(key) or self._threads.submit(
+                        self._consumer.read_here, described, index
+                    )
             except OpsqError:
                 break  # told when its turn comes
         self._ahead = wanted
@@ -94,6 +102,8 @@ def operations_count(stdin: bytes | Range, separator: bytes) -> int:
     piece = b""
     while offset < end and (read := os.pread(stdin.fd, min(_READ_BYTES, end - offset), offset)):
         offset += len(read)
-        piece = (piece[1 - len(separator) :] if len(separator) > 1 else b"") + read  # a separator may lie across the cut
+        piece = (
+            piece[1 - len(separator) :] if len(separator) > 1 else b""
+        ) + read  # a separator may lie across the cut
         count += piece.count(separator)
     return count + (bool(piece) and not piece.endswith(separator))

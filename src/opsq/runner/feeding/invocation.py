@@ -40,7 +40,9 @@ class Template:
         self.names = frozenset(name for word in command for name in _NAMED.findall(word))
         """The placeholders that stand in it, `{}` left out."""
         if _NAMED.search(command[0]) or (takes_records and RECORD in command[0]):
-            raise UsageError(f"The name of the program, {command[0]}, has a placeholder in it.", hint="Run a shell: sh -c '…'.")
+            raise UsageError(
+                f"The name of the program, {command[0]}, has a placeholder in it.", hint="Run a shell: sh -c '…'."
+            )
 
     def fill(self, values: Mapping[str, str]) -> list[str]:
         """The words for one chunk.
@@ -58,7 +60,8 @@ class Template:
         Without any `{}` there is one more word, which is it.
         """
         cut = [
-            [os.fsencode(_NAMED.sub(lambda found: values[found.group()], piece)) for piece in word.split(RECORD)] for word in self._command
+            [os.fsencode(_NAMED.sub(lambda found: values[found.group()], piece)) for piece in word.split(RECORD)]
+            for word in self._command
         ]
         if all(len(pieces) == 1 for pieces in cut):
             cut.append([b"", b""])
@@ -68,7 +71,12 @@ class Template:
 def value_texts(chunk: Chunk) -> dict[str, str]:
     """What stands for the placeholders that need no file."""
     submission, index = str(chunk.submission_id), str(chunk.index)
-    return {"{id}": f"{submission}/{index}", "{submission}": submission, "{index}": index, "{attempt}": str(chunk.attempt)}
+    return {
+        "{id}": f"{submission}/{index}",
+        "{submission}": submission,
+        "{index}": index,
+        "{attempt}": str(chunk.attempt),
+    }
 
 
 class Environments:
@@ -120,4 +128,7 @@ class Environments:
 
 def metadata_variables(metadata: Mapping[str, int | str]) -> dict[str, str]:
     """Metadata as variables: the key in capitals, `_` for what is no letter or digit. Of keys that become one, the last by order holds."""
-    return {_OF_METADATA + re.sub(r"[^A-Z0-9]", "_", key.upper()): str(value).replace("\0", "") for key, value in sorted(metadata.items())}
+    return {
+        _OF_METADATA + re.sub(r"[^A-Z0-9]", "_", key.upper()): str(value).replace("\0", "")
+        for key, value in sorted(metadata.items())
+    }

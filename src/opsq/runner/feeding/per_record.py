@@ -74,7 +74,9 @@ class _Part:
 class _Work(Token):
     """A chunk that is at work; what `start` gives."""
 
-    def __init__(self, chunk: Chunk, runs: Runs, environment: dict[str, str], said: Said | None, result: Capture) -> None:
+    def __init__(
+        self, chunk: Chunk, runs: Runs, environment: dict[str, str], said: Said | None, result: Capture
+    ) -> None:
         super().__init__()
         self.submission_id = chunk.submission_id
         self.runs = runs
@@ -232,7 +234,9 @@ class EachRecord(Programs):
                 work.is_over, work.held_up = True, None
             self._join(work)
         self._spread()
-        for work in [work for work in self._works.values() if work.is_over and not work.children and work.held_up is None]:
+        for work in [
+            work for work in self._works.values() if work.is_over and not work.children and work.held_up is None
+        ]:
             self._settle(work)
         done, self._done = self._done, []
         return done
@@ -262,7 +266,9 @@ class EachRecord(Programs):
         run_s = (time.monotonic_ns() - work.started) / 1e9
         finished = Finished(work, work.status, None, work.result.output(), work.stderr_tail, run_s, None)
         if work.failed is not None and (ended := work.failed.ended) is not None:
-            finished = finished._replace(exit_status=ended.exit_status, signal=ended.signal, error=ended.error, where=work.failed.place)
+            finished = finished._replace(
+                exit_status=ended.exit_status, signal=ended.signal, error=ended.error, where=work.failed.place
+            )
         elif work.error is not None:
             finished = finished._replace(exit_status=None, stderr_tail=b"", error=work.error, where=work.place)
         self._done.append(finished)
@@ -282,7 +288,12 @@ class EachRecord(Programs):
         if work is None:
             return
         if not work.is_over or work.held_up is not None:
-            work.is_over, work.held_up, work.error, work.place = True, None, WorkFailed("it was ended before its last record"), ""
+            work.is_over, work.held_up, work.error, work.place = (
+                True,
+                None,
+                WorkFailed("it was ended before its last record"),
+                "",
+            )
         for running in tuple(work.children):
             end(running)
 

@@ -51,7 +51,11 @@ class Feeding(msgspec.Struct, frozen=True):
         Raises:
             UsageError: it is not.
         """
-        wanted = [name for name, is_set in (("--each", self.each), ("--args", self.args_count), ("--server", self.server)) if is_set]
+        wanted = [
+            name
+            for name, is_set in (("--each", self.each), ("--args", self.args_count), ("--server", self.server))
+            if is_set
+        ]
         if len(wanted) > 1:
             raise UsageError(f"{wanted[0]} and {wanted[1]} exclude each other.")
         if self.args_count is not None and self.args_count < 1:

@@ -164,7 +164,9 @@ class Records:
         except OSError as error:
             raise ContentMissing(f"{source.path or 'The input'} cannot be read: {error.strerror}.") from error
         if not piece:
-            raise ContentChanged(f"{source.path or 'The input'} ends before its chunk does: it has been cut since it was submitted.")
+            raise ContentChanged(
+                f"{source.path or 'The input'} ends before its chunk does: it has been cut since it was submitted."
+            )
         self._at += len(piece)
         *whole, self._rest = (self._rest + piece).split(self._separator)
         self._whole = iter(whole)
@@ -183,5 +185,7 @@ def _cost_bytes(word: bytes) -> int:
 def room_bytes(environment: Mapping[str, str]) -> int:
     """How many bytes arguments may take beside this environment."""
     limit_bytes = min(os.sysconf("SC_ARG_MAX"), _LIMIT_BYTES)
-    taken_bytes = sum(len(os.fsencode(key)) + len(os.fsencode(value)) + 2 + _POINTER_BYTES for key, value in environment.items())
+    taken_bytes = sum(
+        len(os.fsencode(key)) + len(os.fsencode(value)) + 2 + _POINTER_BYTES for key, value in environment.items()
+    )
     return limit_bytes - taken_bytes - _KEPT_BYTES

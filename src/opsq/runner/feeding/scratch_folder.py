@@ -37,7 +37,8 @@ class Scratch:
                 self._folder = tempfile.mkdtemp(prefix="opsq-")
             except OSError as error:
                 raise Refused(
-                    f"No folder can be made for temporary files: {error}.", hint="Set TMPDIR to one that can be written."
+                    f"No folder can be made for temporary files: {error}.",
+                    hint="Set TMPDIR to one that can be written.",
                 ) from error
         return self._folder
 
@@ -82,7 +83,10 @@ class Scratch:
 
     def _unwritable(self, error: OSError) -> Refused:
         kind = StorageFull if error.errno in _NO_ROOM else Refused
-        return kind(f"A file for a program cannot be written in {self.folder}: {error.strerror}.", hint="TMPDIR says where such files lie.")
+        return kind(
+            f"A file for a program cannot be written in {self.folder}: {error.strerror}.",
+            hint="TMPDIR says where such files lie.",
+        )
 
     def take(self, path: str) -> Output:
         """What a program has written to `path`; the file has no name afterwards.

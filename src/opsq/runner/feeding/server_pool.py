@@ -117,7 +117,9 @@ class Servers(Programs):
         """Start the server of a slot, which reads what waits there."""
         language = Frames(slot) if self._recording is None else Records(slot, self._separator)
         slot.is_proven = False
-        slot.server = self._children.start_lasting(self._command, slot, Ear(language), self._environments.base, said=slot.said)
+        slot.server = self._children.start_lasting(
+            self._command, slot, Ear(language), self._environments.base, said=slot.said
+        )
         self._slot_of[slot.server] = slot
 
     def _write(self, slot: Slot) -> None:
@@ -180,7 +182,10 @@ class Servers(Programs):
             if error is None and ended.exit_status == 0:
                 error = WorkFailed("it ended before it had answered")
             _drop_answer(fed)
-            self._finish(fed, Finished(fed, ended.exit_status, ended.signal, Output(b""), ended.stderr_tail, run_s, error, "server"))
+            self._finish(
+                fed,
+                Finished(fed, ended.exit_status, ended.signal, Output(b""), ended.stderr_tail, run_s, error, "server"),
+            )
         if not to_blame and ended.error is not None:
             _log.warning("opsq: A server was ended between two chunks: %s.", ended.error)
         for fed in reversed(asked):
@@ -213,7 +218,9 @@ class Servers(Programs):
         for slot in [slot for slot in self._due if slot.due_at is not None and slot.due_at <= now]:
             self._wait_until(slot, None)
             if slot.server is not None:
-                self._children.give_up(slot.server, WorkFailed("it has closed its stdin, and neither answered nor ended"))
+                self._children.give_up(
+                    slot.server, WorkFailed("it has closed its stdin, and neither answered nor ended")
+                )
             elif slot.waiting:
                 self._begin_again(slot)
 
@@ -244,7 +251,9 @@ class Servers(Programs):
         if child in child.slot.waiting:
             child.slot.waiting.remove(child)
             _drop_answer(child)
-            self._finish(child, Finished(child, None, None, Output(b""), b"", 0.0, WorkFailed("it was ended before it began")))
+            self._finish(
+                child, Finished(child, None, None, Output(b""), b"", 0.0, WorkFailed("it was ended before it began"))
+            )
         elif child in child.slot.asked and child.slot.server is not None:
             # A server hears it once, of however many chunks it is to be ended.
             is_first = not any(fed.is_told for fed in child.slot.asked)

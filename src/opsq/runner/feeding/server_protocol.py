@@ -165,7 +165,9 @@ class Recording:
         if isinstance(content, Range):
             records = os.pread(content.fd, content.length, content.offset)
             if len(records) < content.length:
-                raise ContentChanged(f"{content.path or 'The input'} ends before its chunk does: it has been cut since it was submitted.")
+                raise ContentChanged(
+                    f"{content.path or 'The input'} ends before its chunk does: it has been cut since it was submitted."
+                )
         else:
             header = chunk.header
             records = content[len(header) :] if header else content

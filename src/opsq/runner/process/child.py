@@ -67,7 +67,15 @@ class Series(NamedTuple):
 class Child:
     """One running program, or several that run one after the other as one; its identity is the key by which its starter knows it."""
 
-    def __init__(self, pid: int, started: MonoNs, feed: Source, capture: Sink, fds: tuple[int, int, int], said: Said | None = None) -> None:
+    def __init__(
+        self,
+        pid: int,
+        started: MonoNs,
+        feed: Source,
+        capture: Sink,
+        fds: tuple[int, int, int],
+        said: Said | None = None,
+    ) -> None:
         self.pid = pid
         """Process id, and id of the process group that the program and its descendants form."""
         self.started = started

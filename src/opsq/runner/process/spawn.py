@@ -53,7 +53,9 @@ class Commands:
                 raise CommandNotExecutable(f"{path} cannot be executed: {error.strerror}.") from error
             if find_program(*key) != path:
                 return self.spawn(argv, env, stdio)
-            raise CommandNotExecutable(f"{path} cannot be executed: its interpreter does not exist.", hint="See its first line.") from error
+            raise CommandNotExecutable(
+                f"{path} cannot be executed: its interpreter does not exist.", hint="See its first line."
+            ) from error
 
 
 def refusal(error: OSError) -> Refused | None:

@@ -19,7 +19,17 @@ from opsq.clock import MonoNs
 from opsq.errors import Bug, OpsqError, WorkFailed
 from opsq.runner.process.child import Child, Finished, Said, Series, Sink, Source, Token
 from opsq.runner.process.orphan_guard import Guard
-from opsq.runner.process.pipes import MEMORY_BYTES, Capture, Feed, Output, Range, close_all, open_pipe, waiting_bytes, widen
+from opsq.runner.process.pipes import (
+    MEMORY_BYTES,
+    Capture,
+    Feed,
+    Output,
+    Range,
+    close_all,
+    open_pipe,
+    waiting_bytes,
+    widen,
+)
 from opsq.runner.process.poller import Events
 from opsq.runner.process.process_group import signal_group, survivor
 from opsq.runner.process.spawn import Commands, keep_descriptors_from_children, refusal
@@ -141,7 +151,9 @@ class Children:
         self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error, where))
         return child
 
-    def start_lasting(self, argv: Sequence[str], feed: Source, sink: Sink, env: dict[str, str] | None = None, *, said: Said) -> Child:
+    def start_lasting(
+        self, argv: Sequence[str], feed: Source, sink: Sink, env: dict[str, str] | None = None, *, said: Said
+    ) -> Child:
         """Start a program that is fed for as long as it lives, see `push`, and whose stdout `sink` takes.
 
         Raises:

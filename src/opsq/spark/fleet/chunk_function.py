@@ -87,7 +87,9 @@ def encoded(returned: Any, chunk_format: str) -> bytes:
         return bytes(returned)
     table = _table_of(returned)
     if table is None:
-        raise TypeError(f"The function returned {type(returned).__name__}; a result is an Arrow table, a pandas frame, bytes, or None.")
+        raise TypeError(
+            f"The function returned {type(returned).__name__}; a result is an Arrow table, a pandas frame, bytes, or None."
+        )
     if not table.num_rows:
         return b""
     from opsq.spark.formats.encoder import encoder, header_of

@@ -209,5 +209,10 @@ def cores_of(spark: SparkSession) -> int:
         return spark.sparkContext.defaultParallelism
     from pyspark.sql import functions as sf
 
-    [row] = spark.range(_MORE_THAN_CORES).select(sf.spark_partition_id().alias("part")).agg(sf.max("part").alias("last")).collect()
+    [row] = (
+        spark.range(_MORE_THAN_CORES)
+        .select(sf.spark_partition_id().alias("part"))
+        .agg(sf.max("part").alias("last"))
+        .collect()
+    )
     return int(row["last"]) + 1

@@ -103,10 +103,14 @@ def work(plan: Plan, number: int) -> TaskSummary:
     host, began_at = socket.gethostname(), time.monotonic()
     try:
         left_s = None if plan.ends_at is None else plan.ends_at - time.time()
-        counts = (0, 0, 0, 0) if left_s is not None and left_s <= 0 else _consume(plan, f"spark-{host}-{number}", left_s)
+        counts = (
+            (0, 0, 0, 0) if left_s is not None and left_s <= 0 else _consume(plan, f"spark-{host}-{number}", left_s)
+        )
     except OpsqError as error:
         seconds = time.monotonic() - began_at
-        return TaskSummary(number, host, seconds=seconds, error_code=error.code, error=_placed(error, host), hint=error.hint or "")
+        return TaskSummary(
+            number, host, seconds=seconds, error_code=error.code, error=_placed(error, host), hint=error.hint or ""
+        )
     return TaskSummary(number, host, *counts, seconds=time.monotonic() - began_at)
 
 
@@ -151,7 +155,9 @@ def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, 
             except Exception:  # noted, and raised on: run_each_chunk fails the chunk with it
                 tally.failed(chunk)
                 raise
-            except BaseException as error:  # an exit, or a panic of a library: it would end one task after the other, for one chunk
+            except (
+                BaseException
+            ) as error:  # an exit, or a panic of a library: it would end one task after the other, for one chunk
                 tally.failed(chunk)
                 raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
 

@@ -152,7 +152,9 @@ def holds(result_format: str, wanted: pa.Schema, result: bytes) -> bool:
     except UsageError:
         return False
     return all(
-        before.get(name) == after.get(name) for before, after in zip(_json_rows(result), again, strict=True) for name in wanted.names
+        before.get(name) == after.get(name)
+        for before, after in zip(_json_rows(result), again, strict=True)
+        for name in wanted.names
     )
 
 
@@ -207,9 +209,15 @@ _CSV_NULLS = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=Tr
 def _csv(wanted: pa.Schema) -> Decode:
     types = {field.name: field.type for field in wanted}
     convert = pyarrow.csv.ConvertOptions(
-        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False, true_values=["true"]
+        column_types=types,
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        true_values=["true"],
     )
-    parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(types) != 1)  # of one column, it is a null
+    parse = pyarrow.csv.ParseOptions(
+        newlines_in_values=True, ignore_empty_lines=len(types) != 1
+    )  # of one column, it is a null
     return lambda result: _read_csv(result, parse, convert)
 
 
@@ -246,7 +254,11 @@ def _jsonl(wanted: pa.Schema) -> Decode:
         for name, kind, hear in fields:
             values = [row.get(name) for row in rows]
             try:
-                columns.append(pa.array(values if hear is None else [None if value is None else hear(value) for value in values], kind))
+                columns.append(
+                    pa.array(
+                        values if hear is None else [None if value is None else hear(value) for value in values], kind
+                    )
+                )
             except (pa.ArrowException, ValueError, TypeError, ArithmeticError, AttributeError) as error:
                 raise UsageError(f"Its column {name!r} is not {kind}: {error}.") from error
         return pa.Table.from_arrays(columns, schema=wanted)
@@ -284,13 +296,19 @@ def hearer(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return _timestamp_hearer(kind.tz is not None)
     if pt.is_list(kind):
         element = hearer(kind.value_type)
-        return None if element is None else lambda values: [None if value is None else element(value) for value in values]
+        return (
+            None if element is None else lambda values: [None if value is None else element(value) for value in values]
+        )
     if pt.is_map(kind):
         inner = hearer(kind.item_type)
-        return lambda row: [(key, value if value is None or inner is None else inner(value)) for key, value in row.items()]
+        return lambda row: [
+            (key, value if value is None or inner is None else inner(value)) for key, value in row.items()
+        ]
     if pt.is_struct(kind):
         fields = [(field.name, hearer(field.type)) for field in kind]
-        return lambda row: {name: value if (value := row.get(name)) is None or hear is None else hear(value) for name, hear in fields}
+        return lambda row: {
+            name: value if (value := row.get(name)) is None or hear is None else hear(value) for name, hear in fields
+        }
     if pt.is_integer(kind):
         return _hear_integer
     if pt.is_string(kind) or pt.is_large_string(kind):

@@ -99,7 +99,9 @@ def _refused(chunk_format: str, table: pa.Table, error: Exception) -> UsageError
             _bare_encoder(chunk_format, alone.schema)(alone)
         except _REFUSALS as its_error:
             kind = alone.schema.field(0).type
-            return UsageError(f"Column {name!r} is {kind} and cannot be written as {chunk_format}: {its_error}.", hint=_REFUSED_HINT)
+            return UsageError(
+                f"Column {name!r} is {kind} and cannot be written as {chunk_format}: {its_error}.", hint=_REFUSED_HINT
+            )
     return UsageError(f"The table cannot be written as {chunk_format}: {error}.", hint=_REFUSED_HINT)
 
 
@@ -108,7 +110,9 @@ def header_of(chunk_format: str, schema: pa.Schema) -> bytes:
     if chunk_format != "csv":
         return b""
     sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(schema.empty_table(), sink, pyarrow.csv.WriteOptions(include_header=True, quoting_style="needed"))
+    pyarrow.csv.write_csv(
+        schema.empty_table(), sink, pyarrow.csv.WriteOptions(include_header=True, quoting_style="needed")
+    )
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -116,7 +120,12 @@ def _parquet_encoder(schema: pa.Schema) -> Encode:
     is_plain = not schema.metadata and all(map(_is_plain, schema))
     decimals = [number for number, kind in enumerate(schema.types) if pt.is_decimal(kind)]
     leaves = _leaves(schema)
-    differing = {path for field in schema if pt.is_integer(field.type) or pt.is_temporal(field.type) for path in leaves[field.name]}
+    differing = {
+        path
+        for field in schema
+        if pt.is_integer(field.type) or pt.is_temporal(field.type)
+        for path in leaves[field.name]
+    }
 
     def encode(table: pa.Table) -> memoryview:
         for number in decimals:  # more digits than the column has would be cut off
@@ -167,7 +176,9 @@ def _leaves(schema: pa.Schema) -> dict[str, list[str]]:
     """
     found = [_paths(field) for field in schema]
     counts = Counter(path for paths in found for path in paths)
-    return {name: [path for path in paths if counts[path] == 1] for name, paths in zip(schema.names, found, strict=True)}
+    return {
+        name: [path for path in paths if counts[path] == 1] for name, paths in zip(schema.names, found, strict=True)
+    }
 
 
 def _paths(field: pa.Field) -> list[str]:
@@ -189,7 +200,9 @@ def _repetitive(table: pa.Table) -> Iterator[str]:
         sample = column.slice(0, _SAMPLE_ROWS)
         try:
             is_worth_it = pc.count_distinct(sample, mode="all").as_py() * 2 <= len(sample)
-        except pa.ArrowNotImplementedError:  # only Arrow knows which types it can count: none that is nested, not all others
+        except (
+            pa.ArrowNotImplementedError
+        ):  # only Arrow knows which types it can count: none that is nested, not all others
             is_worth_it = True
         if is_worth_it:
             yield name
@@ -214,16 +227,22 @@ def _text_encoder(schema: pa.Schema) -> Encode:
     if len(schema) != 1:
         raise UsageError(f"Lines of text hold one column, and there are {len(schema)}.", hint=hint)
     if not (pt.is_string(schema.types[0]) or pt.is_large_string(schema.types[0])):
-        raise UsageError(f"Column {schema.names[0]!r} is {schema.types[0]}, which lines of text cannot hold.", hint=hint)
+        raise UsageError(
+            f"Column {schema.names[0]!r} is {schema.types[0]}, which lines of text cannot hold.", hint=hint
+        )
 
     def encode(table: pa.Table) -> memoryview:
         name = table.schema.names[0]
         column = table.column(0)
         if column.null_count:
-            raise UsageError(f"Column {name!r} has a null, which lines of text cannot say.", hint="Use .na.fill, or another chunkFormat.")
+            raise UsageError(
+                f"Column {name!r} has a null, which lines of text cannot say.",
+                hint="Use .na.fill, or another chunkFormat.",
+            )
         if pc.any(pc.match_substring(column, "\n")).as_py():
             raise UsageError(
-                f"Column {name!r} has a value with a line end in it, which would become two lines.", hint="Use jsonl or parquet."
+                f"Column {name!r} has a value with a line end in it, which would become two lines.",
+                hint="Use jsonl or parquet.",
             )
         return memoryview("".join(f"{line}\n" for line in column.to_pylist()).encode())
 
@@ -255,7 +274,9 @@ def sayer(kind: pa.DataType) -> Say | None:
         return _say_timestamp
     if pt.is_list(kind) or pt.is_large_list(kind):
         element = sayer(kind.value_type)
-        return None if element is None else lambda values: [None if value is None else element(value) for value in values]
+        return (
+            None if element is None else lambda values: [None if value is None else element(value) for value in values]
+        )
     if pt.is_map(kind):
         inner = sayer(kind.item_type)
         return lambda pairs: {key: value if value is None or inner is None else inner(value) for key, value in pairs}

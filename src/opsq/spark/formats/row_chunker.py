@@ -25,7 +25,11 @@ class Piece(NamedTuple):
 
 
 def cut(
-    batches: Iterable[pa.RecordBatch], encode: Encode, *, rows_per_chunk: int | None = None, bytes_per_chunk: int | None = None
+    batches: Iterable[pa.RecordBatch],
+    encode: Encode,
+    *,
+    rows_per_chunk: int | None = None,
+    bytes_per_chunk: int | None = None,
 ) -> Iterator[Piece]:
     """Cut batches of one schema into chunks; the last one has what is left.
 

@@ -86,7 +86,9 @@ def read_schema(text: str) -> t.StructType:
 
 def nullable(schema: t.StructType) -> t.StructType:
     """The same columns, where all may be null at any depth (but the keys of maps)."""
-    return t.StructType([t.StructField(field.name, _nullable(field.dataType), metadata=field.metadata) for field in schema])
+    return t.StructType(
+        [t.StructField(field.name, _nullable(field.dataType), metadata=field.metadata) for field in schema]
+    )
 
 
 def _nullable(kind: t.DataType) -> t.DataType:
@@ -110,27 +112,38 @@ def check_writable(schema: t.StructType, chunk_format: str) -> None:
         if names.count(name) > 1:
             raise UsageError(f"Two columns are called {name!r}.", hint="Rename one with .withColumnRenamed or .toDF.")
     if chunk_format == "text" and len(names) != 1:
-        raise UsageError(f"Lines of text hold one column, and there are {len(names)}.", hint="Select one, or use jsonl, csv or parquet.")
+        raise UsageError(
+            f"Lines of text hold one column, and there are {len(names)}.",
+            hint="Select one, or use jsonl, csv or parquet.",
+        )
     if not names:
         raise UsageError("The DataFrame has no columns.")
     held = _HELD[chunk_format]
     for path, kind in _walk(schema, ""):
         if not isinstance(kind, held):
-            others = [other for other in _HELD if all(isinstance(found, _HELD[other]) for _, found in _walk(schema, ""))]
-            hint = f"Use chunkFormat {' or '.join(others)}." if others and len(names) > 1 else "Cast it, or leave it out."
+            others = [
+                other for other in _HELD if all(isinstance(found, _HELD[other]) for _, found in _walk(schema, ""))
+            ]
+            hint = (
+                f"Use chunkFormat {' or '.join(others)}." if others and len(names) > 1 else "Cast it, or leave it out."
+            )
             raise UsageError(f"Column {path!r} is {kind.simpleString()}, which {chunk_format} cannot hold.", hint=hint)
         if isinstance(kind, t.StructType):
             inner = kind.names
             twice = [name for name in inner if inner.count(name) > 1]
             if twice:
-                raise UsageError(f"Column {path!r} has two fields called {twice[0]!r}.", hint="Rename one, or leave it out.")
+                raise UsageError(
+                    f"Column {path!r} has two fields called {twice[0]!r}.", hint="Rename one, or leave it out."
+                )
             if chunk_format == "parquet" and not inner:
                 raise UsageError(
-                    f"Column {path!r} is a struct without fields, which parquet cannot hold.", hint="Leave it out, or use jsonl."
+                    f"Column {path!r} is a struct without fields, which parquet cannot hold.",
+                    hint="Leave it out, or use jsonl.",
                 )
         if chunk_format == "jsonl" and isinstance(kind, t.MapType) and not isinstance(kind.keyType, t.StringType):
             raise UsageError(
-                f"Column {path!r} is {kind.simpleString()}; the keys of a JSON object are text.", hint="Use chunkFormat parquet."
+                f"Column {path!r} is {kind.simpleString()}; the keys of a JSON object are text.",
+                hint="Use chunkFormat parquet.",
             )
 
 

@@ -34,7 +34,9 @@ _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_40
 _DAY_S = 86_400
 
 
-def load_history(spark: SparkSession, folder: str | os.PathLike[str], *, from_ms: int | None = None, to_ms: int | None = None) -> DataFrame:
+def load_history(
+    spark: SparkSession, folder: str | os.PathLike[str], *, from_ms: int | None = None, to_ms: int | None = None
+) -> DataFrame:
     """The history in a folder of Parquet files as `opsq history export` writes them, or in one such file.
 
     Args:
@@ -55,7 +57,9 @@ def load_history(spark: SparkSession, folder: str | os.PathLike[str], *, from_ms
 def span(history: DataFrame) -> DataFrame:
     """One row: `rows`, and when the first attempt began and the last event came, `first_at` and `last_at`; null when there are none."""
     return history.agg(
-        sf.count("*").alias("rows"), sf.min(sf.coalesce("started_at", "at")).alias("first_at"), sf.max("at").alias("last_at")
+        sf.count("*").alias("rows"),
+        sf.min(sf.coalesce("started_at", "at")).alias("first_at"),
+        sf.max("at").alias("last_at"),
     )
 
 
@@ -96,8 +100,12 @@ def summary(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
         .groupBy("value")
         .agg(
             *(chunks_of(event).alias(event) for event in (*ATTEMPTS, "dead", "requeued", "dropped")),
-            sf.sum(sf.when(is_end & (sf.col("attempt") > 0), sf.col("chunks").cast("long")).otherwise(0)).alias("retried"),
-            sf.sum(sf.when(is_end, sf.col("chunks").cast("long") * (sf.col("attempt") + 1)).otherwise(0)).alias("tries"),
+            sf.sum(sf.when(is_end & (sf.col("attempt") > 0), sf.col("chunks").cast("long")).otherwise(0)).alias(
+                "retried"
+            ),
+            sf.sum(sf.when(is_end, sf.col("chunks").cast("long") * (sf.col("attempt") + 1)).otherwise(0)).alias(
+                "tries"
+            ),
             sf.sum(sf.when(is_attempt, sf.col("run_s")).otherwise(0.0)).alias("busy_s"),
             sf.min(sf.when(is_attempt, sf.coalesce("started_at", "at"))).alias("first_at"),
             sf.max(sf.when(is_attempt, sf.col("at"))).alias("last_at"),
@@ -126,7 +134,9 @@ def summary(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
     )
 
 
-def histogram(history: DataFrame, column: str, by: str | None = SUBMISSION, events: Sequence[str] = ATTEMPTS) -> DataFrame:
+def histogram(
+    history: DataFrame, column: str, by: str | None = SUBMISSION, events: Sequence[str] = ATTEMPTS
+) -> DataFrame:
     """How many chunks waited (`wait_s`) or ran (`run_s`) how long: `value`, `bucket`, `chunks`.
 
     Bucket i holds (γ^(i-1), γ^i] seconds with γ = (1+α)/(1-α) and α = `ACCURACY`; a bucket of its own holds what took no time.
@@ -174,7 +184,9 @@ def failures(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
         .otherwise("failed")
     )
     rows = valued(history.where(sf.col("event").isin("failed", "lost")), by).withColumn("kind", kind)
-    return rows.groupBy("value", "kind").agg(sf.sum("chunks").alias("chunks"), sf.max_by("reason", "seq").alias("reason"))
+    return rows.groupBy("value", "kind").agg(
+        sf.sum("chunks").alias("chunks"), sf.max_by("reason", "seq").alias("reason")
+    )
 
 
 # --- over time --------------------------------------------------------------------------------------------------------------------
@@ -189,12 +201,21 @@ def throughput(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60
     def chunks_of(*events: str) -> Column:
         return sf.sum(sf.when(sf.col("event").isin(*events), sf.col("chunks").cast("long")).otherwise(0))
 
-    rows = valued(history.where(sf.col("event").isin(*ATTEMPTS, "dead")), by).withColumn("window", window_of(sf.unix_micros("at"), step_s))
+    rows = valued(history.where(sf.col("event").isin(*ATTEMPTS, "dead")), by).withColumn(
+        "window", window_of(sf.unix_micros("at"), step_s)
+    )
     found = rows.groupBy("value", "window").agg(
-        chunks_of("completed").alias("completed"), chunks_of("failed", "lost").alias("failed"), chunks_of("dead").alias("dead")
+        chunks_of("completed").alias("completed"),
+        chunks_of("failed", "lost").alias("failed"),
+        chunks_of("dead").alias("dead"),
     )
     return found.select(
-        "value", window_at(step_s), "completed", "failed", "dead", (sf.col("completed") / sf.lit(float(step_s))).alias("per_s")
+        "value",
+        window_at(step_s),
+        "completed",
+        "failed",
+        "dead",
+        (sf.col("completed") / sf.lit(float(step_s))).alias("per_s"),
     )
 
 
@@ -204,9 +225,15 @@ def service(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) -
     An attempt counts in the windows that it touches, in each for as long as it ran there. Chunks of one row are taken to have run together,
     run_s ÷ run_max_s at a time.
     """
-    found = served(attempts_of(history, by), step_s).groupBy("value", "consumer", "window").agg(sf.sum("served_us").alias("served_us"))
+    found = (
+        served(attempts_of(history, by), step_s)
+        .groupBy("value", "consumer", "window")
+        .agg(sf.sum("served_us").alias("served_us"))
+    )
     busy_s = sf.col("served_us") / 1e6
-    return found.select("value", "consumer", window_at(step_s), busy_s.alias("busy_s"), (busy_s / sf.lit(float(step_s))).alias("load"))
+    return found.select(
+        "value", "consumer", window_at(step_s), busy_s.alias("busy_s"), (busy_s / sf.lit(float(step_s))).alias("load")
+    )
 
 
 def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
@@ -230,7 +257,9 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
         sf.sum(sf.when(sf.col("event") != "completed", sf.col("chunks").cast("long")).otherwise(0)).alias("failed"),
         sf.sum("run_s").alias("busy_s"),
     )
-    windows = served(rows, step_s).groupBy("consumer", "window").agg((sf.sum("served_us") / (step_s * 1e6)).alias("load"))
+    windows = (
+        served(rows, step_s).groupBy("consumer", "window").agg((sf.sum("served_us") / (step_s * 1e6)).alias("load"))
+    )
     peaks = windows.groupBy(sf.col("consumer").alias("of")).agg(sf.max("load").alias("peak_load"))
     load = sf.try_divide("busy_s", (sf.col("last_us") - sf.col("first_us")) / 1e6)
     joined = whole.join(peaks, whole.consumer.eqNullSafe(peaks.of), "left").withColumn("load", load)
@@ -244,7 +273,9 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
         "busy_s",
         "load",
         sf.greatest("peak_load", "load").alias("peak_load"),
-        sf.when(sf.col("load").isNotNull(), sf.least(part_of_peak, sf.lit(1.0))).alias("utilisation"),  # LEAST passes nulls over
+        sf.when(sf.col("load").isNotNull(), sf.least(part_of_peak, sf.lit(1.0))).alias(
+            "utilisation"
+        ),  # LEAST passes nulls over
     )
 
 
@@ -274,7 +305,11 @@ def shares(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) ->
     every = rows.select("value").distinct().crossJoin(sf.broadcast(windows))
     parts = (
         every.select("value", "window", nothing.alias("served_us"), nothing.alias("once_us"), nothing.alias("delta_us"))
-        .unionByName(served(rows, step_s).select("value", "window", "served_us", nothing.alias("once_us"), nothing.alias("delta_us")))
+        .unionByName(
+            served(rows, step_s).select(
+                "value", "window", "served_us", nothing.alias("once_us"), nothing.alias("delta_us")
+            )
+        )
         .unionByName(
             waited(rows.crossJoin(sf.broadcast(bounds)), step_s).select(
                 "value", "window", nothing.alias("served_us"), "once_us", "delta_us"

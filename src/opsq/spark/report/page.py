@@ -55,7 +55,9 @@ def page(figures: Figures, title: str = "Report of the queue") -> str:
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n" + "\n".join(parts) + "\n</body></html>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
     )
 
 
@@ -111,11 +113,16 @@ def _tiles(figures: Figures) -> str:
         (seconds(total.run_p50_s), f"run time, median; 99 of 100 took at most {seconds(total.run_p99_s)}"),
         (percent(total.retry_rate), "of the chunks needed more than one attempt"),
         (f"{total.dead:,}", f"dead letters, {percent(total.dead_rate)} of what ended"),
-        (percent(sum(used_s) / len(used_s) if used_s else None), f"mean utilisation of {_plural(len(used_s), 'consumer')}"),
+        (
+            percent(sum(used_s) / len(used_s) if used_s else None),
+            f"mean utilisation of {_plural(len(used_s), 'consumer')}",
+        ),
         (number(figures.jain), f"fairness by {figures.by} (Jain's index; 1 is fair)"),
     ]
     return (
-        '<div class="tiles">' + "".join(f'<div class="tile"><b>{escape(a)}</b><span>{escape(b)}</span></div>' for a, b in tiles) + "</div>"
+        '<div class="tiles">'
+        + "".join(f'<div class="tile"><b>{escape(a)}</b><span>{escape(b)}</span></div>' for a, b in tiles)
+        + "</div>"
     )
 
 
@@ -124,7 +131,10 @@ def _throughput(figures: Figures) -> str:
     names = list(dict.fromkeys(window.value for window in figures.drawn))
     if figures.values_count > 1:
         series += [
-            Series(name_of(name), filled(figures, [one for one in figures.drawn if one.value == name], lambda window: window.per_s))
+            Series(
+                name_of(name),
+                filled(figures, [one for one in figures.drawn if one.value == name], lambda window: window.per_s),
+            )
             for name in names
         ]
     note = f"Windows of {format_span(figures.step_s)}."
@@ -141,12 +151,17 @@ def _waiting(figures: Figures) -> str:
     ]
     names = ("half waited at most", "9 of 10", "99 of 100")
     note = "From when a chunk might be handed out until it was. " + _cut(figures.values_count, len(rows))
-    return _section(f"Waiting time by {figures.by}", bars(rows, names, x_label="seconds", is_nested=True) if rows else "", note)
+    return _section(
+        f"Waiting time by {figures.by}", bars(rows, names, x_label="seconds", is_nested=True) if rows else "", note
+    )
 
 
 def _fairness(figures: Figures) -> str:
     found = figures.shares[:_BARS_COUNT]
-    rows = [Bar(name_of(share.value), [(share.service_share or 0.0) * 100, (share.demand_share or 0.0) * 100]) for share in found]
+    rows = [
+        Bar(name_of(share.value), [(share.service_share or 0.0) * 100, (share.demand_share or 0.0) * 100])
+        for share in found
+    ]
     note = (
         "Whoever is served in proportion to what he wants has two bars of one length. Satisfaction is what was got ÷ what a fair division "
         f"would have given; Jain's index over it is {number(figures.jain)}. " + _cut(figures.values_count, len(rows))
@@ -155,7 +170,13 @@ def _fairness(figures: Figures) -> str:
 
     def cells(share: Share) -> list[str]:
         wanted = (seconds(share.service_s), seconds(share.demand_s), seconds(share.entitled_s))
-        return [name_of(share.value), *wanted, percent(share.service_share), percent(share.demand_share), number(share.satisfaction)]
+        return [
+            name_of(share.value),
+            *wanted,
+            percent(share.service_share),
+            percent(share.demand_share),
+            number(share.satisfaction),
+        ]
 
     columns = (figures.by, "service", "demand", "fair part", "of service", "of demand", "satisfaction")
     return _section(f"Fairness by {figures.by}", plot + _table(columns, [cells(share) for share in found]), note)
@@ -170,7 +191,9 @@ def _failures(figures: Figures) -> str:
     ]
     rows = [Bar(failure.kind, [failure.chunks]) for failure in figures.failures[:_BARS_COUNT]]
     kinds = [[failure.kind, f"{failure.chunks:,}", first_line(failure.reason)] for failure in figures.failures]
-    plots = lines(series, y_label="chunks per second") + (bars(rows, ("attempts",), x_label="attempts in vain") if rows else "")
+    plots = lines(series, y_label="chunks per second") + (
+        bars(rows, ("attempts",), x_label="attempts in vain") if rows else ""
+    )
     return _section("Failures", plots + _table(("ended by", "attempts", "the newest reason"), kinds, texts={0, 2}), "")
 
 
@@ -219,7 +242,9 @@ def filled(figures: Figures, windows: Sequence[Window], height: Callable[[Window
     """A point for every window from the first to the last: 0 where nothing ended."""
     step_ms = figures.step_s * 1000
     found = {window.window_at: height(window) for window in windows}
-    return [(at, found.get(at, 0.0)) for at in range(figures.first_at // step_ms * step_ms, figures.last_at + 1, step_ms)]
+    return [
+        (at, found.get(at, 0.0)) for at in range(figures.first_at // step_ms * step_ms, figures.last_at + 1, step_ms)
+    ]
 
 
 def first_line(reason: str) -> str:
@@ -233,13 +258,17 @@ def _section(title: str, body: str, note: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{told}{body}</section>"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: set[int] | frozenset[int] = frozenset({0})) -> str:
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], texts: set[int] | frozenset[int] = frozenset({0})
+) -> str:
     def cell(tag: str, position: int, text: str) -> str:
         kind = ' class="text"' if position in texts else ""
         return f"<{tag}{kind}>{escape(text)}</{tag}>"
 
     head = "".join(cell("th", position, text) for position, text in enumerate(columns))
-    body = "".join("<tr>" + "".join(cell("td", position, text) for position, text in enumerate(row)) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(cell("td", position, text) for position, text in enumerate(row)) + "</tr>" for row in rows
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

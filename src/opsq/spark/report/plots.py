@@ -54,8 +54,14 @@ def lines(series: Sequence[Series], *, y_label: str, x_label: str = "time (UTC)"
     parts = [_line(_LEFT, y(tick), _WIDTH - _RIGHT, y(tick), "grid") for tick in ticks]
     parts += [_text(_LEFT - 6, y(tick) + 4, _number(tick), "end") for tick in ticks]
     for at, text in _time_ticks(first, last):
-        parts += [_line(x(at), _TOP + high, x(at), _TOP + high + 4, "axis"), _text(x(at), _TOP + high + 17, text, "middle")]
-    parts += [_line(_LEFT, _TOP + high, _WIDTH - _RIGHT, _TOP + high, "axis"), _line(_LEFT, _TOP, _LEFT, _TOP + high, "axis")]
+        parts += [
+            _line(x(at), _TOP + high, x(at), _TOP + high + 4, "axis"),
+            _text(x(at), _TOP + high + 17, text, "middle"),
+        ]
+    parts += [
+        _line(_LEFT, _TOP + high, _WIDTH - _RIGHT, _TOP + high, "axis"),
+        _line(_LEFT, _TOP, _LEFT, _TOP + high, "axis"),
+    ]
     for number, one in enumerate(series):
         colour = COLOURS[number % len(COLOURS)]
         if len(one.points) == 1:
@@ -63,7 +69,9 @@ def lines(series: Sequence[Series], *, y_label: str, x_label: str = "time (UTC)"
             parts.append(f'<circle cx="{x(at):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}"/>')
             continue
         points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in one.points)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>')
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>'
+        )
     parts.append(_text(_LEFT + wide / 2, _HEIGHT - 6, x_label, "middle", "label"))
     parts.append(
         f'<text class="label" text-anchor="middle" transform="translate(14 {_TOP + high / 2:.0f}) rotate(-90)">{escape(y_label)}</text>'
@@ -99,7 +107,9 @@ def bars(rows: Sequence[Bar], parts_names: Sequence[str], *, x_label: str, is_ne
                 f'<rect x="{_NAME_WIDTH}" y="{place:.1f}" width="{width:.1f}" height="{thick - 2 * inset:.1f}" fill="{colour}">'
                 f"<title>{escape(row.name)}: {escape(parts_names[part])} {_number(row.sizes[part])}</title></rect>"
             )
-        parts.append(_text(x(max(row.sizes, default=0.0)) + 5, top + room / 2 + 4, _number(max(row.sizes, default=0.0)), "start"))
+        parts.append(
+            _text(x(max(row.sizes, default=0.0)) + 5, top + room / 2 + 4, _number(max(row.sizes, default=0.0)), "start")
+        )
     parts.append(_line(_NAME_WIDTH, _TOP, _NAME_WIDTH, _TOP + high, "axis"))
     parts.append(_text(_NAME_WIDTH + wide / 2, _TOP + high + 36, x_label, "middle", "label"))
     return _svg(_TOP + high + _BOTTOM, parts) + (_legend(parts_names) if len(parts_names) > 1 else "")
@@ -126,7 +136,9 @@ def shortened(name: str) -> str:
 
 def _time_ticks(first_ms: int, last_ms: int) -> list[tuple[int, str]]:
     least_s = (last_ms - first_ms) / 1000 / 7
-    step_ms = next((step * 1000 for step in _TIME_STEPS_S if step >= least_s), math.ceil(least_s * 1000 / _DAY_MS) * _DAY_MS)
+    step_ms = next(
+        (step * 1000 for step in _TIME_STEPS_S if step >= least_s), math.ceil(least_s * 1000 / _DAY_MS) * _DAY_MS
+    )
     form = "%m-%d" if step_ms >= _DAY_MS else "%H:%M" if step_ms >= 60_000 else "%H:%M:%S"
     ticks = []
     for at in range(-(-first_ms // step_ms) * step_ms, last_ms + 1, step_ms):
@@ -154,9 +166,14 @@ def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick", title:
 
 
 def _svg(height: float, parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    )
 
 
 def _legend(names: Sequence[str]) -> str:
-    keys = (f'<span><i style="background:{COLOURS[number % len(COLOURS)]}"></i>{escape(name)}</span>' for number, name in enumerate(names))
+    keys = (
+        f'<span><i style="background:{COLOURS[number % len(COLOURS)]}"></i>{escape(name)}</span>'
+        for number, name in enumerate(names)
+    )
     return f'<p class="legend">{"".join(keys)}</p>'

@@ -60,9 +60,9 @@ def served(attempts: DataFrame, step_s: int) -> DataFrame:
     begin = sf.greatest("start_us", sf.col("window") * step_us)
     end = sf.least("end_us", (sf.col("window") + 1) * step_us)
     served = ((end - begin) * sf.col("at_a_time")).cast("long")
-    return attempts.select("value", "consumer", "start_us", "end_us", "at_a_time", sf.explode(windows).alias("window")).select(
-        "value", "consumer", "window", served.alias("served_us")
-    )
+    return attempts.select(
+        "value", "consumer", "start_us", "end_us", "at_a_time", sf.explode(windows).alias("window")
+    ).select("value", "consumer", "window", served.alias("served_us"))
 
 
 def waited(attempts: DataFrame, step_s: int) -> DataFrame:
@@ -95,4 +95,6 @@ def waited(attempts: DataFrame, step_s: int) -> DataFrame:
         .withColumn("first", window_of(sf.col("ready_us"), step_s))
         .withColumn("last", window_of(sf.col("start_us"), step_s))
     )
-    return waiting.select("value", sf.explode(sf.when(first == last, one).otherwise(several)).alias("part")).select("value", "part.*")
+    return waiting.select("value", sf.explode(sf.when(first == last, one).otherwise(several)).alias("part")).select(
+        "value", "part.*"
+    )

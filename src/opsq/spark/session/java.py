@@ -93,7 +93,9 @@ def _look_at(home: str) -> tuple[int | None, frozenset[str] | None]:
 
 def _ask(java: str) -> str:
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=True, stdin=subprocess.DEVNULL)
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=True, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     found = re.search(r'version "([^"]+)"', said.stderr + said.stdout)

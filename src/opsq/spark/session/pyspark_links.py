@@ -54,11 +54,16 @@ def _home_for(python: str) -> Path | None:
     if python != sys.executable or spec is None or spec.origin is None:
         return None
     package = Path(spec.origin).parent
-    if str(package.parent) not in (*site.getsitepackages(), site.getusersitepackages()) or not (package / "jars").is_dir():
+    if (
+        str(package.parent) not in (*site.getsitepackages(), site.getusersitepackages())
+        or not (package / "jars").is_dir()
+    ):
         return None
     with suppress(OSError):
         home = cache_folder("spark", str(package))
-        if str(home).isascii() and os.pathsep not in str(home):  # the class path of a JVM holds no other, whatever the locale
+        if str(home).isascii() and os.pathsep not in str(
+            home
+        ):  # the class path of a JVM holds no other, whatever the locale
             return _linked(home, package)
     return None
 
@@ -88,7 +93,11 @@ def _is_ours(home: Path) -> bool:
         found = home.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
 
 
 def _is_whole(home: Path, package: Path) -> bool:

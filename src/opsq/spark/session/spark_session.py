@@ -129,7 +129,10 @@ def hide_tokens(spark: SparkSession) -> None:
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
-    _require("opsq[spark-connect]", ("pyspark", "pyarrow", "pandas", "arro3.io", "grpc", "grpc_status", "google.rpc", "zstandard"))
+    _require(
+        "opsq[spark-connect]",
+        ("pyspark", "pyarrow", "pandas", "arro3.io", "grpc", "grpc_status", "google.rpc", "zstandard"),
+    )
     from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkValueError
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -137,14 +140,18 @@ def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         _check_answer(DefaultChannelBuilder(master), shown(master))
     except PySparkValueError as error:
-        raise UsageError(f"{shown(master)} is no address of Spark Connect: {error.getMessage()}", hint="Write sc://HOST:PORT.") from error
+        raise UsageError(
+            f"{shown(master)} is no address of Spark Connect: {error.getMessage()}", hint="Write sc://HOST:PORT."
+        ) from error
     before = SparkSession.getActiveSession()
     try:
         spark = SparkSession.builder.remote(master).getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "SESSION_ALREADY_EXIST":
             raise
-        raise Conflict("This process has a session that is not of Spark Connect.", hint="Stop it first, or use another process.") from error
+        raise Conflict(
+            "This process has a session that is not of Spark Connect.", hint="Stop it first, or use another process."
+        ) from error
     try:
         for key, value in {**_BATCH, **conf}.items():
             try:
@@ -216,4 +223,6 @@ def _require(extra: str, modules: Sequence[str]) -> None:
 
     missing = [module for module in modules if not is_there(module)]
     if missing:
-        raise CommandNotFound(f"Spark cannot be used: {', '.join(missing)} is not installed.", hint=f"pip install '{extra}'")
+        raise CommandNotFound(
+            f"Spark cannot be used: {', '.join(missing)} is not installed.", hint=f"pip install '{extra}'"
+        )

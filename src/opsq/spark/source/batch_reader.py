@@ -46,7 +46,11 @@ GUESSED_FORMATS = ("jsonl", "csv")
 SAMPLE_RESULTS = 16
 SAMPLE_BYTES = 4 << 20
 """Of such formats, columns are guessed from this many results, or those that have this many bytes together."""
-METADATA_TYPES: dict[str, t.DataType] = {"_submission": t.LongType(), "_chunk": t.LongType(), "_attempts": t.IntegerType()}
+METADATA_TYPES: dict[str, t.DataType] = {
+    "_submission": t.LongType(),
+    "_chunk": t.LongType(),
+    "_attempts": t.IntegerType(),
+}
 
 
 class ResultForm(NamedTuple):
@@ -90,7 +94,9 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
         is_guessed = bool(sample) and result_format in GUESSED_FORMATS
         samples = _first_results(queue, made, sample) if is_guessed else [sample]
         schema = spark_schema(schema_of(result_format, *samples), what="the results")
-        return ResultForm(result_format, _typed_as_chunks(result_format, samples, schema, stored) if is_guessed and stored else schema)
+        return ResultForm(
+            result_format, _typed_as_chunks(result_format, samples, schema, stored) if is_guessed and stored else schema
+        )
     if queue.submission(made.submission_id).state().state not in FINAL_STATES:
         raise UsageError(
             f"No chunk of submission {made.submission_id} has a result yet that would tell its columns.",
@@ -98,7 +104,8 @@ def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
         )
     if stored is None:
         raise UsageError(
-            f"No chunk of submission {made.submission_id} has a result that would tell its columns.", hint="Give them with .schema(...)."
+            f"No chunk of submission {made.submission_id} has a result that would tell its columns.",
+            hint="Give them with .schema(...).",
         )
     return ResultForm(result_format, stored)
 
@@ -115,7 +122,9 @@ def _first_results(queue: Queue, made: Made, first: bytes) -> list[bytes]:
     return found
 
 
-def _typed_as_chunks(result_format: str, samples: list[bytes], guessed: t.StructType, stored: t.StructType) -> t.StructType:
+def _typed_as_chunks(
+    result_format: str, samples: list[bytes], guessed: t.StructType, stored: t.StructType
+) -> t.StructType:
     """Columns that are called like one of the chunks, with its type where it holds just what the samples say.
 
     Bytes are not among them: JSON has them as base64, and any word of four letters would pass for that.
@@ -126,7 +135,9 @@ def _typed_as_chunks(result_format: str, samples: list[bytes], guessed: t.Struct
         return all(holds(result_format, wanted, sample) for sample in samples)
 
     types = {field.name: field for field in stored if '"binary"' not in field.dataType.json()}
-    alike = [types[field.name] for field in guessed if field.name in types and types[field.name].dataType != field.dataType]
+    alike = [
+        types[field.name] for field in guessed if field.name in types and types[field.name].dataType != field.dataType
+    ]
     if not alike:
         return guessed
     if not is_held(alike):
@@ -141,7 +152,9 @@ def whole_schema(form: ResultForm, options: ColumnOptions) -> t.StructType:
     taken = [name for name in options.metadata_columns if name in schema.names]
     if taken:
         raise UsageError(f"There is a column {taken[0]!r} among the others.", hint="Leave it out of metadataColumns.")
-    return t.StructType([*schema.fields, *(t.StructField(name, METADATA_TYPES[name]) for name in options.metadata_columns)])
+    return t.StructType(
+        [*schema.fields, *(t.StructField(name, METADATA_TYPES[name]) for name in options.metadata_columns)]
+    )
 
 
 def check_schema(schema: t.StructType, options: ColumnOptions) -> None:
@@ -156,7 +169,9 @@ def check_schema(schema: t.StructType, options: ColumnOptions) -> None:
     if options.columns is not None:
         for name in options.columns:
             if name not in types:
-                raise UsageError(f"columns names {name!r}, which is not in the schema that was given.", hint="Give one of the two.")
+                raise UsageError(
+                    f"columns names {name!r}, which is not in the schema that was given.", hint="Give one of the two."
+                )
 
 
 class Batches:
@@ -228,8 +243,13 @@ class Batches:
             )
         hint = "The options resultFormat, resultSchema and columns, or .schema(...), say what results look like"
         if self.result_format in GUESSED_FORMATS:
-            hint += f"; without a schema, columns of {self.result_format} are guessed from the first results and the chunks"
-        return UsageError(f"The result of chunk {name} cannot be used. {error.message}", hint=f"{hint}. From a shell: --result-schema.")
+            hint += (
+                f"; without a schema, columns of {self.result_format} are guessed from the first results and the chunks"
+            )
+        return UsageError(
+            f"The result of chunk {name} cannot be used. {error.message}",
+            hint=f"{hint}. From a shell: --result-schema.",
+        )
 
     def _with_metadata(self, table: pa.Table, whole: pa.Schema, chunk: int, attempts: Mapping[int, int]) -> pa.Table:
         told = {"_submission": self.submission_id, "_chunk": chunk, "_attempts": attempts.get(chunk, 1)}
@@ -270,7 +290,10 @@ class OpsqReader(DataSourceReader):
             wants_attempts = "_attempts" in self.options.metadata_columns
             attempts = attempts_beyond_one(queue, self.made) if wants_attempts else {}
             cut = runs(queue, self.made, self.options.chunks_per_partition)
-        return [Run(first, end, {index: attempts[index] for index in attempts if first <= index < end}) for first, end in cut]
+        return [
+            Run(first, end, {index: attempts[index] for index in attempts if first <= index < end})
+            for first, end in cut
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one run of chunks, on an executor."""

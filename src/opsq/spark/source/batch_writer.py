@@ -17,7 +17,15 @@ from pyspark.sql.types import StructType
 from opsq.client.core import new_submission
 from opsq.errors import UsageError
 from opsq.spark.formats.schemas import arrow_schema, check_writable
-from opsq.spark.source.commit import PartMessage, WritePlan, hand_over, new_request_key, submit_options, take_back, write_part
+from opsq.spark.source.commit import (
+    PartMessage,
+    WritePlan,
+    hand_over,
+    new_request_key,
+    submit_options,
+    take_back,
+    write_part,
+)
 from opsq.spark.source.daemon_address import resolve, store_of
 from opsq.spark.source.source_options import WriteOptions
 
@@ -75,7 +83,9 @@ class OpsqWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Hand over what the attempts that count have written."""
-        hand_over(self.plan, [message.part for message in messages if isinstance(message, Wrote)], arrow_schema(self.schema))
+        hand_over(
+            self.plan, [message.part for message in messages if isinstance(message, Wrote)], arrow_schema(self.schema)
+        )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The write failed: nothing of it is left, unless it was handed over after all."""

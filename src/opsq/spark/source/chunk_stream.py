@@ -57,7 +57,9 @@ def chunk_schema(options: ChunkOptions) -> t.StructType:
                 hint="Give them with .schema(...).",
             )
     chunk_format = chunk_format or "text"
-    return whole_schema(ResultForm(chunk_format, stored or spark_schema(schema_of(chunk_format, b""), what="the chunks")), options)
+    return whole_schema(
+        ResultForm(chunk_format, stored or spark_schema(schema_of(chunk_format, b""), what="the chunks")), options
+    )
 
 
 class Taken(InputPartition):
@@ -137,9 +139,13 @@ class OpsqChunkReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if chunk_format is None:
                     about = form_of(queue, described)
                     chunk_format = about.chunk_format if about is not None else "text"
-                batches = Batches(submission_id, chunk_format, self.schema, self.options.metadata_columns, is_of_chunks=True)
+                batches = Batches(
+                    submission_id, chunk_format, self.schema, self.options.metadata_columns, is_of_chunks=True
+                )
                 attempts = {index: attempts for block, mask, attempts in pieces for index in mask_indexes(block, mask)}
-                yield from batches.of(read_chunks(queue, described, [(block, mask) for block, mask, _ in pieces]), attempts)
+                yield from batches.of(
+                    read_chunks(queue, described, [(block, mask) for block, mask, _ in pieces]), attempts
+                )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Complete the chunks of the batch up to `end`, once."""

@@ -79,7 +79,9 @@ def submit_options(options: WriteOptions) -> dict[str, Any]:
     }
 
 
-def write_part(plan: WritePlan, schema: pa.Schema, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> PartMessage:
+def write_part(
+    plan: WritePlan, schema: pa.Schema, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
+) -> PartMessage:
     """Cut the rows of one partition into chunks and write them as one object, under a name that no other attempt has.
 
     Args:
@@ -119,7 +121,9 @@ def write_part(plan: WritePlan, schema: pa.Schema, batches: Iterable[pa.RecordBa
         return PartMessage(partition, plan.request_key, rows_count, writer.finish())
 
 
-def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schema, *, is_replay_safe: bool = False) -> int:
+def hand_over(
+    plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schema, *, is_replay_safe: bool = False
+) -> int:
     """Make one submission of the parts, in the order of the partitions; durable when this returns.
 
     Args:
@@ -138,7 +142,9 @@ def hand_over(plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schem
     """
     ordered = sorted(messages, key=lambda message: message.partition)
     parts = [message.written for message in ordered if message.written is not None]
-    told = chunk_format.About(plan.options.chunk_format, plan.schema_json, sum(message.rows_count for message in ordered), digest_of(parts))
+    told = chunk_format.About(
+        plan.options.chunk_format, plan.schema_json, sum(message.rows_count for message in ordered), digest_of(parts)
+    )
     store = plan.store.open()
     _check_there(store, plan.folder, parts)
     content = compose(

@@ -66,7 +66,8 @@ def place_of(offset: dict[str, Any]) -> Place:
         return msgspec.convert(offset, Place)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"The checkpoint is not one of a stream of chunks: {error}.", hint="Give each query a checkpointLocation of its own."
+            f"The checkpoint is not one of a stream of chunks: {error}.",
+            hint="Give each query a checkpointLocation of its own.",
         ) from error
 
 
@@ -97,7 +98,9 @@ class Taker:
         link = self._queue.link
         reply = link.call(Reserve(link.next_id(), count, self._strategy, wait_s, self._lease_s), Reserved)
         self._taken = self._kept = [
-            Held(grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac)
+            Held(
+                grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
+            )
             for grant in reply.grants
         ]
         return self._kept
@@ -131,7 +134,9 @@ class Taker:
         completions = [Completion(one) for one in held]
         refusals = link.call(Complete(link.next_id(), completions), Completed).refusals
         for refusal in refusals:
-            _log.warning("Chunks of submission %s were taken away from the stream: %s", refusal.submission_id, refusal.message)
+            _log.warning(
+                "Chunks of submission %s were taken away from the stream: %s", refusal.submission_id, refusal.message
+            )
         return refusals
 
     def waiting_count(self) -> int:
@@ -186,7 +191,9 @@ def describe(queue: Queue, submission_id: int) -> SubmissionContent:
     """
     described = queue.link.call(Describe(queue.link.next_id(), [submission_id]), Described).submissions
     if not described:
-        raise NotFound(f"Submission {submission_id} was removed while a stream had chunks of it; started again, it goes on without them.")
+        raise NotFound(
+            f"Submission {submission_id} was removed while a stream had chunks of it; started again, it goes on without them."
+        )
     return described[0]
 
 

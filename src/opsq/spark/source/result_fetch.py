@@ -18,7 +18,17 @@ from opsq.errors import NotFinished, NotFound, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
 from opsq.spark.formats.chunk_format import About, about_of
 from opsq.spark.source.daemon_address import StoreAccess, store_of
-from opsq.wire.messages import Describe, Described, History, HistoryFilter, HistoryRows, ResultRow, ResultRows, Results, SubmissionState
+from opsq.wire.messages import (
+    Describe,
+    Described,
+    History,
+    HistoryFilter,
+    HistoryRows,
+    ResultRow,
+    ResultRows,
+    Results,
+    SubmissionState,
+)
 
 FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
 PARTITION_BYTES = 32 << 20
@@ -89,7 +99,9 @@ def check_final(queue: Queue, made: Made, *, skips_dead: bool) -> SubmissionStat
     if lacking and not skips_dead:
         first = next(iter(submission.dead()), None)
         what = f"{lacking} of {state.chunks_count} chunks of submission {made.submission_id} have no result"
-        named = f"; chunk {first.index} died: {first.reason.strip() or 'no reason was given'}" if first is not None else ""
+        named = (
+            f"; chunk {first.index} died: {first.reason.strip() or 'no reason was given'}" if first is not None else ""
+        )
         raise WorkFailed(
             f"{what}{named}.",
             hint=f"`opsq dead list {made.submission_id}` tells why, `opsq dead requeue` tries again; deadChunks=skip reads the rest.",
@@ -121,7 +133,11 @@ def places(queue: Queue, made: Made) -> Iterator[Result]:
     while index < made.chunks_count:
         page = _page(queue, made, index, 256)
         for _, rows in sorted(_by_block(page).items()):
-            yield from (result for _, result in sorted(results_of(rows).items()) if (result if isinstance(result, bytes) else result[2]))
+            yield from (
+                result
+                for _, result in sorted(results_of(rows).items())
+                if (result if isinstance(result, bytes) else result[2])
+            )
         index = page.next_block * BLOCK_CHUNKS
 
 
@@ -133,7 +149,11 @@ def runs(queue: Queue, made: Made, chunks_per_partition: int | None) -> list[tup
     count = made.chunks_count
     if chunks_per_partition is None:
         page = _page(queue, made, 0, 64)
-        sizes = [len(result) if isinstance(result, bytes) else result[2] for row in page.rows for result in results_of([row]).values()]
+        sizes = [
+            len(result) if isinstance(result, bytes) else result[2]
+            for row in page.rows
+            for result in results_of([row]).values()
+        ]
         seen = min(page.next_block * BLOCK_CHUNKS, count)
         whole_bytes = sum(sizes) * count / max(seen, 1)
         wanted = max(-(-int(whole_bytes) // PARTITION_BYTES), os.cpu_count() or 1)
@@ -162,7 +182,9 @@ def fetch(queue: Queue, made: Made, first: int, end: int, *, skips_dead: bool) -
                         result = read_place(store, made, result)
                     yield Fetched(chunk, result)
                 elif not skips_dead:
-                    raise WorkFailed(f"Chunk {made.submission_id}/{chunk} has no result any more: it was completed when this was planned.")
+                    raise WorkFailed(
+                        f"Chunk {made.submission_id}/{chunk} has no result any more: it was completed when this was planned."
+                    )
         index = page.next_block * BLOCK_CHUNKS
 
 

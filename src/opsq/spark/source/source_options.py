@@ -102,7 +102,10 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """
     given = _Given(options, WRITE_NAMES, "write")
     if given.has("path"):
-        raise UsageError("save() takes no path: a submission lies where the daemon keeps it.", hint="Write .save() without an argument.")
+        raise UsageError(
+            "save() takes no path: a submission lies where the daemon keeps it.",
+            hint="Write .save() without an argument.",
+        )
     if given.has("rowsPerChunk") and given.has("bytesPerChunk"):
         raise UsageError("rowsPerChunk and bytesPerChunk exclude each other.", hint="Give one of them.")
     rows = given.parsed("rowsPerChunk", _count)
@@ -130,7 +133,9 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
         UsageError: an option is unknown or cannot be understood, or no submission is named.
     """
     if reads_chunks(options):
-        raise UsageError("Chunks can be had as a stream only: with spark.readStream.", hint="spark.read gives results: .load(ID).")
+        raise UsageError(
+            "Chunks can be had as a stream only: with spark.readStream.", hint="spark.read gives results: .load(ID)."
+        )
     given = _Given(options, READ_NAMES, "read")
     given.choice("mode", MODES, "results")
     named = [text for text in (given.text("path"), given.text("submission")) if text]
@@ -154,7 +159,9 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 
 def reads_chunks(options: Mapping[str, str]) -> bool:
     """Whether the options of a read ask for chunks, not results."""
-    return any(str(key).lower() == "mode" and str(value).strip().lower() == "chunks" for key, value in dict(options).items())
+    return any(
+        str(key).lower() == "mode" and str(value).strip().lower() == "chunks" for key, value in dict(options).items()
+    )
 
 
 def parse_chunks(options: Mapping[str, str]) -> ChunkOptions:
@@ -172,7 +179,9 @@ def parse_chunks(options: Mapping[str, str]) -> ChunkOptions:
         )
     consumer = given.parsed("consumer", _consumer)
     if consumer is None:
-        raise UsageError("The option consumer is missing: what the query is called in `opsq status` and in the history.")
+        raise UsageError(
+            "The option consumer is missing: what the query is called in `opsq status` and in the history."
+        )
     return ChunkOptions(
         reach=given.reach(),
         consumer=consumer,
@@ -276,11 +285,15 @@ class _Given:
     def reach(self) -> Reach:
         token, path = self.text("token"), self.text("tokenFile")
         if token is not None and path is not None:
-            raise UsageError("token and tokenFile exclude each other.", hint="Prefer tokenFile: its path tells nobody anything.")
+            raise UsageError(
+                "token and tokenFile exclude each other.", hint="Prefer tokenFile: its path tells nobody anything."
+            )
         if path is not None:
             token = _read_token(path)
         if self.has("stateDir") and self.has("address"):
-            raise UsageError("stateDir and address exclude each other.", hint="Give the one that every executor can use.")
+            raise UsageError(
+                "stateDir and address exclude each other.", hint="Give the one that every executor can use."
+            )
         return Reach(state_dir=self.text("stateDir"), address=self.text("address"), token=token)
 
     def metadata_columns(self) -> tuple[str, ...]:
@@ -300,7 +313,8 @@ class _Given:
                 found = msgspec.json.decode(whole, type=dict[str, int | str])
             except msgspec.DecodeError as error:
                 raise UsageError(
-                    f"The option metadata cannot be {whole!r}: {error}.", hint="""Write a JSON object: {"Tenant": "acme", "run": 7}."""
+                    f"The option metadata cannot be {whole!r}: {error}.",
+                    hint="""Write a JSON object: {"Tenant": "acme", "run": 7}.""",
                 ) from error
         in_json = {key.lower(): key for key in found}
         for name, text in self._texts.items():

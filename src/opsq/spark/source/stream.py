@@ -18,7 +18,12 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as t
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from opsq.errors import NotFound, UsageError
@@ -153,7 +158,9 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of some completed chunks, on an executor."""
         if not isinstance(partition, Stretch):
             return
-        attempts: Mapping[int, int] = {chunk: attempts for block, mask, attempts in partition.chosen for chunk in mask_indexes(block, mask)}
+        attempts: Mapping[int, int] = {
+            chunk: attempts for block, mask, attempts in partition.chosen for chunk in mask_indexes(block, mask)
+        }
         with self.daemon.open(patience_s=PATIENCE_S) as queue:
             results = fetch_some(queue, self.made, [(block, mask) for block, mask, _ in partition.chosen])
             yield from self.batches.of(results, attempts)
@@ -187,7 +194,10 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deadline = time.monotonic() + _COMMIT_S
         pause_s = _FIRST_PAUSE_S
         while count < completed_count:
-            if count + sum(done.mask.bit_count() for done in completions(queue, number, place, None)) >= completed_count:
+            if (
+                count + sum(done.mask.bit_count() for done in completions(queue, number, place, None))
+                >= completed_count
+            ):
                 return
             if time.monotonic() >= deadline:
                 raise self._pruned()
@@ -261,14 +271,18 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
         query_id = context.getLocalProperty("sql.streaming.queryId") or ""
         batch_id = context.getLocalProperty("streaming.sql.batchId") or ""
         key = blake2b(f"{query_id}/{batch_id}".encode(), key=self.plan.request_key, digest_size=16).digest()
-        return StreamWrote(write_rows(msgspec.structs.replace(self.plan, request_key=key), self.schema, iterator), query_id)
+        return StreamWrote(
+            write_rows(msgspec.structs.replace(self.plan, request_key=key), self.schema, iterator), query_id
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Hand over a micro-batch; one that was handed over before is left as it is."""
         wrote = [message for message in messages if isinstance(message, StreamWrote)]
         if not any(message.part.written for message in wrote):
             return
-        options = msgspec.structs.replace(self.plan.options, idempotency_key=f"spark-stream-{wrote[0].query_id}-{batchId}")
+        options = msgspec.structs.replace(
+            self.plan.options, idempotency_key=f"spark-stream-{wrote[0].query_id}-{batchId}"
+        )
         plan = msgspec.structs.replace(self.plan, options=options, request_key=wrote[0].part.request_key)
         hand_over(plan, [message.part for message in wrote], arrow_schema(self.schema), is_replay_safe=True)
 

@@ -136,5 +136,7 @@ def test_hot_verbs_load_nothing_slow() -> None:
         "from opsq.content import chunk_reader, content_store, local_store, manifest\n"
         "print(*[name for name in sys.argv[1:] if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code, *SLOW, "typing_extensions"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code, *SLOW, "typing_extensions"], capture_output=True, text=True, check=True
+    )
     assert found.stdout.split() == []

@@ -20,7 +20,9 @@ def test_value_that_is_printed_is_read_back(value: int | str) -> None:
 
 
 def test_numbers_and_texts_are_told_apart() -> None:
-    found = [values.value(text) for text in ("7", "-7", "007", "+7", '"7"', "9223372036854775808", "7.0", "", "a=b", "-0")]
+    found = [
+        values.value(text) for text in ("7", "-7", "007", "+7", '"7"', "9223372036854775808", "7.0", "", "a=b", "-0")
+    ]
     assert found == [7, -7, "007", "+7", "7", "9223372036854775808", "7.0", "", "a=b", 0]
 
 
@@ -29,7 +31,9 @@ def test_metadata_keeps_its_order_and_prints_as_given() -> None:
     assert pairs_text(values.metadata(pairs)) == " ".join(pairs)
 
 
-@pytest.mark.parametrize("pairs", [["a"], ["=1"], ["1a=1"], ["a=1", "a=1"], ["submission=1"], ['a="open'], ["a" * 65 + "=1"]])
+@pytest.mark.parametrize(
+    "pairs", [["a"], ["=1"], ["1a=1"], ["a=1", "a=1"], ["submission=1"], ['a="open'], ["a" * 65 + "=1"]]
+)
 def test_wrong_metadata_is_refused(pairs: list[str]) -> None:
     with pytest.raises(UsageError):
         values.metadata(pairs)

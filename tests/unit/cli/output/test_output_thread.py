@@ -59,7 +59,9 @@ def test_one_that_never_spoke_closes_at_once(listener: Listener):
     Voice().close()
 
 
-def test_lines_of_programs_are_left_out_past_the_limit_and_that_is_said(listener: Listener, monkeypatch: pytest.MonkeyPatch):
+def test_lines_of_programs_are_left_out_past_the_limit_and_that_is_said(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+):
     """What opsq itself says is kept."""
     monkeypatch.setattr(output_thread, "WAITING_LIMIT_BYTES", 10)
     spoken = Voice()
@@ -76,7 +78,9 @@ def test_lines_of_programs_are_left_out_past_the_limit_and_that_is_said(listener
     ]
 
 
-def test_it_is_congested_while_much_waits_and_until_half_of_that_is_read(listener: Listener, monkeypatch: pytest.MonkeyPatch):
+def test_it_is_congested_while_much_waits_and_until_half_of_that_is_read(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(output_thread, "CONGESTED_BYTES", 10)
     spoken = Voice()
     gates = [threading.Event() for _ in range(3)]

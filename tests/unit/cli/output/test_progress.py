@@ -22,7 +22,19 @@ from opsq.wire.messages import Counts
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [(None, 8), ("3", 3), ("50%", 4), ("100%", 8), ("150%", 12), ("1%", 1), ("+1", 9), ("-1", 7), ("-8", 1), ("-100", 1), ("+0", 8)],
+    [
+        (None, 8),
+        ("3", 3),
+        ("50%", 4),
+        ("100%", 8),
+        ("150%", 12),
+        ("1%", 1),
+        ("+1", 9),
+        ("-1", 7),
+        ("-8", 1),
+        ("-100", 1),
+        ("+0", 8),
+    ],
 )
 def test_jobs_are_a_count_or_follow_the_cores(text: str | None, count: int):
     assert jobs_count(text, 8) == count
@@ -47,14 +59,22 @@ def test_lists_name_statuses_ranges_and_signals():
     verdicts = verdicts_of("0, 3", "75,127", "64-66,SIGSEGV,kill")
     found = [verdicts.of(status, None) for status in (0, 3, 75, 63, 64, 66, 67)]
     assert found == ["complete", "complete", "retry", "retry", "bury", "bury", "retry"]
-    assert [verdicts.of(None, number) for number in (signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM)] == ["bury", "bury", "retry"]
+    assert [verdicts.of(None, number) for number in (signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM)] == [
+        "bury",
+        "bury",
+        "retry",
+    ]
     assert verdicts.names(127, None)
     assert not verdicts.names(126, None)
 
 
 def test_other_is_all_that_no_list_names():
     verdicts = verdicts_of(None, "75,SIGKILL", "other")
-    assert [verdicts.of(0, None), verdicts.of(75, None), verdicts.of(None, signal.SIGKILL)] == ["complete", "retry", "retry"]
+    assert [verdicts.of(0, None), verdicts.of(75, None), verdicts.of(None, signal.SIGKILL)] == [
+        "complete",
+        "retry",
+        "retry",
+    ]
     assert [verdicts.of(1, None), verdicts.of(None, signal.SIGSEGV)] == ["bury", "bury"]
     assert not verdicts.names(127, None)
 
@@ -78,7 +98,9 @@ def test_list_that_has_0_takes_it_from_success():
         ((None, "other", None), "no signal 'other'"),
     ],
 )
-def test_case_96_lists_that_contradict_or_name_nothing_are_refused(lists: tuple[str | None, str | None, str | None], told: str):
+def test_case_96_lists_that_contradict_or_name_nothing_are_refused(
+    lists: tuple[str | None, str | None, str | None], told: str
+):
     with pytest.raises(UsageError) as raised:
         verdicts_of(*lists)
     assert told in raised.value.message
@@ -114,7 +136,12 @@ def test_course_counts_from_where_it_began_and_tells_rate_and_time_left():
     course.note(counts(100, 1000), 10.0)
     assert (course.done_count, course.total_count, course.rate_text()) == (0, 100, "")
     course.note(counts(58, 1040, reserved=2), 20.0)
-    assert (course.done_count, course.total_count, course.rate_text(), course.left_text()) == (40, 100, "4/s", "15s left")
+    assert (course.done_count, course.total_count, course.rate_text(), course.left_text()) == (
+        40,
+        100,
+        "4/s",
+        "15s left",
+    )
 
 
 def test_course_follows_what_was_lately():
@@ -181,7 +208,9 @@ def test_long_line_is_cut_and_nothing_of_it_is_lost(viewer: WorkViewer):
     assert [len(line) - len("7/0: ") for line in lines_of(viewer)] == [8192, 8192, 20_000 - 2 * 8192 + 1]
 
 
-def test_unfinished_lines_that_are_never_ended_are_told_in_the_end_instead_of_kept(viewer: WorkViewer, monkeypatch: pytest.MonkeyPatch):
+def test_unfinished_lines_that_are_never_ended_are_told_in_the_end_instead_of_kept(
+    viewer: WorkViewer, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(progress, "_PARTIAL_LIMIT_COUNT", 2)
     for index in range(4):
         viewer.said(f"7/{index}", b".")

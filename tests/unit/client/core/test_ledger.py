@@ -279,7 +279,12 @@ VERDICTS = st.sampled_from(["complete", "result", "fail", "release", "keep"])
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(1, (1 << 64) - 1)), min_size=1, max_size=4, unique_by=lambda pair: pair[0]),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, (1 << 64) - 1)),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda pair: pair[0],
+    ),
     st.data(),
 )
 def test_every_chunk_granted_is_reported_exactly_once(blocks: list[tuple[int, int]], data: st.DataObject) -> None:
@@ -316,7 +321,9 @@ def test_every_chunk_granted_is_reported_exactly_once(blocks: list[tuple[int, in
             found["release"] += [index for held in request.held for index in indexes_of(held)]
         if not isinstance(request, Started):
             ledger.answer(Completed(request.id))
-    assert {name: sorted(indexes) for name, indexes in found.items()} == {name: sorted(indexes) for name, indexes in expected.items()}
+    assert {name: sorted(indexes) for name, indexes in found.items()} == {
+        name: sorted(indexes) for name, indexes in expected.items()
+    }
     assert ledger.is_settled
     assert ledger.holdings() == ([], [])
     assert ledger.unanswered_count == ledger.buffered_count == 0

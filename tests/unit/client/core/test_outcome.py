@@ -107,7 +107,9 @@ def test_a_wish_to_bury_is_final() -> None:
     assert (outcome.result, outcome.reason, outcome.is_final) == (None, "no good", True)
 
 
-@pytest.mark.parametrize(("error", "is_final"), [(ContentChanged(), True), (InputUnreadable("no"), True), (ContentMissing(), False)])
+@pytest.mark.parametrize(
+    ("error", "is_final"), [(ContentChanged(), True), (InputUnreadable("no"), True), (ContentMissing(), False)]
+)
 def test_what_would_be_the_same_next_time_is_final(error: Exception, is_final: bool) -> None:
     outcome = call(raises(error))
     assert outcome.result is None
@@ -123,7 +125,9 @@ def test_what_is_no_fault_of_the_chunk_is_raised(error: BaseException) -> None:
 def test_a_failing_operation_is_named_by_its_number() -> None:
     outcome = call(EachOperation(lambda line: b"%d" % (1 // int(line)), "bytes"), b"1\n2\n0\n4\n")
     assert outcome.result is None
-    assert outcome.reason.startswith("ZeroDivisionError: integer division or modulo by zero (operation 3 of 4)\nTraceback")
+    assert outcome.reason.startswith(
+        "ZeroDivisionError: integer division or modulo by zero (operation 3 of 4)\nTraceback"
+    )
 
 
 def test_a_wish_of_an_operation_names_it_too() -> None:

@@ -17,8 +17,19 @@ def row(block: int, mask: int, results: list[object] | None) -> ResultRow:
     return ResultRow(block, mask, msgspec.Raw(msgspec.msgpack.encode(results)))
 
 
-def page(rows: list[ResultRow], completed: list[int], count: int, *, is_final: bool = True, next_block: int = 0) -> ResultRows:
-    return ResultRows(1, next_block or len(completed), rows, completed, count, is_final, "completed" if is_final else "open", b"content")
+def page(
+    rows: list[ResultRow], completed: list[int], count: int, *, is_final: bool = True, next_block: int = 0
+) -> ResultRows:
+    return ResultRows(
+        1,
+        next_block or len(completed),
+        rows,
+        completed,
+        count,
+        is_final,
+        "completed" if is_final else "open",
+        b"content",
+    )
 
 
 def test_results_come_in_chunk_order_whatever_the_order_of_rows() -> None:
@@ -35,7 +46,9 @@ def test_the_content_comes_with_the_first_page_and_is_kept_for_the_next() -> Non
     cursor = ResultCursor(7)
     full = (1 << 64) - 1
     list(cursor.take(page([], [full], 65)))
-    [place] = cursor.take(msgspec.structs.replace(page([row(1, 1, [["part", 1, 2]])], [1], 65, next_block=2), content=b""))
+    [place] = cursor.take(
+        msgspec.structs.replace(page([row(1, 1, [["part", 1, 2]])], [1], 65, next_block=2), content=b"")
+    )
     assert place == ("part", 1, 2)
     assert cursor.content == b"content"
 

@@ -69,7 +69,9 @@ class Backlog:
         return replies
 
     def _complete(self, completions: list[Completion]) -> None:
-        self.completed += [(part.held.block, bit) for part in completions for bit in range(64) if part.held.mask >> bit & 1]
+        self.completed += [
+            (part.held.block, bit) for part in completions for bit in range(64) if part.held.mask >> bit & 1
+        ]
 
     def _reserve(self, request: Reserve | CompleteAndReserve) -> Reserved:
         if not self.grants:
@@ -118,7 +120,9 @@ def test_reserves_grow_from_one_so_that_a_killed_consumer_gets_on(daemon: Script
     assert max(backlog.counts) == 16
 
 
-def test_the_first_chunk_of_each_reserve_is_reported_as_begun_at_once(daemon: ScriptedDaemon, consumer: Consumer) -> None:
+def test_the_first_chunk_of_each_reserve_is_reported_as_begun_at_once(
+    daemon: ScriptedDaemon, consumer: Consumer
+) -> None:
     for chunk in consumer:
         assert daemon.wire.of(Started)[0] == Started([ChunkMask(7, 0, 1)])
         chunk.complete()
@@ -177,7 +181,9 @@ def test_failures_and_releases_are_reported(consumer: Consumer, backlog: Backlog
     assert (backlog.failed_count, backlog.released_count) == (34, 34)
 
 
-def test_until_idle_ends_at_the_first_moment_without_work(consumer: Consumer, daemon: ScriptedDaemon, backlog: Backlog) -> None:
+def test_until_idle_ends_at_the_first_moment_without_work(
+    consumer: Consumer, daemon: ScriptedDaemon, backlog: Backlog
+) -> None:
     backlog.grants.clear()
     assert list(consumer.chunks(until_empty=False, until_idle=True)) == []
     assert daemon.wire.of(Reserve)[0].wait_s == 0.0
@@ -190,7 +196,9 @@ def test_without_an_end_the_daemon_is_asked_to_wait_for_ever(daemon: ScriptedDae
     assert (daemon.wire.of(Reserve)[0].wait_s, daemon.wire.of(Reserve)[0].until_empty) == (None, False)
 
 
-def test_case_59_after_stop_nothing_is_reserved_and_what_arrives_is_released(daemon: ScriptedDaemon, backlog: Backlog) -> None:
+def test_case_59_after_stop_nothing_is_reserved_and_what_arrives_is_released(
+    daemon: ScriptedDaemon, backlog: Backlog
+) -> None:
     """The reserve in flight is abandoned; its answer, should it bring chunks all the same, is given back at once."""
     parked: list[Request] = []
 
@@ -237,7 +245,9 @@ def test_case_115_a_reserve_that_fails_for_a_while_is_tried_again(
 
 
 def test_a_strategy_that_the_daemon_does_not_know_is_raised(daemon: ScriptedDaemon, consumer: Consumer) -> None:
-    daemon.script = lambda request: [ErrorReply(request.id, "invalid_strategy", "What?")] if isinstance(request, Reserve) else []
+    daemon.script = lambda request: (
+        [ErrorReply(request.id, "invalid_strategy", "What?")] if isinstance(request, Reserve) else []
+    )
     with pytest.raises(InvalidStrategy, match="What"):
         next(iter(consumer))
 
@@ -309,7 +319,9 @@ def test_a_lost_chunk_goes_to_the_handler_and_the_loop_goes_on(daemon: ScriptedD
     assert len(backlog.completed) == 67
 
 
-def test_a_lost_chunk_is_a_warning_in_the_log_by_default(consumer: Consumer, backlog: Backlog, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_chunk_is_a_warning_in_the_log_by_default(
+    consumer: Consumer, backlog: Backlog, caplog: pytest.LogCaptureFixture
+) -> None:
     backlog.refusals = [Refusal(7, 0, 1, "already_finished", "Another consumer was faster.")]
     with caplog.at_level(logging.WARNING, "opsq"):
         for chunk in consumer:

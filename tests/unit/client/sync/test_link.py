@@ -92,7 +92,9 @@ def test_a_call_without_answer_times_out_and_is_abandoned(link: Link, daemon: Sc
     assert daemon.wire.of(Abandon) == [Abandon(request.id)]
 
 
-def test_a_broken_connection_is_made_anew_and_what_is_unanswered_is_sent_again(link: Link, daemon: ScriptedDaemon) -> None:
+def test_a_broken_connection_is_made_anew_and_what_is_unanswered_is_sent_again(
+    link: Link, daemon: ScriptedDaemon
+) -> None:
     daemon.script = silence
     answers: list[Reply] = []
     link.send([Requeue(link.next_id(), 1), Requeue(link.next_id(), 2)], answers.append)

@@ -65,7 +65,9 @@ def three(rig: Rig) -> tuple[int, int, int]:
     return first, second, third
 
 
-def test_letters_are_found_by_each_of_their_properties_and_by_all_together(rig: Rig, three: tuple[int, int, int]) -> None:
+def test_letters_are_found_by_each_of_their_properties_and_by_all_together(
+    rig: Rig, three: tuple[int, int, int]
+) -> None:
     first, second, third = three
     everything = [(first, 1), (first, 70), (second, 0), (third, 2)]
     wall = rig.now.wall
@@ -80,10 +82,15 @@ def test_letters_are_found_by_each_of_their_properties_and_by_all_together(rig: 
     assert listed(rig, Filter(reason="disk QUOTA")) == [(first, 1), (first, 70)]
     assert listed(rig, Filter(exit_statuses=[75])) == [(third, 2)]
     assert listed(rig, Filter(exit_statuses=[75], signals=[9])) == [(second, 0), (third, 2)]
-    assert listed(rig, Filter(metadata={"tenant": "a"}, exit_statuses=[1], reason="quota", to_at=wall)) == [(first, 1), (first, 70)]
+    assert listed(rig, Filter(metadata={"tenant": "a"}, exit_statuses=[1], reason="quota", to_at=wall)) == [
+        (first, 1),
+        (first, 70),
+    ]
 
 
-def test_pages_of_any_length_give_the_same_letters(rig: Rig, three: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_any_length_give_the_same_letters(
+    rig: Rig, three: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = listed(rig, Filter(metadata={"tenant": "a"}))
     for scan in (1, 2, 3):
         monkeypatch.setattr(dead, "SCAN_ROWS", scan)
@@ -91,7 +98,9 @@ def test_pages_of_any_length_give_the_same_letters(rig: Rig, three: tuple[int, i
             assert listed(rig, Filter(metadata={"tenant": "a"}), limit) == expected
 
 
-def test_page_looks_at_no_more_rows_than_its_bound_however_many_do_not_fit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_looks_at_no_more_rows_than_its_bound_however_many_do_not_fit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead, "SCAN_ROWS", 10)
     submission_id = rig.submit(64, keep_on_dead=True)
     kill(rig, submission_id, *range(64))
@@ -101,7 +110,9 @@ def test_page_looks_at_no_more_rows_than_its_bound_however_many_do_not_fit(rig: 
 
 def test_requeue_by_condition_revives_what_it_frees_and_leaves_the_rest(rig: Rig, three: tuple[int, int, int]) -> None:
     first, second, third = three
-    assert requeue(rig, where=Filter(metadata={"tenant": "a"}, exit_statuses=[75])) == 3  # the dead one and its two skipped neighbours
+    assert (
+        requeue(rig, where=Filter(metadata={"tenant": "a"}, exit_statuses=[75])) == 3
+    )  # the dead one and its two skipped neighbours
     assert rig.show(third).state == "open"
     assert listed(rig, Filter()) == [(first, 1), (first, 70), (second, 0)]
     assert requeue(rig) == 3
@@ -147,7 +158,9 @@ def test_crash_between_slices_leaves_a_sound_state_and_the_repeated_request_does
     assert [index for ticket in rig.reserve(rig.connect(), 100) for index in ticket.indexes] == list(range(60))
 
 
-def test_submission_that_was_completed_between_two_slices_is_opened_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submission_that_was_completed_between_two_slices_is_opened_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead_chunks, "SLICE_CHUNKS", 2)
     submission_id = rig.submit(4, keep_on_dead=True)
     kill(rig, submission_id, 0, 1, 2, 3)
@@ -163,7 +176,9 @@ def test_submission_that_was_completed_between_two_slices_is_opened_again(rig: R
     assert [ticket.indexes for ticket in rig.reserve(worker, 10)] == [[2, 3]]
 
 
-def test_submission_that_is_cancelled_between_two_slices_stays_cancelled(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submission_that_is_cancelled_between_two_slices_stays_cancelled(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead_chunks, "SLICE_CHUNKS", 2)
     submission_id = rig.submit(8, keep_on_dead=True)
     kill(rig, submission_id, 0, 1, 2, 3)
@@ -201,7 +216,9 @@ def test_requeue_that_cannot_revive_one_of_many_says_which_and_requeues_the_othe
     second = rig.submit(1, unique_key="nightly")
     third = rig.submit(1)
     kill(rig, third, 0)
-    with pytest.raises(Conflict, match=rf"{first} cannot be revived: {second} has its unique key 'nightly' now\. 1 other chunks"):
+    with pytest.raises(
+        Conflict, match=rf"{first} cannot be revived: {second} has its unique key 'nightly' now\. 1 other chunks"
+    ):
         requeue(rig)
     assert (rig.show(first).state, rig.show(third).state) == ("failed", "open")
 
@@ -290,7 +307,9 @@ def test_requeue_and_drop_of_the_same_letters_at_once_take_each_of_them_once(rig
 
 
 @pytest.mark.parametrize("kind", [m.Requeue, m.Drop])
-def test_what_names_no_dead_chunk_is_refused_and_changes_nothing(rig: Rig, kind: type[m.Requeue] | type[m.Drop]) -> None:
+def test_what_names_no_dead_chunk_is_refused_and_changes_nothing(
+    rig: Rig, kind: type[m.Requeue] | type[m.Drop]
+) -> None:
     submission_id = rig.submit(4, keep_on_dead=True)
     kill(rig, submission_id, 1)
     with pytest.raises(Conflict, match=r"/3 is not dead"):

@@ -38,7 +38,13 @@ def test_chunk_dies_with_its_last_attempt_and_the_dead_letter_tells_why(rig: Rig
     assert rig.show(submission_id).state == "open"
     fail_next(rig, delay_s=0.0, reason="no such column", exit_status=3)
     [letter] = dead(rig, submission_id)
-    assert (letter.index, letter.attempts, letter.lost, letter.reason, letter.exit_status) == (0, 2, 0, "no such column", 3)
+    assert (letter.index, letter.attempts, letter.lost, letter.reason, letter.exit_status) == (
+        0,
+        2,
+        0,
+        "no such column",
+        3,
+    )
     assert rig.show(submission_id).state == "failed"
 
 
@@ -187,7 +193,9 @@ class Extreme(random.Random):
         return (a, b)[self.end]
 
 
-@pytest.mark.parametrize(("attempts", "expected"), [(1, 1.0), (2, 2.0), (3, 4.0), (9, 256.0), (10, 300.0), (5000, 300.0), (1 << 31, 300.0)])
+@pytest.mark.parametrize(
+    ("attempts", "expected"), [(1, 1.0), (2, 2.0), (3, 4.0), (9, 256.0), (10, 300.0), (5000, 300.0), (1 << 31, 300.0)]
+)
 def test_back_off_doubles_up_to_its_maximum_whatever_the_attempt(rig: Rig, attempts: int, expected: float) -> None:
     """Clamped before it is multiplied: 2.0 ** 5000 is no float."""
     backoff = m.Backoff(1.0, 2.0, 300.0)
@@ -241,7 +249,9 @@ def test_history_has_a_row_of_its_own_for_each_failed_attempt(rig: Rig) -> None:
     rig.fail(peer, ticket.held(), delay_s=0.0, reason="a", exit_status=1, run_s=2.5)
     tickets = rig.reserve(peer, 2)
     rig.fail(peer, tickets[0].held(), delay_s=0.0, reason="b")
-    rows = rig.rows("SELECT event, submission_id, mask, attempt, consumer, reason, exit_status, run_s FROM history ORDER BY seq")
+    rows = rig.rows(
+        "SELECT event, submission_id, mask, attempt, consumer, reason, exit_status, run_s FROM history ORDER BY seq"
+    )
     consumer = peer.consumer
     assert sorted(rows) == sorted(
         [

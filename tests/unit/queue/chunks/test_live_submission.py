@@ -55,7 +55,9 @@ def test_untouched_submission_gives_whole_blocks_by_arithmetic(reader: apsw.Conn
     assert take_all(supply, reader) == [(block, block_mask(chunks_count, block)) for block in range(blocks)]
 
 
-def test_blocks_below_the_frontier_come_from_the_file_and_those_without_a_row_are_finished(reader: apsw.Connection) -> None:
+def test_blocks_below_the_frontier_come_from_the_file_and_those_without_a_row_are_finished(
+    reader: apsw.Connection,
+) -> None:
     backlog.put_blocks(reader, [(1, 0, 0b101), (1, 3, FULL)])
     supply = supply_of(64 * 5, frontier=4)
     assert take_all(supply, reader) == [(0, 0b101), (3, FULL), (4, FULL)]
@@ -95,7 +97,9 @@ def test_block_given_back_a_thousand_times_is_remembered_once(reader: apsw.Conne
 
 def test_delayed_chunks_of_a_read_block_are_held_back_for_what_remains_of_their_delay(reader: apsw.Connection) -> None:
     backlog.put_blocks(reader, [(1, 0, 0b111)])
-    backlog.put_attempts(reader, 1, 0, [AttemptRow(0b1, 1, 0, NOW.wall + 4000, 5000), AttemptRow(0b10, 2, 0, NOW.wall - 1, 5000)])
+    backlog.put_attempts(
+        reader, 1, 0, [AttemptRow(0b1, 1, 0, NOW.wall + 4000, 5000), AttemptRow(0b10, 2, 0, NOW.wall - 1, 5000)]
+    )
     supply = supply_of(64, frontier=1)
     work, late = supply.next_block(reader, NOW) or (None, [])
     assert work is not None

@@ -26,7 +26,13 @@ def test_dead_chunk_of_a_failed_submission_is_offered_again_with_its_skipped_nei
     assert rig.show(submission_id).state == "failed"
     assert requeue(rig, submission_id) == 3
     state = rig.show(submission_id)
-    assert (state.state, state.dead_count, state.skipped_count, state.finished_at, state.reason) == ("open", 0, 0, None, "")
+    assert (state.state, state.dead_count, state.skipped_count, state.finished_at, state.reason) == (
+        "open",
+        0,
+        0,
+        None,
+        "",
+    )
     peer = rig.connect()
     [ticket] = rig.reserve(peer, 10)
     assert ticket.indexes == [0, 1, 2]

@@ -48,7 +48,10 @@ def test_loss_counts_for_the_started_chunks_of_a_grant_alone(rig: Rig) -> None:
     rig.start(peer, ticket, [1])
     rig.disconnect(peer)
     rig.settle()
-    assert sorted((ticket.attempt, ticket.indexes) for ticket in rig.reserve(rig.connect(), 3)) == [(0, [0, 2]), (1, [1])]
+    assert sorted((ticket.attempt, ticket.indexes) for ticket in rig.reserve(rig.connect(), 3)) == [
+        (0, [0, 2]),
+        (1, [1]),
+    ]
 
 
 def test_started_of_another_consumer_changes_nothing(rig: Rig) -> None:

@@ -113,7 +113,9 @@ def test_chunks_that_come_back_one_by_one_cost_a_few_rows_each(rig: Rig, strateg
     for one in held[7::20]:
         rig.release(peer, one)
         [ticket] = rig.reserve(peer, 1, strategy)
-        assert ticket.held() == m.Held(one.submission_id, one.block, one.mask, ticket.reservation_id, 0, one.mask, ticket.mac)
+        assert ticket.held() == m.Held(
+            one.submission_id, one.block, one.mask, ticket.reservation_id, 0, one.mask, ticket.mac
+        )
     assert core.visited_count <= 4 * 50
 
 
@@ -123,8 +125,15 @@ def arms_count(arms: list[Arm]) -> int:
 
 
 @given(
-    trees(3, keys=st.sampled_from(["a", "b", "submission"]), values=st.sampled_from([1, "1", "x"]), maxima=st.sampled_from([1, 3])),
-    st.lists(st.tuples(st.sampled_from([None, 1, "1", "x"]), st.sampled_from([None, 1, "y"])), min_size=20, max_size=60),
+    trees(
+        3,
+        keys=st.sampled_from(["a", "b", "submission"]),
+        values=st.sampled_from([1, "1", "x"]),
+        maxima=st.sampled_from([1, 3]),
+    ),
+    st.lists(
+        st.tuples(st.sampled_from([None, 1, "1", "x"]), st.sampled_from([None, 1, "y"])), min_size=20, max_size=60
+    ),
     st.randoms(use_true_random=False),
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

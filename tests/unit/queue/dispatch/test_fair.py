@@ -42,7 +42,9 @@ def tenant(rig: Rig, name: str | None, chunks_count: int = 100_000, **options: o
     st.lists(st.tuples(st.sampled_from(ACTS), NUMBERS, NUMBERS), min_size=5, max_size=60),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_difference_of_service_by_weight_stays_within_one_turn_of_each(tenants_count: int, strategy: str, acts: list[Act]) -> None:
+def test_difference_of_service_by_weight_stays_within_one_turn_of_each(
+    tenants_count: int, strategy: str, acts: list[Act]
+) -> None:
     """|served_i/w_i - served_j/w_j| ≤ q/w_i + q/w_j, for values with work all the time; weights change, the queue stops and starts."""
     key = "submission" if strategy == "Fair(submission)" else "tenant"
     with in_folder() as folder:

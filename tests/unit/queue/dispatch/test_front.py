@@ -117,7 +117,9 @@ def test_deck_cut_anywhere_gives_every_submission(reader: apsw.Connection, cut_a
 
 
 @pytest.mark.parametrize("make", [oldest, newest, deck_of])
-def test_walk_reads_every_row_once_whatever_is_dropped_and_offered_again(reader: apsw.Connection, make: Callable[[], Front]) -> None:
+def test_walk_reads_every_row_once_whatever_is_dropped_and_offered_again(
+    reader: apsw.Connection, make: Callable[[], Front]
+) -> None:
     rows = [Row(n, shuffle_of(n << 22)) for n in range(1, 501)]
     insert(reader, *rows)
     front = make()
@@ -161,7 +163,9 @@ def test_older_submission_that_becomes_free_below_the_level_comes_first(reader: 
 @given(
     rows=st.lists(st.integers(0, SHUFFLES - 1), min_size=1, max_size=20),
     seed=st.integers(0, 1 << 30),
-    actions=st.lists(st.tuples(st.sampled_from(["serve", "finish", "offer", "new"]), st.integers(0, SHUFFLES - 1)), max_size=80),
+    actions=st.lists(
+        st.tuples(st.sampled_from(["serve", "finish", "offer", "new"]), st.integers(0, SHUFFLES - 1)), max_size=80
+    ),
     walk_rows=st.integers(1, 8),
 )
 def test_deck_gives_every_submission_that_stays_one_turn_a_lap(

@@ -49,7 +49,9 @@ def test_gate_counts_what_any_strategy_has_reserved(rig: Rig) -> None:
 
 def test_submission_without_the_key_is_never_held(rig: Rig) -> None:
     a = submit(rig, None)
-    assert counts(rig.reserve(rig.connect(), 20, "MaxSimultaneous(tenant, 1, MaxSimultaneous(site, 1, OldestFirst))")) == {a: 10}
+    assert counts(
+        rig.reserve(rig.connect(), 20, "MaxSimultaneous(tenant, 1, MaxSimultaneous(site, 1, OldestFirst))")
+    ) == {a: 10}
 
 
 def test_text_and_integer_are_two_values(rig: Rig) -> None:
@@ -61,7 +63,12 @@ def test_text_and_integer_are_two_values(rig: Rig) -> None:
 
 def test_prefer_distinct_spreads_first_and_lets_nobody_idle(rig: Rig) -> None:
     a, b = submit(rig, "x"), submit(rig, "y")
-    assert [one for one, _ in chunks(rig.reserve(rig.connect(), 4, "PreferDistinct(tenant, 1, OldestFirst)"))] == [a, b, a, a]
+    assert [one for one, _ in chunks(rig.reserve(rig.connect(), 4, "PreferDistinct(tenant, 1, OldestFirst)"))] == [
+        a,
+        b,
+        a,
+        a,
+    ]
 
 
 def test_all_that_an_open_gate_held_come_back_one_after_the_other(rig: Rig) -> None:
@@ -160,9 +167,17 @@ def test_one_key_with_maxima_of_1_and_5_and_half_of_the_consumers_at_once(rig: R
     answered = []
     while left:
         rig.complete(peer, left.pop())
-        answered += [(len(left), call) for call in calls for reply in rig.replies(peers[1], call) if isinstance(reply, m.Reserved)]
+        answered += [
+            (len(left), call)
+            for call in calls
+            for reply in rig.replies(peers[1], call)
+            if isinstance(reply, m.Reserved)
+        ]
     # Each is woken as soon as its own maximum allows it; what the others were given meanwhile counts.
-    assert answered == [(7, calls[2]), (3, calls[1]), (0, calls[0])] or [call for _, call in answered[:2]] == [calls[2], calls[1]]
+    assert answered == [(7, calls[2]), (3, calls[1]), (0, calls[0])] or [call for _, call in answered[:2]] == [
+        calls[2],
+        calls[1],
+    ]
 
 
 def test_percentage_follows_consumers_once_a_second_and_recalls_nothing(rig: Rig) -> None:
@@ -379,7 +394,11 @@ Act = tuple[str, int]
 @given(
     st.lists(st.sampled_from(["x", "y", None]), min_size=3, max_size=6),
     st.integers(1, 2),
-    st.lists(st.tuples(st.sampled_from(["reserve"] * 6 + ["release"] * 3 + ["other"]), st.integers(0, 9)), min_size=20, max_size=80),
+    st.lists(
+        st.tuples(st.sampled_from(["reserve"] * 6 + ["release"] * 3 + ["other"]), st.integers(0, 9)),
+        min_size=20,
+        max_size=80,
+    ),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_between_two_turns_of_one_submission_all_that_were_allowed_have_one(

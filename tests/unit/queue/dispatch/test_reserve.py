@@ -79,7 +79,9 @@ def test_deck_gives_each_open_submission_one_turn_a_lap(rig: Rig) -> None:
 def test_deck_turn_of_a_large_call_is_a_sixteenth_of_it_in_whole_blocks(rig: Rig) -> None:
     for _ in range(20):
         rig.submit(1000)
-    counts = collections.Counter(submission_id for submission_id, _ in chunks(rig.reserve(rig.connect(), 1024, "Random")))
+    counts = collections.Counter(
+        submission_id for submission_id, _ in chunks(rig.reserve(rig.connect(), 1024, "Random"))
+    )
     assert sorted(counts.values()) == [64] * 16
 
 
@@ -105,7 +107,9 @@ def test_call_larger_than_a_turn_gets_all_it_may_in_one_reply(
     assert len(rig.reserve(rig.connect(), 2000, strategy)) >= 9
 
 
-def test_walk_over_many_reserved_submissions_still_finds_what_is_free(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walk_over_many_reserved_submissions_still_finds_what_is_free(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes several turns, and the call does not want to wait."""
     monkeypatch.setattr(reserve, "TURN_ROWS", 7)
     ids = [rig.submit(1) for _ in range(200)]
@@ -228,7 +232,9 @@ def test_calls_of_a_lost_connection_take_nothing_and_are_not_counted(rig: Rig) -
     assert rig.status().parked_count == 0
 
 
-def test_interrupted_call_of_a_lost_connection_gives_back_what_it_had_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_call_of_a_lost_connection_gives_back_what_it_had_found(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reserve, "TURN_ROWS", 3)
     submission_id = rig.submit(64 * 50)
     peer = rig.connect()

@@ -59,7 +59,9 @@ def answered(rig: Rig, peer: Peer, *calls: int) -> list[list[tuple[int, int]]]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_pause_holds_what_has_all_its_pairs_and_nothing_else(rig: Rig, strategy: str) -> None:
     both = rig.submit(3, metadata={"tenant": "x", "kind": 1})
-    others = [rig.submit(3, metadata=pairs) for pairs in ({"tenant": "x"}, {"tenant": "x", "kind": "1"}, {"kind": 1}, {})]
+    others = [
+        rig.submit(3, metadata=pairs) for pairs in ({"tenant": "x"}, {"tenant": "x", "kind": "1"}, {"kind": 1}, {})
+    ]
     pause(rig, {"tenant": "x", "kind": 1})
     assert given_ids(rig, strategy=strategy) == others
     resume(rig, {"tenant": "x", "kind": 1})
@@ -195,7 +197,9 @@ def test_call_that_waits_for_the_end_of_work_ends_when_the_rest_is_paused(rig: R
     assert reply.is_empty
 
 
-@pytest.mark.parametrize("strategy", ["Fair(tenant, SelectOnly(kind=x))", "SelectOnly(kind=x, Fair(tenant))", "SelectOnly(submission=1)"])
+@pytest.mark.parametrize(
+    "strategy", ["Fair(tenant, SelectOnly(kind=x))", "SelectOnly(kind=x, Fair(tenant))", "SelectOnly(submission=1)"]
+)
 def test_call_that_waits_for_the_end_of_work_ignores_what_its_strategy_never_serves(rig: Rig, strategy: str) -> None:
     rig.submit(3, metadata={"tenant": "t", "kind": "y"})
     reply = rig.only(rig.connect(), m.Reserve(next(rig.ids), 1, strategy, None, until_empty=True), m.Reserved)
@@ -227,7 +231,9 @@ def test_limit_that_two_submissions_share_holds_while_they_take_turns(rig: Rig, 
         rig.submit(50, metadata={"tenant": "x", "color": color})
     limit(rig, "tenant", concurrency=20)
     peer = rig.connect()
-    given = [chunks(rig.reserve(peer, count, f"SelectOnly(color={color})")) for _ in range(20) for color in ("red", "blue")]
+    given = [
+        chunks(rig.reserve(peer, count, f"SelectOnly(color={color})")) for _ in range(20) for color in ("red", "blue")
+    ]
     assert sum(map(len, given)) == 20
     assert len({one for got in given for one, _ in got}) == 2
 
@@ -259,7 +265,9 @@ def test_limit_of_submissions_counts_chunks_that_wait_for_a_retry(rig: Rig) -> N
 
 
 @pytest.mark.parametrize(
-    "bounds", [{}, {"burst": 3}, {"concurrency": 1, "burst": 3}], ids=["nothing", "a burst alone", "a burst without a rate"]
+    "bounds",
+    [{}, {"burst": 3}, {"concurrency": 1, "burst": 3}],
+    ids=["nothing", "a burst alone", "a burst without a rate"],
 )
 def test_limit_that_says_nothing_sensible_is_refused(rig: Rig, bounds: dict[str, int]) -> None:
     with pytest.raises(UsageError):

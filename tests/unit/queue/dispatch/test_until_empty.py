@@ -57,7 +57,9 @@ def test_paused_submissions_are_looked_at_once_however_often_somebody_asks(rig: 
     assert looks == [*paused, new]
 
 
-def test_turn_looks_at_a_bounded_number_and_the_next_goes_on(rig: Rig, looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_looks_at_a_bounded_number_and_the_next_goes_on(
+    rig: Rig, looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     submit_paused(rig, 100)
     monkeypatch.setattr(reserve, "TURN_ROWS", 400)
     turns: list[int] = []
@@ -70,7 +72,9 @@ def test_turn_looks_at_a_bounded_number_and_the_next_goes_on(rig: Rig, looks: li
         looks.clear()
         assert is_over(rig, wait_s=wait_s)
         assert len(looks) == 100
-        assert all(later - earlier <= 400 / until_empty.LOOK_ROWS for earlier, later in zip([0, *turns], turns, strict=False))
+        assert all(
+            later - earlier <= 400 / until_empty.LOOK_ROWS for earlier, later in zip([0, *turns], turns, strict=False)
+        )
 
 
 def test_end_of_a_pause_has_all_looked_at_again(rig: Rig) -> None:

@@ -198,7 +198,9 @@ def test_scheduled_submission_can_be_cancelled_and_never_opens(rig: Rig) -> None
 # --- removed -----------------------------------------------------------------------------------------------------------------------------
 
 
-def test_removed_submission_is_gone_with_everything_and_its_content_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_submission_is_gone_with_everything_and_its_content_is_named(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(submissions, "REMOVE_ROWS", 2)
     submission_id = rig.submit(64 * 9, metadata={"tenant": "a"}, keep_on_dead=True)
     kept = rig.submit(1, metadata={"tenant": "b"})
@@ -298,7 +300,9 @@ def test_identifier_of_a_removed_submission_is_not_given_out_again_when_the_cloc
     assert rig.submit(1) > submission_id
 
 
-def test_counts_are_right_when_a_submission_is_removed_before_its_completions_are_folded_and_all_crashes(rig: Rig) -> None:
+def test_counts_are_right_when_a_submission_is_removed_before_its_completions_are_folded_and_all_crashes(
+    rig: Rig,
+) -> None:
     rig.submit(5)
     submission_id = rig.submit(2)
     peer = rig.connect()

@@ -73,7 +73,9 @@ def test_request_key_with_other_content_is_a_conflict_while_the_first_is_being_c
         rig.send(peer, m.Submit(2, [m.NewSubmission(KEY, 3, b"other")]))
     rig.send(peer, m.Submit(3, [m.NewSubmission(KEY, 3, b"content")]))
     rig.settle()
-    [[first], [again]] = [reply.created for number in (1, 3) for reply in rig.replies(peer, number) if isinstance(reply, m.Submitted)]
+    [[first], [again]] = [
+        reply.created for number in (1, 3) for reply in rig.replies(peer, number) if isinstance(reply, m.Submitted)
+    ]
     assert (again.submission_id, again.is_new) == (first.submission_id, False)
 
 

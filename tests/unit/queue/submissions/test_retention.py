@@ -187,10 +187,14 @@ def test_lanes_in_use_are_kept_and_all_are_looked_at_in_turn(rig: Rig, monkeypat
         look_around(rig)
     assert rig.rows("SELECT key, value FROM lane WHERE id > 0 ORDER BY id") == [("n", 0), ("n", 9), ("newest", 1)]
     assert [ticket.submission_id for ticket in rig.reserve(rig.connect(), 1, "SelectOnly(n=0)")] == [kept]
-    rig.database.writer.execute("UPDATE lane SET submissions_count = 3, chunks_total = 3, chunks_skipped = 0 WHERE id = 0")
+    rig.database.writer.execute(
+        "UPDATE lane SET submissions_count = 3, chunks_total = 3, chunks_skipped = 0 WHERE id = 0"
+    )
 
 
-def test_weight_that_came_with_a_submission_goes_with_the_last_one_of_its_value_and_that_of_an_operator_stays(rig: Rig) -> None:
+def test_weight_that_came_with_a_submission_goes_with_the_last_one_of_its_value_and_that_of_an_operator_stays(
+    rig: Rig,
+) -> None:
     submission_id = rig.submit(1, metadata={"tenant": "a", "team": "x"}, weights={"tenant": 3.0})
     rig.ask(rig.connect(), m.Weight(next(rig.ids), "team", "x", 2.0))
     rig.ask(rig.connect(), m.Weight(next(rig.ids), "tenant", "later", 5.0))
@@ -214,7 +218,10 @@ def test_weight_that_comes_again_while_its_value_goes_holds(rig: Rig) -> None:
     rig.tick()
     assert rig.begin()
     rig.send(
-        rig.connect(), m.Submit(next(rig.ids), [m.NewSubmission(rig.request_key(), 1, metadata={"tenant": "a"}, weights={"tenant": 4.0})])
+        rig.connect(),
+        m.Submit(
+            next(rig.ids), [m.NewSubmission(rig.request_key(), 1, metadata={"tenant": "a"}, weights={"tenant": 4.0})]
+        ),
     )
     rig.database.commit()
     rig.end(None)

@@ -26,7 +26,11 @@ def ways(rig: Rig, peer: Peer, way: str) -> list[Ticket]:
     """Reserve a chunk, in each way in which one can be handed out."""
     if way == "lease":
         return rig.reserve(peer, lease_s=60.0)
-    request = m.CompleteAndReserve(next(rig.ids), [], 1, "OldestFirst") if way == "follow" else m.Reserve(next(rig.ids), 1, "OldestFirst")
+    request = (
+        m.CompleteAndReserve(next(rig.ids), [], 1, "OldestFirst")
+        if way == "follow"
+        else m.Reserve(next(rig.ids), 1, "OldestFirst")
+    )
     replies = rig.ask(peer, request)
     assert isinstance(replies[-1], m.Reserved)
     return tickets_of(replies[-1])
@@ -88,7 +92,9 @@ def test_who_has_a_key_is_the_same_after_a_restart(rig: Rig, end: Callable[[Rig]
 
 
 @pytest.mark.parametrize("is_lease", [True, False])
-def test_crash_before_the_commit_of_a_start_leaves_the_key_and_nobody_knows_of_the_chunk(rig: Rig, is_lease: bool) -> None:
+def test_crash_before_the_commit_of_a_start_leaves_the_key_and_nobody_knows_of_the_chunk(
+    rig: Rig, is_lease: bool
+) -> None:
     first = submit(rig)
     peer = rig.connect()
     rig.send(peer, m.Reserve(1, 1, "OldestFirst", lease_s=60.0 if is_lease else None))

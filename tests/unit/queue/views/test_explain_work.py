@@ -51,12 +51,26 @@ def state_of(engine: Engine) -> Any:
     """What a trial must leave alone, as far as the engine has it in memory."""
     core = engine._core
     fronts = {name: front.describe() for name, front in core._fronts.items()}
-    supplies = {supply.id: (supply.reserved_count, supply.cursor, sorted(supply.returned)) for supply in core.supplies.values()}
+    supplies = {
+        supply.id: (supply.reserved_count, supply.cursor, sorted(supply.returned)) for supply in core.supplies.values()
+    }
     busy = {submission_id: entry for submission_id, entry in supplies.items() if entry != (0, 0, [])}
-    passes = {front.scope: (front._served_pass, [share.place for share in front._shares.values()]) for front in core._fair}
+    passes = {
+        front.scope: (front._served_pass, [share.place for share in front._shares.values()]) for front in core._fair
+    }
     buckets = {key: bucket.tokens for key, bucket in core.gates._buckets.items() if bucket.tokens < bucket.burst}
     lanes = {lane_id: len(fronts) for lane_id, fronts in core._by_lane.items()}
-    return fronts, busy, passes, dict(core.gates._live), buckets, lanes, core.rng.getstate(), core.rows_left, dict(core.consumers)
+    return (
+        fronts,
+        busy,
+        passes,
+        dict(core.gates._live),
+        buckets,
+        lanes,
+        core.rng.getstate(),
+        core.rows_left,
+        dict(core.consumers),
+    )
 
 
 # --- the dry reservation --------------------------------------------------------------------------------------------------------------
@@ -140,7 +154,11 @@ def test_analysis_tells_of_each_arm_what_holds_it_back(rig: Rig) -> None:
     rig.reserve(peer)
     reply = analyzed(rig, "PreferDistinct(tenant, 1, OldestFirst)")
     first, second = (arm.analysis for arm in reply.arms)
-    assert (first["offered"], first["set_aside"], first["reserved"]) == (1, {"tenant ≤ 1": 1, "pause of tenant=b": 1}, 1)
+    assert (first["offered"], first["set_aside"], first["reserved"]) == (
+        1,
+        {"tenant ≤ 1": 1, "pause of tenant=b": 1},
+        1,
+    )
     assert (second["offered"], second["set_aside"], second["is_dry"]) == (1, {"pause of tenant=b": 1}, False)
     assert [(offer.metadata, offer.arm) for offer in reply.offers] == [({"tenant": "c"}, 1), ({"tenant": "a"}, 2)]
     assert offered(reply)[1] == (busy, 1)
@@ -222,9 +240,15 @@ def test_named_strategy_is_explained_by_its_text_and_an_unknown_name_gets_the_ne
 
 @pytest.mark.parametrize(
     ("named", "complaint"),
-    [({"fast": "Oldest"}, "named fast: .* OldestFirst"), ({"Random": "OldestFirst"}, "of the language"), ({"a b": "Random"}, "no name")],
+    [
+        ({"fast": "Oldest"}, "named fast: .* OldestFirst"),
+        ({"Random": "OldestFirst"}, "of the language"),
+        ({"a b": "Random"}, "no name"),
+    ],
 )
-def test_engine_does_not_start_with_a_named_strategy_that_is_none(runtime_dir: Path, named: dict[str, str], complaint: str) -> None:
+def test_engine_does_not_start_with_a_named_strategy_that_is_none(
+    runtime_dir: Path, named: dict[str, str], complaint: str
+) -> None:
     closing = contextlib.closing(Database.open(runtime_dir / "opsq.sqlite", is_durable=False))
     with closing as database, pytest.raises(InvalidStrategy, match=complaint):
         Engine(database, Policy(strategies=named), START)
@@ -297,7 +321,9 @@ def test_pause_tells_who_and_since_when_and_what_ends_it(rig: Rig) -> None:
     rig.pass_time(90)
     verdict, text = why(rig, submission_id)
     assert verdict == "paused"
-    assert text.startswith(f"Submission {submission_id} is paused by operator ada@host since 2027-01-15T08:00:00Z (1m 30s ago): ")
+    assert text.startswith(
+        f"Submission {submission_id} is paused by operator ada@host since 2027-01-15T08:00:00Z (1m 30s ago): "
+    )
     assert '`opsq resume --operator tenant="a b"`' in text
     assert "Also, it waits, but no consumer is connected." in text
 

@@ -19,7 +19,9 @@ def pages(rig: Rig, where: Filter = ALL, limit: int = 1000, *, newest_first: boo
     found: list[m.HistoryRows] = []
     after: int | None = None
     while not found or after is not None:
-        found.append(rig.only(rig.connect(), m.History(next(rig.ids), where, after, limit, newest_first), m.HistoryRows))
+        found.append(
+            rig.only(rig.connect(), m.History(next(rig.ids), where, after, limit, newest_first), m.HistoryRows)
+        )
         after = found[-1].next_after
     return found
 
@@ -57,7 +59,12 @@ def test_chunk_waits_from_its_submission_until_it_is_reserved(rig: Rig) -> None:
     completion = m.Completion(tickets[0].held(), run_s=3.5, run_max_s=2.0, exit_status=3)
     rig.ask(peer, m.Complete(1, [completion]))
     [event] = events(rig)
-    assert (event.event, event.submission_id, event.mask, event.consumer) == ("completed", submission_id, 0b11, peer.consumer)
+    assert (event.event, event.submission_id, event.mask, event.consumer) == (
+        "completed",
+        submission_id,
+        0b11,
+        peer.consumer,
+    )
     assert (event.wait_s, event.run_s, event.run_max_s, event.exit_status) == (3.0, 3.5, 2.0, 3)
 
 
@@ -162,7 +169,9 @@ def mixed(rig: Rig) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("is_folded", [False, True])
-def test_events_are_found_by_each_of_their_properties_and_by_all_together(rig: Rig, mixed: tuple[int, int], *, is_folded: bool) -> None:
+def test_events_are_found_by_each_of_their_properties_and_by_all_together(
+    rig: Rig, mixed: tuple[int, int], *, is_folded: bool
+) -> None:
     first, second = mixed
     wall = rig.now.wall
     if is_folded:
@@ -186,7 +195,9 @@ def test_events_are_found_by_each_of_their_properties_and_by_all_together(rig: R
     assert told(rig, Filter(first, events=["failed"], signals=[9], to_at=wall)) == ["failed"]
 
 
-def test_pages_of_any_length_in_both_directions_give_the_same(rig: Rig, mixed: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_any_length_in_both_directions_give_the_same(
+    rig: Rig, mixed: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also while some is folded and some is not, whether the events of a submission are found by block or among all."""
     first, _ = mixed
     rig.fold()
@@ -265,7 +276,9 @@ def test_prune_by_age_leaves_what_is_younger(rig: Rig) -> None:
     assert rig.show(submission_id).completed_count == 5
 
 
-def test_case_20_prune_that_was_asked_for_goes_in_slices_and_work_goes_on_in_between(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_20_prune_that_was_asked_for_goes_in_slices_and_work_goes_on_in_between(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history, "PRUNE_ROWS", 2)
     submission_id = rig.submit(40)
     complete_each(rig, submission_id, 20)
@@ -303,7 +316,9 @@ def test_prune_of_nothing_in_particular_is_refused(rig: Rig) -> None:
         prune(rig)
 
 
-def test_end_of_the_daemon_does_not_wait_for_the_last_slice_of_a_prune(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_the_daemon_does_not_wait_for_the_last_slice_of_a_prune(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history, "PRUNE_ROWS", 2)
     complete_each(rig, rig.submit(40), 40)
     rig.fold()

@@ -46,8 +46,16 @@ def test_counts_tell_what_every_chunk_is_doing(rig: Rig, is_folded: bool) -> Non
         rig.fold()
     state = rig.status("tenant")
     assert sums(state.total) == (5, 12, 1, 2, 2, 1, 4)
-    assert [(counts.value, *sums(counts)) for counts in state.by] == [("a", 2, 4, 1, 2, 2, 1, 4), ("b", 2, 5, 0, 0, 0, 0, 0)]
-    assert {name: count for name, count in state.states.items() if count} == {"open": 2, "scheduled": 1, "completed": 1, "cancelled": 1}
+    assert [(counts.value, *sums(counts)) for counts in state.by] == [
+        ("a", 2, 4, 1, 2, 2, 1, 4),
+        ("b", 2, 5, 0, 0, 0, 0, 0),
+    ]
+    assert {name: count for name, count in state.states.items() if count} == {
+        "open": 2,
+        "scheduled": 1,
+        "completed": 1,
+        "cancelled": 1,
+    }
 
 
 def test_counts_come_from_counters_whatever_the_backlog(rig: Rig) -> None:
@@ -141,7 +149,9 @@ def test_list_of_an_unknown_state_is_refused(rig: Rig) -> None:
         rig.ask(rig.connect(), m.List(1, states=["running"]))
 
 
-@pytest.mark.parametrize("request_", [m.Show(1, 99), m.Wait(1, 99), m.Results(1, 99), m.GetAttachment(1, 99), m.Dead(1, 99)])
+@pytest.mark.parametrize(
+    "request_", [m.Show(1, 99), m.Wait(1, 99), m.Results(1, 99), m.GetAttachment(1, 99), m.Dead(1, 99)]
+)
 def test_question_about_an_unknown_submission_is_refused(rig: Rig, request_: m.Request) -> None:
     with pytest.raises(NotFound):
         rig.ask(rig.connect(), request_)

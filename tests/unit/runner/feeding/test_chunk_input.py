@@ -29,7 +29,9 @@ class Remote:
     def reader(self, submission_id: int) -> Any:
         self.describe(submission_id)
         return SimpleNamespace(
-            is_remote=True, size=lambda index: self.sizes[submission_id, index], read=lambda index: self.read_here(submission_id, index)
+            is_remote=True,
+            size=lambda index: self.sizes[submission_id, index],
+            read=lambda index: self.read_here(submission_id, index),
         )
 
     def read_here(self, described: int, index: int) -> bytes:

@@ -16,7 +16,15 @@ from opsq.runner.feeding.programs import Feeding
 from opsq.runner.feeding.record_arguments import Records
 from opsq.runner.process.pipes import Range
 
-VALUES = {"{id}": "S/3", "{submission}": "S", "{index}": "3", "{attempt}": "0", "{in}": "/tmp/{id}", "{out}": "o", "{attachment}": "a"}
+VALUES = {
+    "{id}": "S/3",
+    "{submission}": "S",
+    "{index}": "3",
+    "{attempt}": "0",
+    "{in}": "/tmp/{id}",
+    "{out}": "o",
+    "{attachment}": "a",
+}
 words = st.text(alphabet="{}inoutda x", max_size=12)
 
 

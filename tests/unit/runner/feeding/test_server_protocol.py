@@ -148,7 +148,9 @@ def test_more_answers_than_questions_are_told(said: bytes) -> None:
         (b"id\n", b"id\n", b"", 0, False),
     ],
 )
-def test_records_are_counted_without_the_header(content: bytes, header: bytes, source: bytes, count: int, ends_open: bool) -> None:
+def test_records_are_counted_without_the_header(
+    content: bytes, header: bytes, source: bytes, count: int, ends_open: bool
+) -> None:
     question = Recording(b"\n").question(_as_chunk(FakeChunk(header=header)), content)
     assert (question.source, question.records_count, question.ends_open) == (source, count, ends_open)
 
@@ -170,14 +172,20 @@ def test_separator_that_overlaps_itself_is_refused() -> None:
 
 @given(
     chunks=st.lists(
-        st.lists(st.binary(max_size=9).map(lambda record: record.replace(b"\n", b"").replace(b"--", b"")), min_size=1, max_size=5),
+        st.lists(
+            st.binary(max_size=9).map(lambda record: record.replace(b"\n", b"").replace(b"--", b"")),
+            min_size=1,
+            max_size=5,
+        ),
         max_size=4,
     ),
     ends_open=st.booleans(),
     separator=st.sampled_from([b"\n", b"-+"]),
     cuts=st.lists(st.integers(0, 500), max_size=8),
 )
-def test_as_many_records_as_were_asked_are_an_answer(chunks: list[list[bytes]], ends_open: bool, separator: bytes, cuts: list[int]) -> None:
+def test_as_many_records_as_were_asked_are_an_answer(
+    chunks: list[list[bytes]], ends_open: bool, separator: bytes, cuts: list[int]
+) -> None:
     """A server in which each record comes out as it went in; each chunk is written when the one before is answered."""
     clean = [[record.replace(separator, b"").replace(separator[:1], b"") for record in records] for records in chunks]
     server = FakeServer([Question(b"", b"", len(records), ends_open) for records in clean])

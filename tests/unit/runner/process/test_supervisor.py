@@ -116,7 +116,9 @@ def test_reader_that_closes_early_ends_the_feed_without_an_error(pipe: tuple[int
 
 
 @pytest.mark.parametrize("sends_file", [True, False])
-def test_file_shorter_than_its_range_is_named_as_changed(tmp_path: Path, pipe: tuple[int, int], sends_file: bool) -> None:
+def test_file_shorter_than_its_range_is_named_as_changed(
+    tmp_path: Path, pipe: tuple[int, int], sends_file: bool
+) -> None:
     (tmp_path / "content").write_bytes(b"12345")
     fd = os.open(tmp_path / "content", os.O_RDONLY)
     feed = Feed(Range(fd, 2, 10, path="/data/in.txt"))
