@@ -25,7 +25,7 @@ from opsq.content.input_chunks import Plan, open_input, plan
 from opsq.content.manifest import Content, encode
 from opsq.content.splitter import Splitting
 from opsq.errors import InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
-from opsq.wire.messages import Created, HasRoom, NewSubmission, Room, Submit, Submitted
+from opsq.wire.messages import Capacity, CheckCapacity, Created, NewSubmission, Submit, Submitted
 
 RESEND_S = 10.0
 """How long a daemon that went away during the last step may take to come back."""
@@ -158,7 +158,7 @@ def _ask_for_room(
         size: how many chunks and bytes, as far as is known.
     """
     try:
-        daemon.call(Room(daemon.next_id(), *size, unique_key=unique_key), HasRoom)
+        daemon.call(CheckCapacity(daemon.next_id(), *size, unique_key=unique_key), Capacity)
         return
     except NoRoom as error:
         if room.left_s == 0.0:
@@ -167,7 +167,7 @@ def _ask_for_room(
     while True:
         with caller.connect(reconnect_s=RESEND_S) as own:
             try:
-                own.call(Room(own.next_id(), *size, room.left_s, unique_key), HasRoom)
+                own.call(CheckCapacity(own.next_id(), *size, room.left_s, unique_key), Capacity)
                 return
             except Unreachable:
                 continue  # the daemon is restarted, perhaps; if it is not, this ends with the next connection

@@ -99,7 +99,7 @@ class Engine:
             m.Submit: self._intake.submit,
             m.Find: lambda peer, request, _: keys.find(peer, request),
             m.Withdraw: keys.withdraw,
-            m.Room: self._intake.ask_for_room,
+            m.CheckCapacity: self._intake.check_capacity,
             m.Reserve: self._parked.reserve,
             m.Complete: self.complete,
             m.CompleteAndReserve: self.complete_and_reserve,
@@ -107,10 +107,10 @@ class Engine:
             m.Release: self.release,
             m.ReleaseConsumer: self.release_consumer,
             m.Extend: self.extend,
-            m.Reassert: self.reassert,
+            m.Reclaim: self.reclaim,
             m.Started: lambda peer, request, _: self._reservations.start(peer, request.chunks),
             m.Heartbeat: self.heartbeat,
-            m.Abandon: self.abandon,
+            m.CancelWait: self.cancel_wait,
             m.Describe: lambda peer, request, _: self._reports.describe(peer, request),
             m.GetAttachment: lambda peer, request, _: self._reports.attachment(peer, request),
             m.Show: lambda peer, request, _: self._reports.show(peer, request),
@@ -224,7 +224,7 @@ class Engine:
             batch.following.append((peer, request))
 
     def _postpone(
-        self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reassert, action: Callable[[Now], None]
+        self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reclaim, action: Callable[[Now], None]
     ) -> None:
         """Go on with a request when all that is being committed now has been."""
         batch = self._core.batch
@@ -258,23 +258,23 @@ class Engine:
         refusals = self._reservations.extend(request.held, request.lease_s, now)
         self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
-    def reassert(self, peer: Peer, request: m.Reassert, now: Now) -> None:
+    def reclaim(self, peer: Peer, request: m.Reclaim, now: Now) -> None:
         """Take up again what was held before a reconnect."""
         if self._reservations.is_settling(request.held):
-            self._postpone(peer, request, lambda now: self.reassert(peer, request, now))
+            self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
             return
-        refusals = self._reservations.reassert(peer, request.held, now)
+        refusals = self._reservations.reclaim(peer, request.held, now)
         self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def heartbeat(self, peer: Peer, request: m.Heartbeat, now: Now) -> None:
         """The consumer lives: `handle` has noted it."""
         self._core.reply(peer, m.Alive(request.id))
 
-    def abandon(self, peer: Peer, request: m.Abandon, now: Now) -> None:
+    def cancel_wait(self, peer: Peer, request: m.CancelWait, now: Now) -> None:
         """A parked call is not wanted any more."""
-        self._parked.abandon(peer, request.request_id)
-        self._watched.abandon(peer, request.request_id)
-        self._room.abandon(peer, request.request_id)
+        self._parked.cancel_wait(peer, request.request_id)
+        self._watched.cancel_wait(peer, request.request_id)
+        self._room.cancel_wait(peer, request.request_id)
 
     # --- batches ------------------------------------------------------------------------------------------------------------------
 

@@ -400,8 +400,8 @@ class Submit(Message):
     wait_s: Duration | None = 0.0
 
 
-class Room(Message):
-    """Ask whether there is room for a submission, before its content is written. → HasRoom, when there is; nothing is set aside.
+class CheckCapacity(Message):
+    """Ask whether there is room for a submission, before its content is written. → Capacity, when there is; nothing is set aside.
 
     `content_bytes` are what will be written into the store. `wait_s` is that of `Submit`. No room is needed while a submission has the
     `unique_key`.
@@ -493,7 +493,7 @@ class Extend(Message):
     lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
 
 
-class Reassert(Message):
+class Reclaim(Message):
     """Take up again, after a reconnect, chunks that the client still works on. → Completed; what is refused is lost."""
 
     id: Id
@@ -512,7 +512,7 @@ class Heartbeat(Message):
     id: Id
 
 
-class Abandon(Message):
+class CancelWait(Message):
     """One-way: end the parked request `request_id` (Reserve, Wait, Results) now; it gets a last reply all the same."""
 
     request_id: Id
@@ -747,7 +747,7 @@ Request = (
     | Submit
     | Find
     | Withdraw
-    | Room
+    | CheckCapacity
     | Reserve
     | Complete
     | CompleteAndReserve
@@ -755,10 +755,10 @@ Request = (
     | Release
     | ReleaseConsumer
     | Extend
-    | Reassert
+    | Reclaim
     | Started
     | Heartbeat
-    | Abandon
+    | CancelWait
     | Describe
     | GetAttachment
     | Show
@@ -829,8 +829,8 @@ class Submitted(Message):
     created: list[Created]
 
 
-class HasRoom(Message):
-    """Answer to Room: for how many chunks there is room now; None: for any number."""
+class Capacity(Message):
+    """Answer to CheckCapacity: for how many chunks there is room now; None: for any number."""
 
     id: Id
     left_count: Count | None
@@ -1037,7 +1037,7 @@ Reply = (
     Welcome
     | Submitted
     | Found
-    | HasRoom
+    | Capacity
     | Reserved
     | Completed
     | Alive

@@ -22,7 +22,7 @@ from opsq.wire.messages import (
     Draining,
     Held,
     NewSubmission,
-    Reassert,
+    Reclaim,
     Reply,
     Reserve,
     Reserved,
@@ -150,7 +150,7 @@ def test_case_61_stop_with_no_drain_is_immediate_and_counts_no_attempt(settings:
     with connected(settings, "other") as other:
         assert reserve(other) == []
     with connected(settings, "worker") as worker:
-        assert worker.ask(Reassert(8, held)) == Completed(8)
+        assert worker.ask(Reclaim(8, held)) == Completed(8)
         assert complete(worker, held) == Completed(4)
         shown = worker.ask(Show(9, submission_id))
         assert isinstance(shown, Shown)

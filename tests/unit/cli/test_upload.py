@@ -14,7 +14,7 @@ from opsq.content.content_store import open_store
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting
 from opsq.errors import Conflict, NoRoom, StorageFull, Unreachable
-from opsq.wire.messages import Created, HasRoom, Room, Submit, Welcome
+from opsq.wire.messages import Capacity, CheckCapacity, Created, Submit, Welcome
 
 
 class Daemon:
@@ -25,7 +25,7 @@ class Daemon:
         self.welcome = Welcome(1, 1, "", "", 5.0, 1 << 20, 1 << 20, True, True, str(folder), store.mark())
         self.answers = list(answers)
         self.submits: list[Submit] = []
-        self.asked: list[Room] = []
+        self.asked: list[CheckCapacity] = []
         self.has_room = True
 
     def __enter__(self) -> Daemon:
@@ -37,12 +37,12 @@ class Daemon:
     def next_id(self) -> int:
         return 2
 
-    def call(self, request: Submit | Room, kind: type[Any]) -> Any:
-        if isinstance(request, Room):
+    def call(self, request: Submit | CheckCapacity, kind: type[Any]) -> Any:
+        if isinstance(request, CheckCapacity):
             self.asked.append(request)
             if not self.has_room and request.wait_s == 0.0:
                 raise NoRoom
-            return HasRoom(2, None)
+            return Capacity(2, None)
         self.submits.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

@@ -76,13 +76,13 @@ class Consuming(Driver):
 
     @precondition(lambda self: self.waiting)
     @rule(number=numbers)
-    def abandon(self, number: int) -> None:
+    def cancel_wait(self, number: int) -> None:
         request_id, call = list(self.waiting.items())[number % len(self.waiting)]
         if request_id not in self.predicted and call.peer in self.model.heard and self._is_parked(request_id):
             call.deadline = self.now.mono
             self.model.is_full, was_full = True, self.model.is_full  # it gets nothing, whatever there is
             try:
-                self.send(call.peer, m.Abandon(request_id))
+                self.send(call.peer, m.CancelWait(request_id))
             finally:
                 self.model.is_full = was_full
             assert request_id not in self.waiting
@@ -207,24 +207,22 @@ class Consuming(Driver):
 
     @precondition(lambda self: self.tickets)
     @rule(peer=numbers, number=numbers, mask=bits, is_genuine=st.integers(0, 9))
-    def reassert(self, peer: int, number: int, mask: int, is_genuine: int) -> None:
+    def reclaim(self, peer: int, number: int, mask: int, is_genuine: int) -> None:
         ticket = self._ticket(number)
-        request = m.Reassert(next(self.rig.ids), [self._held(ticket, mask, is_genuine > 0)])
+        request = m.Reclaim(next(self.rig.ids), [self._held(ticket, mask, is_genuine > 0)])
         sender = self._peer(peer)
-        self._reassert(sender, request, ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
+        self._reclaim(sender, request, ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
         self.send(sender, request)
 
-    def _reassert(
-        self, peer: Peer, request: m.Reassert, ticket: Ticket, indexes: list[int], *, is_genuine: bool
-    ) -> None:
+    def _reclaim(self, peer: Peer, request: m.Reclaim, ticket: Ticket, indexes: list[int], *, is_genuine: bool) -> None:
         if self.model.must_wait(ticket, indexes):
             self.promises[request.id] = None
             self.model.forming.after.append(
-                lambda now: self._reassert(peer, request, ticket, indexes, is_genuine=is_genuine)
+                lambda now: self._reclaim(peer, request, ticket, indexes, is_genuine=is_genuine)
             )
             return
         self.promises.pop(request.id, None)
-        refusals = self.model.reassert(peer, ticket, indexes, is_genuine=is_genuine, now=self.now)
+        refusals = self.model.reclaim(peer, ticket, indexes, is_genuine=is_genuine, now=self.now)
         self.predicted[request.id] = lambda reply: refused(reply) == refusals
 
     @precondition(lambda self: self.tickets)

@@ -201,7 +201,7 @@ class Working:
     def must_wait(self, ticket: Ticket, indexes: list[int]) -> bool:
         return any(chunk.intent for chunk in self.named(ticket, indexes))
 
-    def reassert(self, peer: object, ticket: Ticket, indexes: list[int], *, is_genuine: bool, now: Now) -> Refusals:
+    def reclaim(self, peer: object, ticket: Ticket, indexes: list[int], *, is_genuine: bool, now: Now) -> Refusals:
         chunks = self.named(ticket, indexes)
         if not is_genuine or not chunks or not chunks[0].submission.is_open:
             return self._lost(ticket, indexes)

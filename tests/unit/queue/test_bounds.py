@@ -61,8 +61,8 @@ def test_timers_end_with_the_reservations_calls_and_waits_that_they_were_for(rig
         waiting = rig.park(peer, 1, "SelectOnly(nobody=has)", wait_s=3600.0)
         results = next(rig.ids)
         rig.send(peer, m.Results(results, submission_id, 199, wait_s=3600.0))
-        rig.send(peer, m.Abandon(waiting))
-        rig.send(peer, m.Abandon(results))
+        rig.send(peer, m.CancelWait(waiting))
+        rig.send(peer, m.CancelWait(results))
     rig.settle()
     engine = rig.engine
     assert [items_count(each._deadlines) for each in (engine._reservations, engine._parked, engine._watched)] == [
@@ -79,7 +79,7 @@ def test_lease_stays_a_lease_when_a_connection_takes_it_up_and_ends(rig: Rig) ->
     (ticket,) = rig.reserve(peer, 1, lease_s=3600.0)
     rig.disconnect(peer)
     again = rig.connect()
-    assert rig.reassert(again, ticket.held()) == []
+    assert rig.reclaim(again, ticket.held()) == []
     rig.disconnect(again)
     rig.settle()
     assert rig.rows("SELECT count(*) FROM lease") == [(1,)]

@@ -21,8 +21,8 @@ from opsq.client.core.prefetch import Pace
 from opsq.errors import NotFound, OpsqError, Refused, TimedOut, UsageError, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
-    Abandon,
     Attachment,
+    CancelWait,
     ChunkMask,
     Completed,
     Describe,
@@ -167,7 +167,7 @@ class AsyncConsumer:
         """Reserve nothing any more: the loop ends after the chunk at hand."""
         self._is_stopping = True
         if self._ask is not None and not self._link.is_closed:
-            self._link.send([Abandon(self._ask.id)])
+            self._link.send([CancelWait(self._ask.id)])
         self._link.wake()
 
     async def close(self) -> None:
@@ -416,5 +416,5 @@ class AsyncConsumer:
         ask, self._ask = self._ask, None
         await self._flush()
         if ask is not None:
-            self._link.send([Abandon(ask.id)])
+            self._link.send([CancelWait(ask.id)])
         await self._link.wait_until(lambda: self._ledger.is_settled or bool(self._ledger.errors), CLOSE_S)

@@ -15,7 +15,7 @@ from opsq.client.core.pending_requests import Exchange, Holdings, OnPush, OnRepl
 from opsq.client.sync.connection import DIAL_S, MISSES, Address, Backoff, dial, expect, show_address
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.frames import encode, reply_reader
-from opsq.wire.messages import VERSION, Abandon, Draining, Heartbeat, Hello, Reply, Request, Revoked, Welcome
+from opsq.wire.messages import VERSION, CancelWait, Draining, Heartbeat, Hello, Reply, Request, Revoked, Welcome
 
 R = TypeVar("R")
 
@@ -179,7 +179,7 @@ class AsyncLink:
             if not answer.done() or answer.cancelled():
                 self._exchange.forget([request])
                 if not self._is_closed:
-                    self.send([Abandon(id_of(request))])
+                    self.send([CancelWait(id_of(request))])
 
     async def wait_until(self, is_done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait, looking at `is_done()` whenever something arrives; returns whether it is, at the latest after `timeout_s`."""

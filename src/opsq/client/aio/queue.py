@@ -30,7 +30,9 @@ from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import (
     Attachment,
     Cancel,
+    Capacity,
     Changed,
+    CheckCapacity,
     DaemonState,
     Dead,
     DeadChunk,
@@ -41,14 +43,12 @@ from opsq.wire.messages import (
     Find,
     Found,
     GetAttachment,
-    HasRoom,
     List,
     Listed,
     NewSubmission,
     Remove,
     Requeue,
     ResultRows,
-    Room,
     Show,
     Shown,
     Status,
@@ -234,7 +234,7 @@ class AsyncQueue(AsyncRuling):
         size = new_submission.known_size(chunks)
         if size is not None and options.get("idempotency_key") is None:
             wait_s = new_submission.wait_s_of(wait_for_room)
-            await self.link.call(Room(self.link.next_id(), *size, wait_s, options.get("unique_key")), HasRoom)
+            await self.link.call(CheckCapacity(self.link.next_id(), *size, wait_s, options.get("unique_key")), Capacity)
         content = await asyncio.to_thread(new_submission.write_content, chunks, key, self.contents, self.link.welcome)
         return self.describe(key, content, **options)
 

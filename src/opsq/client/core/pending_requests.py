@@ -16,7 +16,7 @@ from opsq.wire.messages import (
     Draining,
     ErrorReply,
     Held,
-    Reassert,
+    Reclaim,
     Reply,
     Request,
     Reserve,
@@ -83,12 +83,12 @@ class Exchange:
     def again(self, held: list[Held], started: list[ChunkMask], on_reasserted: OnReply | None) -> list[Request]:
         """What to send first on a new connection: take up what is held, then all that has no answer, in its old order."""
         for request_id, pending in list(self._pending.items()):
-            if isinstance(pending.request, Reassert):
+            if isinstance(pending.request, Reclaim):
                 del self._pending[request_id]
         requests: list[Request] = []
         unanswered = [pending.request for pending in self._pending.values()]
         if held and on_reasserted is not None:
-            reassert = Reassert(self.next_id(), held)
+            reassert = Reclaim(self.next_id(), held)
             self.enter([reassert], on_reasserted)
             requests.append(reassert)
         if started:

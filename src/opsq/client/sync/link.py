@@ -17,7 +17,7 @@ from typing import TypeVar
 from opsq.client.core.pending_requests import Exchange, Holdings, OnPush, OnReply, connection_error, id_of
 from opsq.client.sync.connection import MISSES, Backoff, Dial, Wire, expect
 from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
-from opsq.wire.messages import Abandon, Draining, Heartbeat, Reply, Request, Revoked, Welcome
+from opsq.wire.messages import CancelWait, Draining, Heartbeat, Reply, Request, Revoked, Welcome
 
 R = TypeVar("R")
 
@@ -132,7 +132,7 @@ class Link:
         if not self.wait_until(answer.is_there, timeout_s):
             with self._state:
                 self._exchange.forget([request])
-            self.send([Abandon(id_of(request))])
+            self.send([CancelWait(id_of(request))])
             raise TimedOut(f"No answer within {timeout_s:g} s.")
         return expect(answer.replies[0], kind)
 

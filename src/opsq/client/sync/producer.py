@@ -18,15 +18,15 @@ from opsq.errors import Conflict, OpsqError, Unreachable
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
     Backoff,
+    Capacity,
+    CheckCapacity,
     Describe,
     Described,
     Find,
     Found,
-    HasRoom,
     List,
     Listed,
     NewSubmission,
-    Room,
     SubmissionState,
     Submit,
     Submitted,
@@ -165,7 +165,7 @@ class Producer:
             size is not None and options.get("idempotency_key") is None
         ):  # with that it may be there already, and need no room
             wait_s = new_submission.wait_s_of(wait_for_room)
-            self.link.call(Room(self.link.next_id(), *size, wait_s, options.get("unique_key")), HasRoom)
+            self.link.call(CheckCapacity(self.link.next_id(), *size, wait_s, options.get("unique_key")), Capacity)
         content = new_submission.write_content(chunks, key, self.contents, self.link.welcome)
         return self.describe(key, content, **options)
 

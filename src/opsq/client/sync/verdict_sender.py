@@ -19,8 +19,8 @@ from opsq.client.sync.link import Link
 from opsq.errors import NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
-    Abandon,
     Attachment,
+    CancelWait,
     ChunkMask,
     Completed,
     Describe,
@@ -381,7 +381,7 @@ class Reporter:
         with self._lock:
             asks = list(self._asks)
         if asks and not self._link.is_closed:
-            self._link.send([Abandon(request_id) for request_id in asks])
+            self._link.send([CancelWait(request_id) for request_id in asks])
 
     def _give_back(self) -> None:
         """Release what has no verdict, and wait a little for the answers."""
@@ -390,5 +390,5 @@ class Reporter:
             asks, self._asks = list(self._asks), {}
         self._flush()
         if asks:
-            self._link.send([Abandon(request_id) for request_id in asks])
+            self._link.send([CancelWait(request_id) for request_id in asks])
         self._link.wait_until(self._is_settled, CLOSE_S)

@@ -432,7 +432,7 @@ class Reservations:
                 self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
         return refusals
 
-    def reassert(self, peer: Peer, held_list: list[Held], now: Now) -> list[Refusal]:
+    def reclaim(self, peer: Peer, held_list: list[Held], now: Now) -> list[Refusal]:
         """A client that reconnects goes on with what it holds: chunks that nobody else has got meanwhile are its own again."""
         refusals = []
         for held in held_list:

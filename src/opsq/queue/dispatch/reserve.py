@@ -200,7 +200,7 @@ class Parked:
         core.wanted = 1
         return core.front(*plan.arms[0])
 
-    def abandon(self, peer: Peer, request_id: int) -> None:
+    def cancel_wait(self, peer: Peer, request_id: int) -> None:
         """The caller does not want to wait any longer."""
         call = peer.calls.get(request_id)
         if call is not None:

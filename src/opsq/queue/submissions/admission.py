@@ -19,8 +19,7 @@ from opsq.queue.state import Core, Peer
 from opsq.queue.timers import Timers
 from opsq.store import history, lanes, submissions
 from opsq.store.filesystem import Space, space
-from opsq.wire.messages import ErrorReply, HasRoom, Submit
-from opsq.wire.messages import Room as AskRoom
+from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, Submit
 
 _WAIT = "Wait for it with --wait-for-room"
 
@@ -33,7 +32,7 @@ class _Waiting:
     def __init__(
         self,
         peer: Peer,
-        request: Submit | AskRoom,
+        request: Submit | CheckCapacity,
         needed: Callable[[], int | None],
         admit: Callable[[Now], None],
         due: MonoNs | None,
@@ -88,16 +87,16 @@ class Room:
 
     # --- requests -----------------------------------------------------------------------------------------------------------------
 
-    def found(self, peer: Peer, request: AskRoom) -> None:
+    def found(self, peer: Peer, request: CheckCapacity) -> None:
         """Tell a producer that there is room."""
         limit = self.limit
         left_count = None if limit is None else max(limit - self._backlog_count - self._accepted_count, 0)
-        self._core.reply(peer, HasRoom(request.id, left_count))
+        self._core.reply(peer, Capacity(request.id, left_count))
 
     def enter(
         self,
         peer: Peer,
-        request: Submit | AskRoom,
+        request: Submit | CheckCapacity,
         most: int,
         needed: Callable[[], int | None],
         admit: Callable[[Now], None],
@@ -136,7 +135,7 @@ class Room:
         if due is not None:
             self._deadlines.add(due, (peer, request.id))
 
-    def abandon(self, peer: Peer, request_id: int) -> None:
+    def cancel_wait(self, peer: Peer, request_id: int) -> None:
         """The producer does not want to wait any longer."""
         if (peer, request_id) in self._line:
             self._refuse(peer, request_id)
@@ -230,5 +229,5 @@ class Room:
         return NoRoom(text, hint=f"{_WAIT}, or raise the setting max_backlog_chunks of the daemon.")
 
 
-def _content_bytes(request: Submit | AskRoom) -> int:
-    return request.content_bytes if isinstance(request, AskRoom) else 0
+def _content_bytes(request: Submit | CheckCapacity) -> int:
+    return request.content_bytes if isinstance(request, CheckCapacity) else 0

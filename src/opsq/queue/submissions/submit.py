@@ -19,8 +19,7 @@ from opsq.store import lanes, request_keys, submissions
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.strategy.arms import shuffle_of
-from opsq.wire.messages import Created, NewSubmission, Submit, Submitted
-from opsq.wire.messages import Room as AskRoom
+from opsq.wire.messages import CheckCapacity, Created, NewSubmission, Submit, Submitted
 
 CONTENT_LIMIT_BYTES = 64 << 10
 ATTACHMENT_LIMIT_BYTES = 1 << 20
@@ -65,7 +64,7 @@ class Intake:
             peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now
         )
 
-    def ask_for_room(self, peer: Peer, request: AskRoom, now: Now) -> None:
+    def check_capacity(self, peer: Peer, request: CheckCapacity, now: Now) -> None:
         """Tell a producer that there is room, before it writes content; nothing is set aside for it.
 
         Raises:

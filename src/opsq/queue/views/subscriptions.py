@@ -56,7 +56,7 @@ class Watched:
         if due is not None:
             self._deadlines.add(due, (request.submission_id, peer, request.id))
 
-    def abandon(self, peer: Peer, request_id: int) -> None:
+    def cancel_wait(self, peer: Peer, request_id: int) -> None:
         """Stop waiting; the call gets what there is now."""
         submission_id = peer.watches.get(request_id)
         if submission_id is None:

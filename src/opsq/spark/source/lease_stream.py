@@ -29,7 +29,7 @@ from opsq.wire.messages import (
     Explained,
     Extend,
     Held,
-    Reassert,
+    Reclaim,
     Refusal,
     Reserve,
     Reserved,
@@ -163,7 +163,7 @@ class Taker:
             return
         link = self._queue.link
         refused: dict[tuple[int, int], int] = {}
-        for refusal in link.call(Reassert(link.next_id(), list(held)), Completed).refusals:
+        for refusal in link.call(Reclaim(link.next_id(), list(held)), Completed).refusals:
             key = refusal.submission_id, refusal.block
             refused[key] = refused.get(key, 0) | refusal.mask
         # One token stands for its whole reservation.

@@ -14,8 +14,8 @@ from opsq.client.core.prefetch import Pace
 from opsq.client.sync.consumer import Consumer
 from opsq.errors import InvalidStrategy, StorageFull, Unreachable, UsageError
 from opsq.wire.messages import (
-    Abandon,
     Alive,
+    CancelWait,
     ChunkMask,
     Complete,
     CompleteAndReserve,
@@ -25,7 +25,7 @@ from opsq.wire.messages import (
     Fail,
     Grant,
     Heartbeat,
-    Reassert,
+    Reclaim,
     Refusal,
     Release,
     Reply,
@@ -62,7 +62,7 @@ class Backlog:
             self.failed_count += sum(failure.held.mask.bit_count() for failure in request.failures)
         if isinstance(request, Release):
             self.released_count += sum(held.mask.bit_count() for held in request.held)
-        if isinstance(request, Fail | Release | Reassert):
+        if isinstance(request, Fail | Release | Reclaim):
             replies.append(Completed(request.id))
         if isinstance(request, Heartbeat):
             replies.append(Alive(request.id))
@@ -203,7 +203,7 @@ def test_case_59_after_stop_nothing_is_reserved_and_what_arrives_is_released(
     parked: list[Request] = []
 
     def park(request: Request) -> list[Reply]:
-        if isinstance(request, Abandon):
+        if isinstance(request, CancelWait):
             return [reserved(parked[0].id, grant(mask=0b11))] if request.request_id == parked[0].id else []
         if isinstance(request, Reserve):
             parked.append(request)
@@ -281,7 +281,7 @@ def test_case_41_a_completion_in_flight_during_a_loss_is_sent_again(daemon: Scri
         daemon.script = backlog
         consumer.flush(10)
         assert daemon.wire.sent[:2] != first.sent
-        assert isinstance(daemon.wire.sent[0], Reassert)
+        assert isinstance(daemon.wire.sent[0], Reclaim)
         assert backlog.completed == [(0, 0)]
         chunks.close()
 

@@ -11,8 +11,8 @@ import pytest
 from opsq.client.sync.link import Link
 from opsq.errors import NotFound, TimedOut, Unreachable, UsageError, VersionMismatch
 from opsq.wire.messages import (
-    Abandon,
     Alive,
+    CancelWait,
     Changed,
     ChunkMask,
     Complete,
@@ -21,7 +21,7 @@ from opsq.wire.messages import (
     ErrorReply,
     Heartbeat,
     Held,
-    Reassert,
+    Reclaim,
     Reply,
     Request,
     Requeue,
@@ -89,7 +89,7 @@ def test_a_call_without_answer_times_out_and_is_abandoned(link: Link, daemon: Sc
     with pytest.raises(TimedOut):
         call(link, 1, timeout_s=0.01)
     request = daemon.wire.of(Requeue)[0]
-    assert daemon.wire.of(Abandon) == [Abandon(request.id)]
+    assert daemon.wire.of(CancelWait) == [CancelWait(request.id)]
 
 
 def test_a_broken_connection_is_made_anew_and_what_is_unanswered_is_sent_again(
@@ -114,12 +114,12 @@ def test_after_a_reconnect_what_is_held_is_taken_up_before_anything_else(daemon:
         holdings=lambda: ([HELD], [ChunkMask(7, 0, 1)]),
         on_reasserted=reasserted.append,
     )
-    daemon.script = lambda request: [Completed(request.id)] if isinstance(request, Reassert) else []
+    daemon.script = lambda request: [Completed(request.id)] if isinstance(request, Reclaim) else []
     link.send([Wait(link.next_id(), 5)], lambda reply: None)
     daemon.wire.close()
     assert link.wait_until(lambda: bool(reasserted), 10)
-    assert [type(request) for request in daemon.wire.sent] == [Reassert, Started, Wait]
-    assert daemon.wire.of(Reassert)[0].held == [HELD]
+    assert [type(request) for request in daemon.wire.sent] == [Reclaim, Started, Wait]
+    assert daemon.wire.of(Reclaim)[0].held == [HELD]
     link.close()
 
 
@@ -128,8 +128,8 @@ def test_a_lost_reassert_is_not_sent_twice_on_the_next_connection(daemon: Script
     link = Link(daemon.open_wire, holdings=lambda: ([HELD], []), on_reasserted=lambda reply: None)
     for count in (2, 3):
         daemon.wire.close()
-        wait_until(lambda: len(daemon.wires) == count and daemon.wire.of(Reassert), what="the next connection")  # noqa: B023  # called at once
-    assert len(daemon.wire.of(Reassert)) == 1
+        wait_until(lambda: len(daemon.wires) == count and daemon.wire.of(Reclaim), what="the next connection")  # noqa: B023  # called at once
+    assert len(daemon.wire.of(Reclaim)) == 1
     link.close()
 
 

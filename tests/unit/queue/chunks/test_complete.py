@@ -241,7 +241,7 @@ def test_case_56_completed_submission_stays_completed_whatever_comes_later(rig: 
     rig.complete(peer, ticket.held())
     assert codes(rig.fail(peer, ticket.held(), is_final=True)) == ["reservation_lost"]
     assert codes(rig.release(peer, ticket.held())) == ["reservation_lost"]
-    assert codes(rig.reassert(peer, ticket.held())) == ["reservation_lost"]
+    assert codes(rig.reclaim(peer, ticket.held())) == ["reservation_lost"]
     assert rig.only(peer, m.Cancel(9, submission_id), m.Changed).count == 0
     rig.disconnect(peer)
     rig.advance(120)

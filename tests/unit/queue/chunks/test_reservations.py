@@ -69,7 +69,7 @@ def test_chunk_that_was_given_back_and_taken_up_again_is_not_started(rig: Rig) -
     [ticket] = rig.reserve(peer, 2)
     rig.start(peer, ticket)
     rig.release(peer, ticket.held([0]))
-    assert rig.reassert(peer, ticket.held([0])) == []
+    assert rig.reclaim(peer, ticket.held([0])) == []
     rig.disconnect(peer)
     rig.settle()
     assert sorted((ticket.attempt, ticket.indexes) for ticket in rig.reserve(rig.connect(), 3)) == [(0, [0]), (1, [1])]
@@ -349,7 +349,7 @@ def test_client_that_reconnects_after_a_restart_goes_on_with_its_chunk_as_before
     [ticket] = rig.reserve(rig.connect())
     rig.restart(away_s=5)
     peer = rig.connect()
-    assert rig.reassert(peer, ticket.held()) == []
+    assert rig.reclaim(peer, ticket.held()) == []
     rig.advance(99)
     assert rig.show(submission_id).reserved_count == 1
     assert rig.rows("SELECT * FROM lease") == []
@@ -367,7 +367,7 @@ def test_connection_that_closes_after_a_stop_has_saved_it_loses_nothing(rig: Rig
     rig.settle()
     rig.crash()
     other = rig.connect()
-    assert rig.reassert(other, ticket.held()) == []
+    assert rig.reclaim(other, ticket.held()) == []
     assert rig.complete(other, ticket.held()) == []
 
 
@@ -378,7 +378,7 @@ def test_client_that_reconnects_after_a_crash_takes_up_chunks_that_nobody_else_h
     thief = rig.connect()
     [stolen] = rig.reserve(thief, 1)
     peer = rig.connect()
-    refusals = rig.reassert(peer, ticket.held())
+    refusals = rig.reclaim(peer, ticket.held())
     assert [(refusal.mask, refusal.code) for refusal in refusals] == [(1, "reservation_lost")]
     assert rig.complete(peer, ticket.held([1])) == []
     assert rig.complete(thief, stolen.held()) == []
@@ -390,7 +390,7 @@ def test_reassert_that_meets_the_loss_of_the_old_connection_under_way_succeeds(r
     [ticket] = rig.reserve(old)
     rig.start(old, ticket)
     rig.disconnect(old)
-    assert rig.reassert(new, ticket.held()) == []
+    assert rig.reclaim(new, ticket.held()) == []
     assert rig.show(submission_id).reserved_count == 1
     assert rig.complete(new, ticket.held()) == []
 
@@ -400,7 +400,7 @@ def test_reassert_takes_a_reservation_over_from_a_connection_that_is_still_there
     old, new = rig.connect(), rig.connect()
     [ticket] = rig.reserve(old)
     rig.start(old, ticket)
-    assert rig.reassert(new, ticket.held()) == []
+    assert rig.reclaim(new, ticket.held()) == []
     rig.disconnect(old)
     assert rig.show(submission_id).reserved_count == 1
 
@@ -409,7 +409,7 @@ def test_reassert_with_a_wrong_token_is_refused(rig: Rig) -> None:
     rig.submit(1)
     [ticket] = rig.reserve(rig.connect())
     rig.crash()
-    assert codes(rig.reassert(rig.connect(), ticket.held(mac=1))) == ["reservation_lost"]
+    assert codes(rig.reclaim(rig.connect(), ticket.held(mac=1))) == ["reservation_lost"]
 
 
 def test_case_37_crash_of_consumer_and_engine_strands_nothing(rig: Rig) -> None:
@@ -432,7 +432,7 @@ def test_chunk_that_is_taken_up_again_counts_once_under_a_gate(rig: Rig) -> None
     rig.crash()
     peer = rig.connect()
     rig.reserve(rig.connect(), 0 + 1, "MaxSimultaneous(tenant, 1, NewestFirst)")
-    assert rig.reassert(peer, ticket.held()) == []
+    assert rig.reclaim(peer, ticket.held()) == []
     assert rig.reserve(peer, 5, gated) == []
     rig.release(peer, ticket.held())
     assert len(rig.reserve(peer, 5, gated)) == 1
@@ -465,7 +465,7 @@ def test_lease_that_is_taken_up_again_while_it_expires_has_a_deadline_again(rig:
     for _ in range(2):
         rig.pass_time(1)
         rig.tick()
-    assert rig.reassert(peer, ticket.held([0])) == []
+    assert rig.reclaim(peer, ticket.held([0])) == []
     assert rig.show(submission_id).reserved_count == 1
     rig.advance(600)
     assert rig.show(submission_id).reserved_count == 0

@@ -310,7 +310,7 @@ def test_work_taken_up_again_counts_once_and_is_not_refused(rig: Rig) -> None:
     rig.disconnect(again)
     other = rig.connect()
     assert chunks(rig.reserve(other, 5, "MaxSimultaneous(tenant, 1, NewestFirst)")) == [(a, 0)]
-    assert rig.reassert(rig.connect(), *(ticket.held([1]) for ticket in tickets)) == []
+    assert rig.reclaim(rig.connect(), *(ticket.held([1]) for ticket in tickets)) == []
     assert chunks(rig.reserve(other, 5, strategy)) == [(a, 2)]
 
 

@@ -217,7 +217,7 @@ def test_call_without_waiting_is_answered_at_once_behind_parked_ones(rig: Rig) -
 def test_abandoned_call_gets_a_last_reply_and_takes_nothing(rig: Rig) -> None:
     peer = rig.connect()
     call = rig.park(peer)
-    rig.send(peer, m.Abandon(call))
+    rig.send(peer, m.CancelWait(call))
     assert reserved(rig, peer, call) == m.Reserved(call)
     submission_id = rig.submit(1)
     assert rig.show(submission_id).reserved_count == 0

@@ -378,7 +378,7 @@ def test_work_taken_up_again_spends_no_token(rig: Rig) -> None:
     [ticket] = rig.reserve(peer, 2)
     rig.disconnect(peer)
     again = rig.connect()
-    assert rig.reassert(again, ticket.held()) == []
+    assert rig.reclaim(again, ticket.held()) == []
     assert len(chunks(rig.reserve(again, 9))) == 1
 
 

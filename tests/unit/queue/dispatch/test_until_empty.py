@@ -37,7 +37,7 @@ def is_over(rig: Rig, strategy: str = "OldestFirst", *, wait_s: float | None = N
     call = rig.park(peer, 1, strategy, until_empty=True, wait_s=wait_s)
     replies = rig.replies(peer, call)
     if not replies:
-        rig.send(peer, m.Abandon(call))
+        rig.send(peer, m.CancelWait(call))
         return False
     [reply] = replies
     assert isinstance(reply, m.Reserved)
@@ -125,7 +125,7 @@ def test_paused_chunk_that_is_taken_up_again_is_not_forgotten(rig: Rig) -> None:
     submit_paused(rig, 3)
     assert is_over(rig)
     again = rig.connect()
-    assert rig.reassert(again, ticket.held()) == []
+    assert rig.reclaim(again, ticket.held()) == []
     assert not is_over(rig)
 
 

@@ -31,7 +31,7 @@ def rig(runtime_dir: Path) -> Iterator[Rig]:
 
 def check_count(rig: Rig) -> None:
     total = rig.status().total
-    left = rig.only(rig.connect(), m.Room(next(rig.ids), 0), m.HasRoom).left_count
+    left = rig.only(rig.connect(), m.CheckCapacity(next(rig.ids), 0), m.Capacity).left_count
     assert left == max(LIMIT - total.waiting_count - total.delayed_count - total.reserved_count, 0)
 
 
@@ -191,7 +191,7 @@ def test_submission_whose_producer_is_gone_or_gives_up_waits_no_longer(rig: Rig)
     rig.submit(100)
     (_, gone), (request, patient), last = send(rig, 100), send(rig, 100), send(rig, 1)
     rig.disconnect(gone)  # type: ignore[arg-type]
-    rig.send(patient, m.Abandon(request.id))  # type: ignore[arg-type,union-attr]
+    rig.send(patient, m.CancelWait(request.id))  # type: ignore[arg-type,union-attr]
     with pytest.raises(NoRoom):
         rig.replies(patient, request.id)  # type: ignore[arg-type,union-attr]
     finish(rig, 1)
@@ -208,16 +208,16 @@ def test_waiting_submission_whose_unique_key_was_stored_meanwhile_gets_that_one(
     assert rig.rows("SELECT count(*) FROM submission") == [(2,)]
 
 
-def test_producer_may_ask_for_room_before_it_writes_content(rig: Rig) -> None:
-    assert rig.only(rig.connect(), m.Room(1, 100), m.HasRoom).left_count == 100
+def test_producer_may_check_capacity_before_it_writes_content(rig: Rig) -> None:
+    assert rig.only(rig.connect(), m.CheckCapacity(1, 100), m.Capacity).left_count == 100
     rig.submit(100)
     with pytest.raises(NoRoom):
-        rig.ask(rig.connect(), m.Room(2, 1))
+        rig.ask(rig.connect(), m.CheckCapacity(2, 1))
     peer = rig.connect()
-    rig.send(peer, m.Room(3, 10, wait_s=None))
+    rig.send(peer, m.CheckCapacity(3, 10, wait_s=None))
     assert rig.replies(peer, 3) == []
     finish(rig, 10)
-    assert rig.replies(peer, 3) == [m.HasRoom(3, 10)]
+    assert rig.replies(peer, 3) == [m.Capacity(3, 10)]
 
 
 def test_status_tells_the_limit_and_who_waits(rig: Rig) -> None:
@@ -233,7 +233,7 @@ def test_without_a_limit_there_is_room_for_any_number(runtime_dir: Path) -> None
     rig = Rig(runtime_dir)
     rig.submit(1 << 40)
     rig.submit(1 << 40)
-    assert rig.only(rig.connect(), m.Room(1, 1 << 40), m.HasRoom).left_count is None
+    assert rig.only(rig.connect(), m.CheckCapacity(1, 1 << 40), m.Capacity).left_count is None
     assert rig.status().backlog_limit is None
     rig.close()
 
@@ -275,9 +275,9 @@ def test_content_that_is_to_be_written_must_leave_the_floor(runtime_dir: Path, d
     rig = Rig(runtime_dir)
     rig.engine._room._folders = (runtime_dir, runtime_dir)
     disk[0] = (64 << 20) + 1000
-    rig.ask(rig.connect(), m.Room(1, 1, 1000))
+    rig.ask(rig.connect(), m.CheckCapacity(1, 1, 1000))
     with pytest.raises(NoRoom, match="1001 are to be written"):
-        rig.ask(rig.connect(), m.Room(2, 1, 1001))
+        rig.ask(rig.connect(), m.CheckCapacity(2, 1, 1001))
     rig.close()
 
 

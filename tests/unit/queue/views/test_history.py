@@ -123,7 +123,7 @@ def test_wait_is_not_known_of_what_was_taken_up_again(rig: Rig) -> None:
     first, second = rig.connect(), rig.connect()
     [ticket] = rig.reserve(first)
     rig.disconnect(first)
-    assert rig.reassert(second, ticket.held()) == []
+    assert rig.reclaim(second, ticket.held()) == []
     rig.complete(second, ticket.held())
     assert [event.wait_s for event in events(rig)] == [0.0]
 

@@ -239,8 +239,8 @@ def test_abandoned_waits_get_a_last_reply(rig: Rig) -> None:
     peer = rig.connect()
     rig.send(peer, m.Wait(8, submission_id))
     rig.send(peer, m.Results(9, submission_id, wait_s=None))
-    rig.send(peer, m.Abandon(8))
-    rig.send(peer, m.Abandon(9))
+    rig.send(peer, m.CancelWait(8))
+    rig.send(peer, m.CancelWait(9))
     assert [type(reply) for request_id in (8, 9) for reply in rig.replies(peer, request_id)] == [m.Shown, m.ResultRows]
     rig.ask(peer, m.Cancel(1, submission_id))
     assert rig.replies(peer, 8) == []
