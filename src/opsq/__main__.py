@@ -44,9 +44,9 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # whoever read our output has gone, as with `| head -1`
         return _silenced(141)
     except Exception as error:  # noqa: BLE001  # every failure ends here, and is told there
-        from opsq.cli.output.failure import tell
+        from opsq.cli.output.failure import report_error
 
-        return tell(error, words)
+        return report_error(error, words)
     return status
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from opsq.cli.daemon_address import connect, is_remote, settings_of
-from opsq.cli.output.failure import Silent, complaint
+from opsq.cli.output.failure import Exit, error_text
 from opsq.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ class Caller:
         if self.is_remarking:
             sys.stderr.write(text + "\n")
 
-    def told(self, failure: OpsqError) -> Silent:
+    def report_error(self, failure: OpsqError) -> Exit:
         """Say on stderr what went wrong; gives back what ends the verb with that status, after its document was printed."""
-        print(complaint(failure), file=sys.stderr, flush=True)
-        return Silent(failure.exit_status)
+        print(error_text(failure), file=sys.stderr, flush=True)
+        return Exit(failure.exit_status)
 
     def table(
         self,

@@ -14,7 +14,7 @@ import typer
 
 from opsq import errors
 from opsq.cli import app
-from opsq.cli.output.failure import as_failure, tell
+from opsq.cli.output.failure import as_failure, report_error
 from opsq.cli.output.json_documents import instant, text_or_base64
 from opsq.errors import OpsqError, UsageError
 
@@ -72,7 +72,7 @@ def test_unknown_verb_names_the_nearest() -> None:
 
 def test_every_error_class_is_told_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
     for code, kind in errors.BY_CODE.items():
-        assert tell(kind("It broke.", hint="Mend it."), ["show"]) == kind.exit_status
+        assert report_error(kind("It broke.", hint="Mend it."), ["show"]) == kind.exit_status
         told = capsys.readouterr()
         assert told.out == ""
         if code != "nothing_free":
@@ -93,7 +93,7 @@ def test_errors_of_the_system_are_users_mistakes_not_bugs(error: Exception, stat
 
 
 def test_failure_as_json_is_one_document(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    status = tell(OpsqError("It broke.", hint="Mend it."), ["show", "--json"])
+    status = report_error(OpsqError("It broke.", hint="Mend it."), ["show", "--json"])
     document = json.loads(capsysbinary.readouterr().out)
     assert document == {"error": {"code": "error", "exit": status, "message": "It broke.", "hint": "Mend it."}}
 

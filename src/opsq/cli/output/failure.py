@@ -17,7 +17,7 @@ _PLAIN_CHARACTERS = 200
 _COMPLAINT_CHARACTERS, _COMPLAINT_LINES = 4000, 20
 
 
-class Silent(OpsqError):
+class Exit(OpsqError):
     """A verb that has said all that is to be said, and ends with a status of its own."""
 
     def __init__(self, status: int) -> None:
@@ -25,7 +25,7 @@ class Silent(OpsqError):
         self.status = status
 
 
-def tell(error: Exception, words: Sequence[str]) -> int:
+def report_error(error: Exception, words: Sequence[str]) -> int:
     """Tell the user of `error`.
 
     Args:
@@ -34,20 +34,20 @@ def tell(error: Exception, words: Sequence[str]) -> int:
     Returns:
         The exit status.
     """
-    if isinstance(error, Silent):
+    if isinstance(error, Exit):
         return error.status
     failure = as_failure(error)
     if wants_json(words):
         print_error(failure)
-    if not is_telling_nothing(failure):
+    if not is_silent(failure):
         try:
-            print(complaint(failure), file=sys.stderr, flush=True)
+            print(error_text(failure), file=sys.stderr, flush=True)
         except OSError:
             return failure.exit_status
     return failure.exit_status
 
 
-def complaint(failure: OpsqError) -> str:
+def error_text(failure: OpsqError) -> str:
     """A failure in words; the message may hold what a program has said, as much as a reason may have."""
     message = failure.message
     if len(message) > _PLAIN_CHARACTERS or not message.isprintable():
@@ -57,7 +57,7 @@ def complaint(failure: OpsqError) -> str:
     return f"opsq: {message}" + (f"\n{failure.hint}" if failure.hint else "")
 
 
-def is_telling_nothing(failure: OpsqError) -> bool:
+def is_silent(failure: OpsqError) -> bool:
     """Whether the exit status says it all to a script: an empty reserve is the end of a loop, no mishap."""
     return failure.code == "nothing_free" and not sys.stderr.isatty()
 

@@ -18,7 +18,7 @@ WAITING_LIMIT_BYTES = 8 << 20
 """So much waits when lines of programs are left out."""
 
 
-class Voice:
+class OutputThread:
     """One thread that writes, in the order in which it was asked to."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Voice:
             self._waiting_bytes += size_bytes
             self._news.notify()
             if self._thread is None:  # few consumers ever say anything
-                self._thread = threading.Thread(target=self._run, name="opsq-voice", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="opsq-output", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:

@@ -1,6 +1,6 @@
 """What a person or a script sees of programs at work: progress, failures, what programs say, a JSON line per chunk.
 
-It must not wait for whoever reads it (the voice does), nor know how chunks are run.
+It must not wait for whoever reads it (the output thread does), nor know how chunks are run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
 from opsq.cli.output.json_shapes import ChunkEndShape
-from opsq.cli.output.output_thread import Voice
+from opsq.cli.output.output_thread import OutputThread
 from opsq.cli.output.readable import clean
 from opsq.cli.verbs.submissions import pairs_text
 from opsq.runner.process.process_group import signal_name
@@ -54,11 +54,11 @@ class WorkViewer(Viewer):
 
     def __init__(self, caller: Caller, *, is_reporting: bool = False) -> None:
         self._caller = caller
-        self._voice = Voice()
+        self._output = OutputThread()
         self._is_drawing = sys.stderr.isatty() and not caller.is_quiet and not caller.is_json
         self._is_reporting = is_reporting and not (self._is_drawing or caller.is_quiet)
         self.look_s = DRAW_S if self._is_drawing else LINE_S if self._is_reporting else None
-        self._course = Course()
+        self._meter = ProgressMeter()
         self._close_s: float | None = None
         self._partial: dict[str, bytes] = {}
         self._progress: Progress | None = None
@@ -68,13 +68,13 @@ class WorkViewer(Viewer):
         if self._is_drawing:
             self._progress = _new_progress()
             self._bar = self._progress.add_task("", total=None, rate="", left="")
-            self._voice.call(self._progress.start)
+            self._output.call(self._progress.start)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._progress is not None:
-            self._voice.call(self._progress.stop)
-        self._voice.close(self._close_s)
+            self._output.call(self._progress.stop)
+        self._output.close(self._close_s)
 
     def hurry(self) -> None:
         """We are to end at once, so nobody who does not read is waited for any more."""
@@ -83,12 +83,12 @@ class WorkViewer(Viewer):
     @property
     def is_congested(self) -> bool:
         """Whether nobody reads what is written."""
-        return self._voice.is_congested
+        return self._output.is_congested
 
     @property
     def stdout_error(self) -> OSError | None:
         """Why JSON lines could not be written, such as that whoever read them has gone."""
-        return self._voice.stdout_error
+        return self._output.stdout_error
 
     def say(self, text: str) -> None:
         """A sentence on stderr."""
@@ -97,9 +97,9 @@ class WorkViewer(Viewer):
         text = "".join(letter if letter.isprintable() else " " for letter in text)
         line = f"opsq: {text}\n".encode(errors="backslashreplace")
         if self._progress is None:
-            self._voice.err(line)
+            self._output.err(line)
         else:
-            self._voice.call(lambda: self._print(line))
+            self._output.call(lambda: self._print(line))
 
     def said(self, chunk_name: str, piece: bytes) -> None:
         """Whole lines on stderr, each with the chunk in front, so that those of several programs do not mix."""
@@ -120,7 +120,7 @@ class WorkViewer(Viewer):
         if lines:
             texts = (clean(line.decode("utf-8", "backslashreplace")) for line in lines)
             content = "".join(f"{chunk_name}: {text}\n" for text in texts).encode()
-            self._voice.err_lines(content, None if self._progress is None else self._print)
+            self._output.err_lines(content, None if self._progress is None else self._print)
 
     def ended(self, end: ChunkEnd) -> None:
         """A JSON line, if JSON was asked for."""
@@ -136,38 +136,38 @@ class WorkViewer(Viewer):
                 round(end.run_s, 6),
                 end.reason,
             )
-            self._voice.out(msgspec.json.encode(shape) + b"\n")
+            self._output.out(msgspec.json.encode(shape) + b"\n")
 
     def look(self, view: View) -> None:
         """Draw how things stand, or write a line about it."""
-        course = self._course
-        course.note(view.counts, time.monotonic())
+        meter = self._meter
+        meter.note(view.counts, time.monotonic())
         if self._progress is not None:
-            text, rate, left = described(view), course.rate_text(), course.left_text()
+            text, rate, left = described(view), meter.rate_text(), meter.left_text()
             done_count, total_count = (
-                (course.done_count, course.total_count) if view.counts else (view.completed_count, None)
+                (meter.done_count, meter.total_count) if view.counts else (view.completed_count, None)
             )
             progress, bar = self._progress, self._bar
-            self._voice.call(
+            self._output.call(
                 lambda: progress.update(
                     bar, description=text, completed=done_count, total=total_count, rate=rate, left=left
                 )
             )
         elif self._is_reporting:
             done = (
-                f"{course.done_count} of {counted(course.total_count, 'chunk')} done"
+                f"{meter.done_count} of {counted(meter.total_count, 'chunk')} done"
                 if view.counts
                 else f"{view.completed_count} done here"
             )
-            parts = [done, course.rate_text(), course.left_text(), described(view)]
-            self._voice.err(f"opsq: {', '.join(part for part in parts if part)}\n".encode(errors="backslashreplace"))
+            parts = [done, meter.rate_text(), meter.left_text(), described(view)]
+            self._output.err(f"opsq: {', '.join(part for part in parts if part)}\n".encode(errors="backslashreplace"))
 
     def _print(self, content: bytes) -> None:
         if self._progress is not None:
             self._progress.console.print(content.decode()[:-1], markup=False, highlight=False, soft_wrap=True)
 
 
-class Course:
+class ProgressMeter:
     """How far the work is, by all consumers together, and how fast it goes."""
 
     def __init__(self) -> None:

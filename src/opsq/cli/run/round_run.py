@@ -37,7 +37,7 @@ _END_S = 1.0
 ROUND_KEYS = frozenset({KEY, PART, PARTS})
 
 
-class Course(NamedTuple):
+class RunPlan(NamedTuple):
     """What is to be done."""
 
     command: list[str]
@@ -70,27 +70,24 @@ class Ended(NamedTuple):
     json_sink: JsonSink | None
 
 
-def work(caller: Caller, connect: Connect, round_: Round, course: Course) -> Ended:
-    """Do it. Effects: no thread or program of it goes on, but one that cannot write."""
-    return _Work(caller, connect, round_, course).run()
+class RoundRun:
+    """One run of a round: feeds, runs and delivers until it has ended."""
 
-
-class _Work:
-    def __init__(self, caller: Caller, connect: Connect, round_: Round, course: Course) -> None:
+    def __init__(self, caller: Caller, connect: Connect, round_: Round, plan: RunPlan) -> None:
         self._caller = caller
         self._connect = connect
         self._round = round_
-        self._course = course
+        self._plan = plan
         self._signals = StopSignals()
         self._reader = Producer(lambda: connect(name=""), reconnect_s=RECONNECT_S)
-        self._delivery = Delivery(self._reader, self._delivered, is_skipping=course.is_skipping)
+        self._delivery = Delivery(self._reader, self._delivered, is_skipping=plan.is_skipping)
         self._feeder = Feeder(
             round_,
-            course.paths,
-            course.splitting,
+            plan.paths,
+            plan.splitting,
             self._delivery.add,
-            jobs=course.options.jobs or os.cpu_count() or 1,
-            is_bounded=not course.is_resumable,
+            jobs=plan.options.jobs or os.cpu_count() or 1,
+            is_bounded=not plan.is_resumable,
         )
         self._json_sink: JsonSink | None = None
         self._written_bytes = 0
@@ -102,25 +99,26 @@ class _Work:
         self._failure: OpsqError | None = None
 
     def run(self) -> Ended:
-        course = self._course
+        """Do everything. Effects: no thread or program of it is left behind, except a thread that is blocked writing."""
+        plan = self._plan
         outcome = Outcome(0, 0, 0, 0)
         threads = [
             threading.Thread(target=self._feed, name="opsq-feed", daemon=True),
             threading.Thread(target=self._deliver, name="opsq-deliver", daemon=True),
         ]
         self._look_for_work()  # before programs begin, lest they work on what is forgotten
-        if self._caller.is_json and course.output is None:
+        if self._caller.is_json and plan.output is None:
             self._json_sink = JsonSink()
-        options = course.options._replace(
+        options = plan.options._replace(
             strategy=self._round.strategy,
             counted_pair=self._round.pair,
             name=f"{self._round.consumer_stem}{socket.gethostname()}-{os.getpid()}",
         )
         try:
-            with self._signals, _Viewer(self._caller, course) as viewer:
+            with self._signals, _Viewer(self._caller, plan) as viewer:
                 for thread in threads:
                     thread.start()
-                outcome = consume(self._connect, course.command, options, viewer=viewer, signals=self._signals)
+                outcome = consume(self._connect, plan.command, options, viewer=viewer, signals=self._signals)
                 if self._signals.numbers and outcome.signal:
                     viewer.hurry()
         except OpsqError as error:
@@ -145,9 +143,9 @@ class _Work:
 
     def _look_for_work(self) -> None:
         """Take up what is there of the round, unless it is to begin anew."""
-        if self._course.is_fresh:
+        if self._plan.is_fresh:
             self._round.forget_all()
-        elif self._course.is_resumable:
+        elif self._plan.is_resumable:
             for leg in self._round.find():
                 self._round.check_own(leg.submission_id)
                 self._has_found = True
@@ -170,7 +168,7 @@ class _Work:
                 self._delivery.deliver(self._json_sink)
                 self._written_bytes = self._json_sink.written_bytes
             else:
-                with byte_output(self._course.output) as out:
+                with byte_output(self._plan.output) as out:
                     sink = ByteSink(out)
                     self._delivery.deliver(sink)
                 self._written_bytes = sink.written_bytes
@@ -178,7 +176,7 @@ class _Work:
             self._is_reader_gone = True
             self._signals.stop(signal.SIGPIPE, is_urgent=True)
         except WorkFailed as error:
-            if self._course.is_keeping:
+            if self._plan.is_keeping:
                 self._delivery.pass_over()
             self._end_by(error)
         except Exception as error:  # noqa: BLE001  # told by whoever waits for this thread
@@ -194,7 +192,7 @@ class _Work:
 
     def _delivered(self, submission_id: int) -> None:
         self._round.check_own(submission_id)
-        if not self._course.is_resumable and not self._round.has_dead(submission_id):
+        if not self._plan.is_resumable and not self._round.has_dead(submission_id):
             self._round.forget(submission_id)
         self._feeder.delivered(submission_id)
 
@@ -202,11 +200,11 @@ class _Work:
 class _Viewer(WorkViewer):
     """Shows the work, but for what would get mixed up with the results."""
 
-    def __init__(self, caller: Caller, course: Course) -> None:
-        if course.output is None and sys.stdout.isatty():
+    def __init__(self, caller: Caller, plan: RunPlan) -> None:
+        if plan.output is None and sys.stdout.isatty():
             caller = copy.copy(caller)
             caller.is_quiet = True
-        super().__init__(caller, is_reporting=course.is_reporting)
+        super().__init__(caller, is_reporting=plan.is_reporting)
 
     def look(self, view: View) -> None:
         """Show it without the metadata by which rounds are found."""

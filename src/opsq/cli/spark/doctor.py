@@ -60,7 +60,7 @@ def examine(caller: Caller, session: Session) -> None:
         return
     failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.")
     caller.document(replace(DoctorDocument(shapes), error=ErrorShape.of(failure)))
-    raise caller.told(failure)
+    raise caller.report_error(failure)
 
 
 def _findings(caller: Caller, session: Session) -> Iterator[Finding]:

@@ -24,8 +24,8 @@ import typer
 from opsq import errors
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
-from opsq.cli.output.failure import Silent
-from opsq.cli.output.progress import DRAW_S, LINE_S, Course
+from opsq.cli.output.failure import Exit
+from opsq.cli.output.progress import DRAW_S, LINE_S, ProgressMeter
 from opsq.client.sync.producer import Producer
 from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed
 from opsq.runner.stop_signals import StopSignals
@@ -173,7 +173,7 @@ class SparkJobs:
         return thread
 
     def _watch(self, what: str, thread: Any, look: Callable[[], Counts | None] | None) -> None:
-        course, line_at, look_at = Course(), time.monotonic() + LINE_S, 0.0
+        meter, line_at, look_at = ProgressMeter(), time.monotonic() + LINE_S, 0.0
         with self._caller.progress("chunks" if look else "") as progress:
             bar = progress.add_task(what, total=None) if progress else None
             while thread.is_alive():
@@ -185,14 +185,14 @@ class SparkJobs:
                 if look is None or now < look_at:
                     continue
                 look_at = now + (DRAW_S if progress else _LOOK_S)
-                course.note(look(), now)
+                meter.note(look(), now)
                 if progress:
-                    text = " ".join(part for part in (what, course.rate_text(), course.left_text()) if part)
-                    progress.update(bar, description=text, total=course.total_count, completed=course.done_count)
+                    text = " ".join(part for part in (what, meter.rate_text(), meter.left_text()) if part)
+                    progress.update(bar, description=text, total=meter.total_count, completed=meter.done_count)
                 elif self._is_reporting and now >= line_at:
                     line_at = now + LINE_S
-                    done = f"{course.done_count} of {counted(course.total_count, 'chunk')} done"
-                    parts = [done, course.rate_text(), course.left_text()]
+                    done = f"{meter.done_count} of {counted(meter.total_count, 'chunk')} done"
+                    parts = [done, meter.rate_text(), meter.left_text()]
                     print(f"opsq: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
 
     def _cancel(self, group: str) -> None:
@@ -203,7 +203,7 @@ class SparkJobs:
                 self.spark.sparkContext.cancelJobGroup(group)
 
 
-class Interrupted(Silent):
+class Interrupted(Exit):
     """A signal ended the job."""
 
     def __init__(self, number: int) -> None:

@@ -15,7 +15,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
 from opsq.cli.options import values
 from opsq.cli.options.program_options import Consuming, Records, positive_duration
-from opsq.cli.output.failure import Silent
+from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_shapes import CommandShape, ConsumeDocument, ErrorShape
 from opsq.cli.output.progress import WorkViewer
 from opsq.cli.verbs.submissions import pairs_text
@@ -118,14 +118,14 @@ def consume(
     if not outcome.dead_count:
         _tell(caller, document, viewer)
         if outcome.signal:
-            raise Silent(128 + outcome.signal)
+            raise Exit(128 + outcome.signal)
         if is_childs:
-            raise Silent(outcome.child_status)
+            raise Exit(outcome.child_status)
         return
     failure = WorkFailed(f"{values.counted(outcome.dead_count, 'chunk')} died.", hint="`opsq dead list` tells why.")
     _tell(caller, replace(document, error=ErrorShape.of(failure)), viewer)
-    told = caller.told(failure)
-    raise Silent(outcome.child_status) if is_childs else told
+    told = caller.report_error(failure)
+    raise Exit(outcome.child_status) if is_childs else told
 
 
 def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import connect
 from opsq.cli.options import values
-from opsq.cli.output.failure import Silent
+from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_shapes import StartDocument, StopDocument
 from opsq.daemon import lifecycle
 from opsq.daemon.lifecycle import StartResult
@@ -41,7 +41,7 @@ def start(
         sys.stdout.flush()
         status = lifecycle.run_foreground(found)
         if status:
-            raise Silent(status)
+            raise Exit(status)
         return
     result = lifecycle.start(found)
     mark(found, is_temporary=False)  # one that `opsq run` has started stays from now on

@@ -181,4 +181,4 @@ def _print_all(caller: Caller, stream: ResultStream) -> None:
     out.write(b"}\n")
     out.flush()
     if failure is not None:
-        raise caller.told(failure)
+        raise caller.report_error(failure)

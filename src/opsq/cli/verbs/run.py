@@ -1,6 +1,6 @@
 """The verb run: the whole round for one command line, with whatever daemon there is, or one for as long as it takes.
 
-This file reads the options, gives the round its identity and tells how it ended; the work itself is done in `working`.
+This file reads the options, gives the round its identity and tells how it ended; the work itself is done in `round_run`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.program_options import Consuming
-from opsq.cli.output.failure import Silent
+from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_shapes import ErrorShape, RunDocument
 from opsq.cli.output.readable import brief
 from opsq.cli.run.feed import STDIN, is_plain
-from opsq.cli.run.round_run import RECONNECT_S, Course, Ended, work
+from opsq.cli.run.round_run import RECONNECT_S, Ended, RoundRun, RunPlan
 from opsq.cli.run.rounds import Round, key_of, new_key
 from opsq.cli.upload import expand, read_whole
 from opsq.client.sync.producer import Producer
@@ -132,7 +132,7 @@ def run(
         if is_resumable
         else new_key()
     )
-    course = Course(
+    plan = RunPlan(
         command=command,
         options=how,
         paths=paths,
@@ -149,9 +149,9 @@ def run(
         producer = _claiming(connect, key if is_resumable else None)
         try:
             round_ = Round(producer, key, options, is_resumable=is_resumable)
-            ended = work(caller, connect, round_, course)
+            ended = RoundRun(caller, connect, round_, plan).run()
             is_temporary = tenancy is not None and tenancy.is_temporary
-            _conclude(caller, round_, course, ended, changes=_changes(found), is_temporary=is_temporary)
+            _conclude(caller, round_, plan, ended, changes=_changes(found), is_temporary=is_temporary)
         finally:
             producer.close()
 
@@ -270,7 +270,7 @@ def _claiming(connect: Connect, key: bytes | None) -> Producer:
 
 
 def _conclude(
-    caller: Caller, round_: Round, course: Course, ended: Ended, *, changes: list[str], is_temporary: bool
+    caller: Caller, round_: Round, plan: RunPlan, ended: Ended, *, changes: list[str], is_temporary: bool
 ) -> None:
     """Tell how the round ended, and forget it if it need not be found again.
 
@@ -285,15 +285,15 @@ def _conclude(
         failure = WorkFailed()
     is_done = ended.is_delivered and failure is None
     if isinstance(failure, WorkFailed):
-        failure = _explained(failure, round_, states, course, changes=changes, is_temporary=is_temporary)
-        if not course.is_resumable:
+        failure = _explained(failure, round_, states, plan, changes=changes, is_temporary=is_temporary)
+        if not plan.is_resumable:
             for state in states:
                 if not state.dead_count:
                     round_.forget(state.submission_id)
-    elif has_daemon and (is_done or not course.is_resumable or _is_in_vain(failure, states)):
+    elif has_daemon and (is_done or not plan.is_resumable or _is_in_vain(failure, states)):
         round_.forget_all()
     if not is_done and failure is None:
-        _tell_interrupted(caller, states, course, ended, changes)
+        _tell_interrupted(caller, states, plan, ended, changes)
     if ended.is_reader_gone:
         raise BrokenPipeError
     outcome = ended.outcome
@@ -305,7 +305,7 @@ def _conclude(
         released=outcome.released_count,
         dead=sum(state.dead_count for state in states),
         bytes=ended.written_bytes,
-        output=msgspec.UNSET if course.output is None else course.output,
+        output=msgspec.UNSET if plan.output is None else plan.output,
         error=msgspec.UNSET if failure is None else ErrorShape.of(failure),
     )
     if ended.json_sink is not None:
@@ -313,9 +313,9 @@ def _conclude(
     else:
         caller.document(document)
     if failure is not None:
-        raise caller.told(failure)
+        raise caller.report_error(failure)
     if not is_done:
-        raise Silent(128 + ended.signal)
+        raise Exit(128 + ended.signal)
 
 
 def _is_in_vain(failure: OpsqError | None, states: list[SubmissionState]) -> bool:
@@ -329,7 +329,7 @@ def _explained(
     failure: WorkFailed,
     round_: Round,
     states: list[SubmissionState],
-    course: Course,
+    plan: RunPlan,
     *,
     changes: list[str],
     is_temporary: bool,
@@ -358,7 +358,7 @@ def _explained(
     hint = (
         f"To look, {first}`opsq dead list {submission_id}`; `opsq dead requeue {submission_id}` gives them new attempts"
     )
-    hint += ", and so does the same line, which goes on with what is left." if course.is_resumable else "."
+    hint += ", and so does the same line, which goes on with what is left." if plan.is_resumable else "."
     return WorkFailed("\n".join(lines), hint=hint)
 
 
@@ -368,7 +368,7 @@ def _listed(changes: list[str]) -> str:
 
 
 def _tell_interrupted(
-    caller: Caller, states: list[SubmissionState], course: Course, ended: Ended, changes: list[str]
+    caller: Caller, states: list[SubmissionState], plan: RunPlan, ended: Ended, changes: list[str]
 ) -> None:
     if ended.is_reader_gone or not caller.is_remarking:
         return
@@ -376,13 +376,13 @@ def _tell_interrupted(
         sum(state.completed_count for state in states),
         sum(state.chunks_count for state in states),
     )
-    if course.is_resumable and changes:
+    if plan.is_resumable and changes:
         left = " ".join(str(state.submission_id) for state in states)
         caller.remark(
             f"{done_count} of {values.counted(chunks_count, 'chunk')} are done, and kept as submission {left}."
         )
         caller.remark(f"But meanwhile {_listed(changes)}, so the same line begins anew.")
-    elif course.is_resumable:
+    elif plan.is_resumable:
         caller.remark(
             f"{done_count} of {values.counted(chunks_count, 'chunk')} are done; the same line goes on from there."
         )

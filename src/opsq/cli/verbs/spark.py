@@ -132,7 +132,7 @@ def spark_consume(
         return
     failure = WorkFailed(f"{values.counted(summary.dead, 'chunk')} died.", hint="`opsq dead list` tells why.")
     caller.document(msgspec.structs.replace(document, error=ErrorShape.of(failure)))
-    raise caller.told(failure)
+    raise caller.report_error(failure)
 
 
 def spark_results(
@@ -208,7 +208,7 @@ def spark_run(
     caller.document(document)
     if failure is not None:
         failure.hint = f"{failure.hint} {way_on(state, is_temporary=is_temporary)}".lstrip()
-        raise caller.told(failure)
+        raise caller.report_error(failure)
     caller.remark(f"{values.counted(rows_count or 0, 'row')} are in {place}.")
 
 
@@ -346,7 +346,7 @@ def _work(
     looking = looking_at(producer, submission_id)
     summary = jobs.run("working", lambda: run_fleet(jobs.spark, plan, tasks or cores_of(jobs.spark)), looking)
     if told := ended_early(summary):
-        caller.told(WorkFailed(told))
+        caller.report_error(WorkFailed(told))
     return summary
 
 

@@ -215,7 +215,7 @@ def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> Non
         caller.document(document)
     else:
         caller.document(replace(document, error=ErrorShape.of(failure)))
-        raise caller.told(failure)
+        raise caller.report_error(failure)
 
 
 def _print_plan(caller: Caller, found: Plan) -> None:

@@ -56,7 +56,7 @@ def doctor(caller: Caller) -> None:
         return
     failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.")
     caller.document(replace(document, error=ErrorShape.of(failure)))
-    raise caller.told(failure)
+    raise caller.report_error(failure)
 
 
 def check(caller: Caller) -> None:
@@ -77,7 +77,7 @@ def check(caller: Caller) -> None:
         hint="Keep a copy of the file; restore a backup.",
     )
     caller.document(replace(document, error=ErrorShape.of(failure)))
-    raise caller.told(failure)
+    raise caller.report_error(failure)
 
 
 def backup(

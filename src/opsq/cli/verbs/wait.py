@@ -46,7 +46,7 @@ def wait(
         if state.state == "completed":  # the others are told of as a failure
             caller.remark(f"Submission {state.submission_id} {ending(state)}")
     if failure is not None:
-        raise caller.told(failure)
+        raise caller.report_error(failure)
 
 
 def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: float | None) -> list[SubmissionState]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from opsq.cli.output import output_thread
-from opsq.cli.output.output_thread import Voice
+from opsq.cli.output.output_thread import OutputThread
 from waiting import wait_until
 
 
@@ -37,7 +37,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
 
 
 def test_all_is_said_in_order_before_it_closes(listener: Listener):
-    spoken = Voice()
+    spoken = OutputThread()
     spoken.out(b"1\n")
     spoken.err(b"2\n")
     spoken.err_lines(b"3\n")
@@ -49,14 +49,14 @@ def test_all_is_said_in_order_before_it_closes(listener: Listener):
 
 
 def test_close_with_a_limit_does_not_wait_for_who_does_not_read(listener: Listener):
-    spoken = Voice()
+    spoken = OutputThread()
     spoken.err(b"1\n")
     spoken.close(0.01)
     assert listener.heard == []
 
 
 def test_one_that_never_spoke_closes_at_once(listener: Listener):
-    Voice().close()
+    OutputThread().close()
 
 
 def test_lines_of_programs_are_left_out_past_the_limit_and_that_is_said(
@@ -64,7 +64,7 @@ def test_lines_of_programs_are_left_out_past_the_limit_and_that_is_said(
 ):
     """What opsq itself says is kept."""
     monkeypatch.setattr(output_thread, "WAITING_LIMIT_BYTES", 10)
-    spoken = Voice()
+    spoken = OutputThread()
     spoken.err_lines(b"12345678\n")
     spoken.err_lines(b"a\nb\n")
     spoken.err_lines(b"c\n")
@@ -82,7 +82,7 @@ def test_it_is_congested_while_much_waits_and_until_half_of_that_is_read(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(output_thread, "CONGESTED_BYTES", 10)
-    spoken = Voice()
+    spoken = OutputThread()
     gates = [threading.Event() for _ in range(3)]
     for gate in gates:
         spoken.err_lines(b"four", lambda content, gate=gate: gate.wait())
@@ -101,7 +101,7 @@ def test_it_is_congested_while_much_waits_and_until_half_of_that_is_read(
 def test_stdout_that_fails_is_left_alone_from_then_on_and_the_rest_goes_on(listener: Listener, error: OSError):
     listener.errors[1] = error
     listener.reads.set()
-    spoken = Voice()
+    spoken = OutputThread()
     spoken.out(b"1\n")
     spoken.err(b"2\n")
     wait_until(lambda: listener.heard, what="it goes on")
@@ -115,7 +115,7 @@ def test_stdout_that_fails_is_left_alone_from_then_on_and_the_rest_goes_on(liste
 def test_stderr_that_nobody_reads_any_more_is_no_failure(listener: Listener):
     listener.errors[2] = BrokenPipeError()
     listener.reads.set()
-    spoken = Voice()
+    spoken = OutputThread()
     spoken.err(b"1\n")
     spoken.out(b"2\n")
     spoken.close()

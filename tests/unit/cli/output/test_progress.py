@@ -10,7 +10,7 @@ import pytest
 from opsq.cli.caller import Caller
 from opsq.cli.options.program_options import jobs_count
 from opsq.cli.output import progress
-from opsq.cli.output.progress import Course, WorkViewer, described
+from opsq.cli.output.progress import ProgressMeter, WorkViewer, described
 from opsq.cli.output.readable import brief, clean
 from opsq.errors import UsageError
 from opsq.runner.exit_policy import verdicts_of
@@ -130,13 +130,13 @@ def counts(waiting: int, completed: int, *, reserved: int = 0, submissions: int 
 
 
 def test_course_counts_from_where_it_began_and_tells_rate_and_time_left():
-    course = Course()
-    course.note(None, 0.0)
-    assert (course.done_count, course.total_count, course.rate_text(), course.left_text()) == (0, 0, "", "")
-    course.note(counts(100, 1000), 10.0)
-    assert (course.done_count, course.total_count, course.rate_text()) == (0, 100, "")
-    course.note(counts(58, 1040, reserved=2), 20.0)
-    assert (course.done_count, course.total_count, course.rate_text(), course.left_text()) == (
+    meter = ProgressMeter()
+    meter.note(None, 0.0)
+    assert (meter.done_count, meter.total_count, meter.rate_text(), meter.left_text()) == (0, 0, "", "")
+    meter.note(counts(100, 1000), 10.0)
+    assert (meter.done_count, meter.total_count, meter.rate_text()) == (0, 100, "")
+    meter.note(counts(58, 1040, reserved=2), 20.0)
+    assert (meter.done_count, meter.total_count, meter.rate_text(), meter.left_text()) == (
         40,
         100,
         "4/s",
@@ -145,23 +145,23 @@ def test_course_counts_from_where_it_began_and_tells_rate_and_time_left():
 
 
 def test_course_follows_what_was_lately():
-    course = Course()
+    meter = ProgressMeter()
     for second in range(0, 40, 2):
-        course.note(counts(0, second * 10 if second < 20 else 200 + (second - 20)), float(second))
-    assert course.rate_per_s == 1.0
+        meter.note(counts(0, second * 10 if second < 20 else 200 + (second - 20)), float(second))
+    assert meter.rate_per_s == 1.0
 
 
 def test_course_of_one_submission_counts_what_was_done_before():
-    course = Course()
-    course.note(counts(10, 30, submissions=1), 0.0)
-    assert (course.done_count, course.total_count) == (30, 40)
+    meter = ProgressMeter()
+    meter.note(counts(10, 30, submissions=1), 0.0)
+    assert (meter.done_count, meter.total_count) == (30, 40)
 
 
 def test_course_goes_on_when_what_is_finished_is_removed():
-    course = Course()
-    course.note(counts(10, 500), 0.0)
-    course.note(counts(8, 2), 1.0)
-    assert (course.done_count, course.total_count, course.rate_per_s) == (0, 8, 0.0)
+    meter = ProgressMeter()
+    meter.note(counts(10, 500), 0.0)
+    meter.note(counts(8, 2), 1.0)
+    assert (meter.done_count, meter.total_count, meter.rate_per_s) == (0, 8, 0.0)
 
 
 def test_view_names_what_runs_in_few_words():
@@ -174,13 +174,13 @@ def test_view_names_what_runs_in_few_words():
 
 @pytest.fixture
 def viewer(monkeypatch: pytest.MonkeyPatch) -> WorkViewer:
-    """One whose voice keeps what it is to say."""
-    monkeypatch.setattr(progress, "Voice", Kept)
+    """One whose output is kept."""
+    monkeypatch.setattr(progress, "OutputThread", Kept)
     return WorkViewer(Caller({}, frozenset()))
 
 
 class Kept:
-    """Stands for a voice."""
+    """Stands for an output thread."""
 
     is_congested = False
 
@@ -193,7 +193,7 @@ class Kept:
 
 def lines_of(viewer: WorkViewer) -> list[str]:
     """What was said so far."""
-    return cast("Kept", viewer._voice).lines
+    return cast("Kept", viewer._output).lines
 
 
 def test_lines_of_two_programs_are_not_mixed_however_they_come(viewer: WorkViewer):
