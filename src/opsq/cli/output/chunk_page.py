@@ -9,8 +9,8 @@ from opsq.cli.caller import Caller
 from opsq.cli.output import attempts
 from opsq.cli.output.json_documents import dead_shape, instant
 from opsq.cli.output.json_shapes import ChunkDocument
+from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.stopped_queue import asked
-from opsq.cli.verbs.submissions import pairs_text
 from opsq.errors import NotFound
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Dead, DeadChunks, ExplainWork, HistoryFilter, Show, Shown, WorkExplained

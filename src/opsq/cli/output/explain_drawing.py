@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from opsq.cli.verbs.explain import analysis_texts, arm_name, front_text
-from opsq.cli.verbs.submissions import pairs_text
+from opsq.cli.output.explain_text import analysis_texts, arm_name, front_text
+from opsq.cli.output.submission_text import pairs_text
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
 from opsq.wire.messages import Arm, Explained, PlanStep, Statement, WorkExplained

@@ -18,7 +18,7 @@ from opsq.cli.options.program_options import Consuming, Records, positive_durati
 from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_shapes import CommandShape, ConsumeDocument, ErrorShape
 from opsq.cli.output.progress import WorkViewer
-from opsq.cli.verbs.submissions import pairs_text
+from opsq.cli.output.submission_text import pairs_text
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.runner.pool import consume as run

@@ -6,22 +6,18 @@ It does what a user would do, in the same ways; it must not take a short cut tha
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import sysconfig
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from opsq.cli.caller import Caller
+from opsq.cli.demo_stage import Speech, direct_count, private_daemon, private_folder, sources
 from opsq.cli.options.submission_template import Template
 from opsq.cli.output.json_shapes import DemoDocument
 from opsq.cli.upload import RoomWait, hand_over
@@ -29,25 +25,14 @@ from opsq.cli.verbs.explain import show_explained
 from opsq.cli.verbs.results import ResultStream, write_output
 from opsq.cli.verbs.wait import failure_of, wait_for
 from opsq.content.splitter import Splitting
-from opsq.daemon import lifecycle
 from opsq.errors import Bug, WorkFailed
 from opsq.ids import SubmissionId
-from opsq.settings import load
 from opsq.wire.messages import Explain, Explained, Show, Shown
 
 STRATEGY = "OldestFirst"
 CHUNK_BYTES = 32 << 10
 _END_S = 20.0
 _LOOK_S = 0.2
-_READ_BYTES = 1 << 20
-
-
-class Direct(NamedTuple):
-    """What is counted without opsq."""
-
-    lines_count: int
-    size_bytes: int
-    digest: str
 
 
 def demo(
@@ -65,7 +50,7 @@ def demo(
     It takes less than a minute, with a daemon of its own in a temporary folder that is removed at the end.
     """
     if spark:
-        from opsq.cli.spark.demo import demo_spark
+        from opsq.cli.spark.spark_demo import demo_spark
 
         demo_spark(caller, tasks=consumers, is_kept=keep)
         return
@@ -117,91 +102,11 @@ def demo(
     )
 
 
-class Speech:
-    """One line a step, with the time since the beginning."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-        self.began = time.monotonic()
-
-    def step(self, text: str) -> None:
-        """Tell what was done."""
-        if self._caller.is_quiet or self._caller.is_json:
-            return
-        mark = f"{time.monotonic() - self.began:5.1f} s  "
-        if self._caller.is_rich:
-            from rich.text import Text
-
-            self._caller.console.print(Text(mark, style="dim") + Text(text))
-        else:
-            self._caller.lines([mark + text])
-            sys.stdout.flush()
-
-
-def sources() -> list[str]:
-    """The input: the source files of Python's own library, as text sorts them."""
-    root = Path(sysconfig.get_path("stdlib"))
-    outside = {"site-packages", "dist-packages", "__pycache__"}
-    found = [path for path in root.rglob("*.py") if not outside & set(path.relative_to(root).parts) and path.is_file()]
-    return sorted(str(path) for path in found if os.access(path, os.R_OK))
-
-
 def _program() -> list[str]:
     """A program that turns letters into capitals: tr, or where it is missing this Python."""
     if shutil.which("tr"):
         return ["tr", "a-z", "A-Z"]
     return [sys.executable, "-c", "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read().upper())"]
-
-
-def direct_count(paths: Iterator[Path] | Sequence[Path], *, is_upper: bool) -> Direct:
-    """Count files one after the other; `is_upper`: as if their letters were capitals."""
-    lines_count = size_bytes = 0
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while piece := file.read(_READ_BYTES):
-                lines_count += piece.count(b"\n")
-                size_bytes += len(piece)
-                digest.update(piece.upper() if is_upper else piece)
-    return Direct(lines_count, size_bytes, digest.hexdigest())
-
-
-@contextlib.contextmanager
-def private_folder(say: Speech, *, is_kept: bool) -> Iterator[Path]:
-    """A folder of our own, removed at the end unless it is to be kept."""
-    short = "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108  # the path of a socket must be short; mkdtemp makes it safe
-    folder = Path(tempfile.mkdtemp(prefix="opsq-demo-", dir=short))
-    # A termination unwinds as an interrupt does: nothing is left behind.
-    terminated: list[int] = []
-
-    def terminate(number: int, _: object) -> None:
-        terminated.append(number)
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield folder
-        if terminated:  # where nothing can be raised, as while an object is freed, Python goes on
-            sys.exit(128 + terminated[0])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if is_kept:
-            say.step(f"Everything is left in {folder}.")
-        else:
-            shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def private_daemon(caller: Caller, say: Speech, folder: Path) -> Iterator[Caller]:
-    """A daemon of our own; gives what reaches it."""
-    private = Caller({"quiet": caller.is_quiet, "json": caller.is_json}, frozenset())
-    private.settings = load({"state_dir": str(folder / "state")}, {"XDG_CONFIG_HOME": str(folder)})
-    result = lifecycle.start(private.settings)
-    try:
-        say.step(f"A private daemon is ready, process {result.pid}, in {folder}.")
-        yield private
-    finally:
-        lifecycle.stop(private.settings, 0.0)
 
 
 def _work(caller: Caller, folder: Path, command: list[str], count: int, submission_id: SubmissionId) -> None:

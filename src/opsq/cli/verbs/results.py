@@ -13,7 +13,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import call_alive
 from opsq.cli.output.json_documents import text_or_base64
 from opsq.cli.output.json_shapes import ErrorShape, ResultsDocument, ResultShape
-from opsq.cli.verbs.submissions import ending
+from opsq.cli.output.submission_text import ending
 from opsq.client.core.result_pages import ResultCursor
 from opsq.content.content_store import open_store
 from opsq.content.manifest import decode

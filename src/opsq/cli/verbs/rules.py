@@ -12,7 +12,7 @@ from opsq.cli.options import values
 from opsq.cli.output.json_documents import instant
 from opsq.cli.output.json_shapes import ChangedDocument
 from opsq.cli.output.strategy_documents import rules_document
-from opsq.cli.verbs.submissions import pairs_text, value_text
+from opsq.cli.output.submission_text import pairs_text, value_text
 from opsq.client.core.rules import caller_name
 from opsq.errors import NotFound, UsageError
 from opsq.units import format_rate, format_span, parse_duration

@@ -13,7 +13,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.output.json_documents import print_json, status_document
 from opsq.cli.output.json_shapes import StatusDocument
-from opsq.cli.verbs.submissions import value_text
+from opsq.cli.output.submission_text import value_text
 from opsq.errors import Unreachable, UsageError
 from opsq.wire.messages import Counts, DaemonState, Status
 

@@ -12,6 +12,7 @@ from opsq.cli.options.conditions import chunk_name
 from opsq.cli.output import attempts
 from opsq.cli.output.json_documents import instant, minute, submission_shape
 from opsq.cli.output.json_shapes import ChangedDocument, ListDocument, SubmissionShape
+from opsq.cli.output.submission_text import pairs_text
 from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import Cancel, Changed, HistoryFilter, List, Listed, Remove, Show, Shown, SubmissionState
@@ -110,28 +111,6 @@ def rm(caller: Caller, ids: Ids) -> None:
         for submission_id in submission_ids:
             daemon.call(Remove(daemon.next_id(), submission_id), Changed)
     caller.document(ChangedDocument(len(submission_ids)))
-
-
-def ending(state: SubmissionState) -> str:
-    """How a submission has ended, with the reason that was recorded: what one says behind its name."""
-    verb = "has" if state.state in {"failed", "expired"} else "is"
-    return f"{verb} {state.state}" + (f": {state.reason}" if state.reason else ".")
-
-
-def pairs_text(metadata: dict[str, int | str]) -> str:
-    """Metadata as people write it: KEY=VALUE words."""
-    return " ".join(f"{key}={value_text(value)}" for key, value in metadata.items())
-
-
-def value_text(value: int | str) -> str:
-    """A metadata value in the form that `values.value` reads back."""
-    if isinstance(value, int):
-        return str(value)
-    if values.value(value if not value.startswith('"') else "x") != value or " " in value:
-        import json
-
-        return json.dumps(value, ensure_ascii=False)
-    return value
 
 
 def _row(state: SubmissionState, *, is_short: bool) -> list[object]:

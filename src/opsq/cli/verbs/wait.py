@@ -12,7 +12,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.output.json_documents import submission_shape
 from opsq.cli.output.json_shapes import ErrorShape, WaitDocument
-from opsq.cli.verbs.submissions import ending
+from opsq.cli.output.submission_text import ending
 from opsq.client.sync.connection import Connection, expect
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId, parse_submission_id

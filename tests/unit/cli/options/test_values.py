@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.cli.options import values
-from opsq.cli.verbs.submissions import pairs_text, value_text
+from opsq.cli.output.submission_text import pairs_text, value_text
 from opsq.errors import UsageError
 from opsq.wire.messages import Backoff
 
