@@ -5,35 +5,19 @@ It must not decide when a round is over; who made it is told of each leg that is
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from opsq.cli.output.json_documents import text_or_base64
-from opsq.cli.output.json_shapes import ResultShape
+from opsq.cli.output.result_writer import Given, Sink
 from opsq.cli.run.feed import Stopped
-from opsq.cli.verbs.results import Given
 from opsq.client.core.result_pages import ResultCursor
 from opsq.content.manifest import decode
-from opsq.content.result_joiner import Result, atomic_output, join_results
 from opsq.wire.messages import ResultRows
 
 if TYPE_CHECKING:
     from opsq.client.sync.producer import Producer
-    from opsq.content.content_store import Store
-    from opsq.errors import OpsqError
-
-
-class Sink(Protocol):
-    """Where results go."""
-
-    def write(self, results: Given, store: Store, folder: str) -> None:
-        """Write results; those that are tuples lie in `folder` of `store`."""
 
 
 class Delivery:
@@ -107,59 +91,5 @@ class Delivery:
                 folder = decode(page.content).folder
             given = Given(cursor.take(page))
             sink.write(given, self._producer.contents.store, folder)
-            failure: OpsqError | None = given.failure
-            if failure is not None:
-                raise failure
-
-
-class ByteSink:
-    """Writes results as they are."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-        self.written_bytes = 0
-
-    def write(self, results: Given, store: Store, folder: str) -> None:
-        """See `Sink`."""
-        self.written_bytes += join_results(results, store, folder, self._out)
-
-
-class JsonSink:
-    """Writes the beginning of a JSON document, whose first field is the list of results."""
-
-    def __init__(self) -> None:
-        self._comma = b""
-        self.written_bytes = 0
-        sys.stdout.buffer.write(b'{"results":[')
-
-    def write(self, results: Given, store: Store, folder: str) -> None:
-        """See `Sink`."""
-        for result in results:
-            content = _content(result, store, folder)
-            self.written_bytes += len(content)
-            sys.stdout.buffer.write(self._comma + msgspec.json.encode(ResultShape(**text_or_base64(content))))
-            self._comma = b","
-
-    def end(self, rest: object) -> None:
-        """Write the other fields."""
-        sys.stdout.buffer.write(b"]," + msgspec.json.encode(rest)[1:] + b"\n")
-        sys.stdout.buffer.flush()
-
-
-@contextlib.contextmanager
-def byte_output(path: str | None) -> Iterator[BinaryIO]:
-    """The file of that name, which is either whole or unchanged; None: stdout, as it comes."""
-    if path is not None:
-        with atomic_output(path) as out:
-            yield out
-    else:
-        sys.stdout.flush()
-        with open(1, "wb", buffering=0, closefd=False) as out:
-            yield out
-
-
-def _content(result: Result, store: Store, folder: str) -> bytes:
-    if isinstance(result, tuple):
-        name, offset, length = result
-        return store.read_range(f"{folder}/{name}", offset, length)
-    return bytes(result)
+            if given.failure is not None:
+                raise given.failure

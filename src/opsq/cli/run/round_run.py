@@ -16,7 +16,8 @@ from typing import NamedTuple
 from opsq.cli.caller import Caller
 from opsq.cli.output.failure import as_failure
 from opsq.cli.output.progress import WorkViewer
-from opsq.cli.run.delivery import ByteSink, Delivery, JsonSink, byte_output
+from opsq.cli.output.result_writer import ByteSink, JsonSink, byte_output
+from opsq.cli.run.delivery import Delivery
 from opsq.cli.run.feed import Feeder, Stopped
 from opsq.cli.run.rounds import KEY, PART, PARTS, Round
 from opsq.client.sync.producer import Producer

@@ -190,7 +190,7 @@ def _check_expiry(
 
 def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> None:
     """Wait for the end and write the results."""
-    from opsq.cli.verbs.results import ResultStream, write_output
+    from opsq.cli.output.result_writer import ResultStream, write_output
     from opsq.cli.verbs.wait import failure_of, tell_going_on, wait_for
 
     submission_id = SubmissionId(int(document.submission_id))

@@ -1,0 +1,184 @@
+"""Writes the results of submissions in chunk order, as bytes or as a JSON list, in constant memory.
+
+It must not decide which submission is meant, or report how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+import msgspec
+
+from opsq.cli.daemon_address import call_alive
+from opsq.cli.output.json_documents import text_or_base64
+from opsq.cli.output.json_shapes import ResultShape
+from opsq.cli.output.submission_text import ending
+from opsq.client.core.result_pages import ResultCursor
+from opsq.content.content_store import Store, open_store
+from opsq.content.manifest import decode
+from opsq.content.result_joiner import Result, atomic_output, join_results
+from opsq.errors import NotFinished, OpsqError, WorkFailed
+from opsq.ids import SubmissionId
+from opsq.wire.messages import ResultRows, Show, Shown
+
+if TYPE_CHECKING:
+    from opsq.client.sync.connection import Connection
+
+
+class Sink(Protocol):
+    """Where results go."""
+
+    def write(self, results: Iterable[Result], store: Store, folder: str) -> None:
+        """Write results; those that are tuples lie in `folder` of `store`."""
+
+
+class ByteSink:
+    """Writes results as they are."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self.written_bytes = 0
+
+    def write(self, results: Iterable[Result], store: Store, folder: str) -> None:
+        """See `Sink`."""
+        self.written_bytes += join_results(results, store, folder, self._out)
+
+
+class JsonSink:
+    """Writes the beginning of a JSON document, whose first field is the list of results."""
+
+    def __init__(self) -> None:
+        self._comma = b""
+        self.written_bytes = 0
+        sys.stdout.buffer.write(b'{"results":[')
+
+    def write(self, results: Iterable[Result], store: Store, folder: str) -> None:
+        """See `Sink`."""
+        for result in results:
+            content = _content(result, store, folder)
+            self.written_bytes += len(content)
+            sys.stdout.buffer.write(self._comma + msgspec.json.encode(ResultShape(**text_or_base64(content))))
+            self._comma = b","
+
+    def end(self, rest: object) -> None:
+        """Write the other fields: an object that is not empty."""
+        sys.stdout.buffer.write(b"]," + msgspec.json.encode(rest)[1:] + b"\n")
+        sys.stdout.buffer.flush()
+
+
+class ResultStream:
+    """The results of one submission in chunk order, page by page.
+
+    Args:
+        daemon: a connection that nobody else uses at the same time.
+        is_following: wait for chunks that are not completed yet, instead of refusing.
+        is_skipping: leave out chunks that will never be completed, instead of stopping there.
+    """
+
+    def __init__(
+        self, daemon: Connection, submission_id: SubmissionId, *, is_following: bool, is_skipping: bool
+    ) -> None:
+        self._daemon = daemon
+        self._submission_id = submission_id
+        self._cursor = ResultCursor(submission_id, is_following=is_following, skip_dead=is_skipping)
+        self.store = open_store(daemon.welcome.store)
+        self.is_following = is_following
+        self.state = ""
+        """The state of the submission, as of the last page."""
+
+    def pages(self) -> Iterator[tuple[Iterator[Result], str]]:
+        """The results of each page, and the folder in the store in which the large ones lie.
+
+        Raises:
+            NotFound: there is no such submission.
+            NotFinished: it has not ended, and `is_following` is off.
+            WorkFailed: a chunk will never be completed, and `is_skipping` is off. What came before has been given.
+        """
+        cursor, folder = self._cursor, ""
+        while not cursor.is_done:
+            page = call_alive(self._daemon, cursor.request(self._daemon.next_id()), ResultRows)
+            self.state = page.state
+            if page.content:  # only the first page has it
+                folder = decode(page.content).folder
+            yield self._worded(page), folder
+
+    def write(self, out: BinaryIO) -> int:
+        """Write all results to `out`; returns how many bytes. When they stop early, what came before is written."""
+        written_bytes = 0
+        for results, folder in self.pages():
+            given = Given(results)
+            if self.is_following:  # each result is wanted at once
+                for result in given:
+                    written_bytes += join_results([result], self.store, folder, out)
+            else:
+                written_bytes += join_results(given, self.store, folder, out)
+            if given.failure is not None:
+                raise given.failure
+        return written_bytes
+
+    def _worded(self, page: ResultRows) -> Iterator[Result]:
+        """The results of a page; an error has a hint for the user."""
+        try:
+            yield from self._cursor.take(page)
+        except NotFinished as error:
+            error.hint = (
+                f"`opsq wait {self._submission_id}` waits for its end; --follow writes the results as they come."
+            )
+            raise
+        except WorkFailed as error:
+            self._explain(error)
+            raise
+
+    def _explain(self, error: WorkFailed) -> None:
+        """Add how the submission of a chunk without a result has ended, and what can be done."""
+        state = self._daemon.call(Show(self._daemon.next_id(), self._submission_id), Shown).submission
+        error.hint = "--skip-dead leaves such chunks out."
+        if state.state != "completed":
+            error.message = f"{error.message.partition(':')[0]}: its submission {ending(state)}"
+        if state.dead_count:
+            error.hint = (
+                f"`opsq dead list {self._submission_id}` says why, and `opsq dead requeue {self._submission_id}` tries again; "
+                + error.hint
+            )
+
+
+class Given:
+    """Results up to where they stop, and then why."""
+
+    def __init__(self, results: Iterator[Result]) -> None:
+        self._results = results
+        self.failure: OpsqError | None = None
+
+    def __iter__(self) -> Iterator[Result]:
+        try:
+            yield from self._results
+        except OpsqError as error:
+            self.failure = error
+
+
+@contextlib.contextmanager
+def byte_output(path: str | None) -> Iterator[BinaryIO]:
+    """The file of that name, which is either whole or unchanged; None: stdout, as it comes."""
+    if path is not None:
+        with atomic_output(path) as out:
+            yield out
+    else:
+        sys.stdout.flush()
+        with open(1, "wb", buffering=0, closefd=False) as out:
+            yield out
+
+
+def write_output(stream: ResultStream, path: str | None) -> int:
+    """Write all results as `byte_output` does; returns how many bytes."""
+    with byte_output(path) as out:
+        return stream.write(out)
+
+
+def _content(result: Result, store: Store, folder: str) -> bytes:
+    if isinstance(result, tuple):
+        name, offset, length = result
+        return store.read_range(f"{folder}/{name}", offset, length)
+    return bytes(result)
