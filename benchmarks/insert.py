@@ -26,7 +26,7 @@ from harness import (
     ratio_at_least,
     reported,
 )
-from opsq.wire.messages import Complete, Completed, Completion, DaemonState, Held, Reserve, Reserved, Status
+from opsq.wire.messages import Complete, Completed, Completion, DaemonState, HeldChunks, Reserve, Reserved, Status
 from ours import loads
 from ours.client import Client, connect
 from ours.daemon import Daemon
@@ -122,7 +122,7 @@ def _begin_blocks(client: Client, total: int) -> None:
         time.sleep(0.1)
 
 
-def _first_of(held: Held) -> Held:
+def _first_of(held: HeldChunks) -> HeldChunks:
     return msgspec.structs.replace(held, mask=held.mask & -held.mask)
 
 

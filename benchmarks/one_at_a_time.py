@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from harness import Benchmark, Context, Row, alternate, main, median, paired_row, ratio_at_most, reported
 from opsq.wire import frames
-from opsq.wire.messages import CompleteAndReserve, Completed, Completion, Grant, Held, Reserved
+from opsq.wire.messages import CompleteAndReserve, Completed, Completion, Grant, HeldChunks, Reserved
 from ours import loads
 from ours.client import connect
 from ours.daemon import Daemon
@@ -23,7 +23,7 @@ _STRATEGY = "OldestFirst"
 
 def frame_sizes() -> tuple[int, int]:
     """The bytes of a typical cycle: of the request frame, and of the reply frame."""
-    held = Held(_ID, 100, 1 << 40, 100_000, 0, 1 << 40, _MAC)
+    held = HeldChunks(_ID, 100, 1 << 40, 100_000, 0, 1 << 40, _MAC)
     request = CompleteAndReserve(100_000, [Completion(held)], 1, _STRATEGY)
     reserved = Reserved(100_000, 100_000, 600.0, [Grant(_ID, 100, 1 << 41, 0, _MAC)])
     return len(frames.encode([request])), len(frames.encode([Completed(100_000), reserved]))

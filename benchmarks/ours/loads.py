@@ -18,7 +18,7 @@ from opsq.wire.messages import (
     Fail,
     Failure,
     Grant,
-    Held,
+    HeldChunks,
     Reply,
     Request,
     Reserve,
@@ -29,9 +29,11 @@ from ours.client import Client
 _EMPTY_RESULTS = msgspec.Raw(b"\xc0")
 
 
-def held(reservation_id: int, grant: Grant) -> Held:
+def held(reservation_id: int, grant: Grant) -> HeldChunks:
     """The whole of a grant, as completions name it."""
-    return Held(grant.submission_id, grant.block, grant.mask, reservation_id, grant.attempt, grant.mask, grant.mac)
+    return HeldChunks(
+        grant.submission_id, grant.block, grant.mask, reservation_id, grant.attempt, grant.mask, grant.mac
+    )
 
 
 def chunks_of(reserved: Reserved) -> int:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from harness import Must, Row, median, paired_row, quantile
 from harness.pairs import pairwise
-from opsq.wire.messages import Complete, Completed, Completion, Grant, Held, Release, Reserve, Reserved
+from opsq.wire.messages import Complete, Completed, Completion, Grant, HeldChunks, Release, Reserve, Reserved
 from ours import loads
 from ours.engine import EngineAlone, Timed
 
@@ -90,7 +90,7 @@ class Mill:
         self._batch = batch
         self._on_completed = on_completed
         self._before = before
-        self._held: deque[Held] = deque()
+        self._held: deque[HeldChunks] = deque()
         self._metadata: dict[int, Metadata] = {}
         self._calls = 0
         self._given = 0
@@ -122,7 +122,7 @@ class Mill:
         return Quantiles(quantile(cpu, 0.5), quantile(cpu, 0.99), quantile(wall, 0.5), quantile(wall, 0.99))
 
     def _complete(self, grants_count: int) -> None:
-        done: list[Held] = []
+        done: list[HeldChunks] = []
         for _ in range(grants_count):
             held = self._held.popleft()
             self._given += 1

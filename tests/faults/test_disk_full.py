@@ -20,7 +20,7 @@ from opsq.wire.messages import (
     Describe,
     Described,
     ErrorReply,
-    Held,
+    HeldChunks,
     NewSubmission,
     Reply,
     Reserve,
@@ -50,11 +50,11 @@ def fill(client: Client, size_bytes: int) -> tuple[list[int], NewSubmission]:
     raise AssertionError("the disk never became full")
 
 
-def held(reserved: Reply) -> list[Held]:
+def held(reserved: Reply) -> list[HeldChunks]:
     assert isinstance(reserved, Reserved), reserved
     assert reserved.grants, reserved
     return [
-        Held(g.submission_id, g.block, g.mask, reserved.reservation_id, g.attempt, g.mask, g.mac)
+        HeldChunks(g.submission_id, g.block, g.mask, reserved.reservation_id, g.attempt, g.mask, g.mac)
         for g in reserved.grants
     ]
 

@@ -23,7 +23,7 @@ from opsq.wire.messages import (
     Fail,
     Failure,
     Grant,
-    Held,
+    HeldChunks,
     Hello,
     NewSubmission,
     Reply,
@@ -61,8 +61,8 @@ def chunks_of(grants: list[Grant]) -> Iterator[tuple[int, int]]:
                 yield grant.submission_id, grant.block * 64 + bit
 
 
-def held(reserved: Reserved, grant: Grant) -> Held:
-    return Held(
+def held(reserved: Reserved, grant: Grant) -> HeldChunks:
+    return HeldChunks(
         grant.submission_id, grant.block, grant.mask, reserved.reservation_id, grant.attempt, grant.mask, grant.mac
     )
 

@@ -62,7 +62,7 @@ def submit(rig: Rig, rows: Iterable[dict[str, Any]], chunks_count: int = 1, **op
         del waiting[:BATCH]
 
 
-def hold(rig: Rig, count: int, strategy: str = "OldestFirst") -> list[m.Held]:
+def hold(rig: Rig, count: int, strategy: str = "OldestFirst") -> list[m.HeldChunks]:
     """Have somebody reserve, and keep for ever."""
     peer = rig.connect("holder")
     held = []

@@ -14,7 +14,7 @@ from opsq.errors import InputUnreadable, InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.settings import Settings, load
 from opsq.units import split_address
-from opsq.wire.messages import Claim, Completed, ErrorReply, Heartbeat, Held, Refusal, Request
+from opsq.wire.messages import Claim, Completed, ErrorReply, Heartbeat, HeldChunks, Refusal, Request
 
 R = TypeVar("R")
 
@@ -91,15 +91,15 @@ def token_of(settings: Settings) -> str:
     )
 
 
-def held_of(handle: Handle) -> Held:
+def held_of(handle: Handle) -> HeldChunks:
     """One reserved chunk as the protocol names it."""
     token = handle.token
-    return Held(
+    return HeldChunks(
         handle.submission_id, handle.block, handle.mask, token.reservation_id, token.attempt, token.granted, token.mac
     )
 
 
-def held_chunks(handles: Iterable[str]) -> list[Held]:
+def held_chunks(handles: Iterable[str]) -> list[HeldChunks]:
     """Reserved chunks as the protocol names them; handles of one block under one token become one.
 
     Raises:
@@ -110,7 +110,7 @@ def held_chunks(handles: Iterable[str]) -> list[Held]:
         held = held_of(parse_handle(text.strip()))
         key = (held.submission_id, held.block, held.reservation_id, held.attempt, held.granted, held.mac)
         merged[key] = merged.get(key, 0) | held.mask
-    return [Held(key[0], key[1], mask, *key[2:]) for key, mask in merged.items()]
+    return [HeldChunks(key[0], key[1], mask, *key[2:]) for key, mask in merged.items()]
 
 
 def check_refusals(reply: Completed) -> None:

@@ -20,7 +20,7 @@ from opsq.wire.messages import (
     Completed,
     Counts,
     DaemonState,
-    Held,
+    HeldChunks,
     Reply,
     Show,
     Shown,
@@ -209,7 +209,7 @@ class DrivenConsumer(Consumer):
                 )
         super()._answered(reply)
 
-    def _holdings(self) -> tuple[list[Held], list[ChunkMask]]:
+    def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
         self.reconnects_count += 1
         return super()._holdings()
 

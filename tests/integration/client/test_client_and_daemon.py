@@ -17,7 +17,7 @@ from opsq.client.core.held_block import Lost
 from opsq.daemon import lifecycle
 from opsq.errors import NotPermitted, Unreachable
 from opsq.settings import Settings
-from opsq.wire.messages import Complete, Completed, Completion, Held
+from opsq.wire.messages import Complete, Completed, Completion, HeldChunks
 from waiting import wait_until
 
 
@@ -39,10 +39,10 @@ def restart(settings: Settings) -> None:
     assert lifecycle.start(settings).status == "started"
 
 
-def held_of(chunk: opsq.Chunk) -> Held:
+def held_of(chunk: opsq.Chunk) -> HeldChunks:
     """A chunk as another process names it by its handle."""
     handle = chunk.handle
-    return Held(handle.submission_id, handle.block, handle.mask, *handle.token)
+    return HeldChunks(handle.submission_id, handle.block, handle.mask, *handle.token)
 
 
 def test_the_whole_way_of_a_submission(queue: opsq.Queue) -> None:

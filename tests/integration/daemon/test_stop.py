@@ -20,7 +20,7 @@ from opsq.wire.messages import (
     Completed,
     Completion,
     Draining,
-    Held,
+    HeldChunks,
     NewSubmission,
     Reclaim,
     Reply,
@@ -48,16 +48,17 @@ def submit(client: Client, chunks_count: int) -> int:
     return reply.created[0].submission_id
 
 
-def reserve(client: Client, count: int = 1) -> list[Held]:
+def reserve(client: Client, count: int = 1) -> list[HeldChunks]:
     """Reserve chunks; what is held."""
     reply = client.ask(Reserve(3, count, "OldestFirst"))
     assert isinstance(reply, Reserved), reply
     return [
-        Held(g.submission_id, g.block, g.mask, reply.reservation_id, g.attempt, g.mask, g.mac) for g in reply.grants
+        HeldChunks(g.submission_id, g.block, g.mask, reply.reservation_id, g.attempt, g.mask, g.mac)
+        for g in reply.grants
     ]
 
 
-def complete(client: Client, held: list[Held]) -> Reply:
+def complete(client: Client, held: list[HeldChunks]) -> Reply:
     return client.ask(Complete(4, [Completion(one) for one in held]))
 
 

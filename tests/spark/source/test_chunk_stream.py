@@ -28,7 +28,7 @@ from opsq.spark.source.data_source import OpsqDataSource
 from opsq.spark.source.lease_stream import Place, place_of
 from opsq.spark.source.result_fetch import completions
 from opsq.spark.source.source_options import parse_chunks, parse_write
-from opsq.wire.messages import Held, Reserve, Reserved
+from opsq.wire.messages import HeldChunks, Reserve, Reserved
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def test_checkpoint_of_another_stream_is_refused(daemon: Settings):
 
 
 def test_offset_comes_back_from_json_as_it_was():
-    widest = Held((1 << 63) - 1, 7, (1 << 64) - 1, 1 << 40, 3, (1 << 64) - 1, (1 << 64) - 1)
+    widest = HeldChunks((1 << 63) - 1, 7, (1 << 64) - 1, 1 << 40, 3, (1 << 64) - 1, (1 << 64) - 1)
     place = Place(64, [widest])
     assert place_of(stored(place.offset())) == place
     assert json.dumps(stored(place.offset())) == json.dumps(place.offset())

@@ -379,7 +379,7 @@ class Driver(RuleBasedStateMachine):
         """Some of the chunks of a ticket, all of them for most masks that Hypothesis likes."""
         return list(mask_indexes(ticket.block, ticket.granted & mask)) or ticket.indexes
 
-    def _held(self, ticket: Ticket, mask: int, is_genuine: bool) -> m.Held:
+    def _held(self, ticket: Ticket, mask: int, is_genuine: bool) -> m.HeldChunks:
         held = ticket.held(self._indexes(ticket, mask))
         return held if is_genuine else msgspec.structs.replace(held, mac=held.mac ^ 1)
 

@@ -47,10 +47,12 @@ class Ticket(NamedTuple):
     attempt: int
     mac: int
 
-    def held(self, indexes: Iterable[int] | None = None, **changes: int) -> m.Held:
+    def held(self, indexes: Iterable[int] | None = None, **changes: int) -> m.HeldChunks:
         """The part of a request that names these chunks (default: all), with some fields forged."""
         mask = self.granted if indexes is None else sum(1 << index % 64 for index in indexes)
-        held = m.Held(self.submission_id, self.block, mask, self.reservation_id, self.attempt, self.granted, self.mac)
+        held = m.HeldChunks(
+            self.submission_id, self.block, mask, self.reservation_id, self.attempt, self.granted, self.mac
+        )
         return msgspec.structs.replace(held, **changes)
 
     @property
@@ -215,22 +217,22 @@ class Rig:
         self.send(peer, request)
         return request.id
 
-    def complete(self, peer: Peer, *held: m.Held, results: msgspec.Raw = NO_RESULTS) -> list[m.Refusal]:
+    def complete(self, peer: Peer, *held: m.HeldChunks, results: msgspec.Raw = NO_RESULTS) -> list[m.Refusal]:
         """Complete and commit; what was refused."""
         return self.only(
             peer, m.Complete(next(self.ids), [m.Completion(one, results) for one in held]), m.Completed
         ).refusals
 
-    def fail(self, peer: Peer, *held: m.Held, **options: object) -> list[m.Refusal]:
+    def fail(self, peer: Peer, *held: m.HeldChunks, **options: object) -> list[m.Refusal]:
         """Fail and commit; what was refused."""
         failures = [msgspec.structs.replace(m.Failure(one), **options) for one in held]
         return self.only(peer, m.Fail(next(self.ids), failures), m.Completed).refusals
 
-    def release(self, peer: Peer, *held: m.Held) -> list[m.Refusal]:
+    def release(self, peer: Peer, *held: m.HeldChunks) -> list[m.Refusal]:
         """Release and commit; what was refused."""
         return self.only(peer, m.Release(next(self.ids), list(held)), m.Completed).refusals
 
-    def reclaim(self, peer: Peer, *held: m.Held) -> list[m.Refusal]:
+    def reclaim(self, peer: Peer, *held: m.HeldChunks) -> list[m.Refusal]:
         """Take up again and commit; what was refused."""
         return self.only(peer, m.Reclaim(next(self.ids), list(held)), m.Completed).refusals
 

@@ -242,7 +242,7 @@ def wire_type(annotation: Any) -> str:
         return f"array [{', '.join(map(wire_type, arguments))}]"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(wire_type, arguments))
-    if annotation is messages.msgspec.Raw:
+    if annotation is msgspec.Raw:
         return "any"
     return {**JSON_TYPES, float: "float", bytes: "bytes", type(None): "nil"}.get(annotation) or str(annotation.__name__)
 
@@ -282,9 +282,7 @@ def _number(number: float) -> str:
 STRUCTS = [
     cls
     for cls in vars(messages).values()
-    if isinstance(cls, type)
-    and issubclass(cls, messages.Record | messages.Message)
-    and cls not in (messages.Record, messages.Message)
+    if isinstance(cls, type) and issubclass(cls, messages.Record | messages.Message) and not cls.__subclasses__()
 ]
 REQUESTS, REPLIES = get_args(messages.Request), get_args(messages.Reply)
 

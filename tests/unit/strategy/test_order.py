@@ -138,7 +138,7 @@ class Story:
         self.naive.consumers.add(peer)
         self.parked[peer, request_id] = strategy, count
 
-    def _some_held(self, a: int, b: int) -> list[tuple[int, m.Held, int]]:
+    def _some_held(self, a: int, b: int) -> list[tuple[int, m.HeldChunks, int]]:
         """Up to three of the chunks that are held, taken out of the list."""
         found = []
         for _ in range(min(b % 3 + 1, len(self.held))):

@@ -31,7 +31,7 @@ from opsq.wire.messages import (
     ErrorReply,
     Extend,
     GetAttachment,
-    Held,
+    HeldChunks,
     Reply,
     Reserve,
     Reserved,
@@ -399,7 +399,7 @@ class AsyncConsumer:
         else:
             self._ask_at = time.monotonic() + AGAIN_S
 
-    def _holdings(self) -> tuple[list[Held], list[ChunkMask]]:
+    def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
         return self._ledger.holdings()
 
     def _reasserted(self, reply: Reply) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from opsq.ids import Handle, SubmissionId, Token
-from opsq.wire.messages import Grant, Held
+from opsq.wire.messages import Grant, HeldChunks
 
 Result = bytes | tuple[str, int, int]
 """A result: its bytes, or the object, offset and length where they lie."""
@@ -68,7 +68,9 @@ class Lot:
         """Whether the chunk at `bit` was taken away."""
         return bool(~self.held >> bit & 1 or self.revoked >> bit & 1)
 
-    def name(self, mask: int) -> Held:
+    def name(self, mask: int) -> HeldChunks:
         """Some of the chunks as the protocol names them."""
         token = self.token
-        return Held(self.submission_id, self.block, mask, token.reservation_id, token.attempt, token.granted, token.mac)
+        return HeldChunks(
+            self.submission_id, self.block, mask, token.reservation_id, token.attempt, token.granted, token.mac
+        )

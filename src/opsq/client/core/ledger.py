@@ -24,7 +24,7 @@ from opsq.wire.messages import (
     ErrorReply,
     Fail,
     Failure,
-    Held,
+    HeldChunks,
     Refusal,
     Release,
     Reply,
@@ -320,7 +320,7 @@ class Ledger:
         """Whether there was no room for some of it, so that it is to be sent again after a while."""
         return bool(self._again or self._sealed)
 
-    def holdings(self) -> tuple[list[Held], list[ChunkMask]]:
+    def holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
         """What is to be taken up again on a new connection, and on what of it work has begun."""
         lots = [lot for lots in self._lots.values() for lot in lots]
         held = [lot.name(mask) for lot in lots if (mask := lot.held & ~lot.revoked)]

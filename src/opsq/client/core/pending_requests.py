@@ -15,7 +15,7 @@ from opsq.wire.messages import (
     Completed,
     Draining,
     ErrorReply,
-    Held,
+    HeldChunks,
     Reclaim,
     Reply,
     Request,
@@ -30,7 +30,7 @@ OnReply = Callable[[Reply], None]
 OnPush = Callable[[Revoked | Draining], None]
 """Told what the daemon says unasked."""
 
-Holdings = Callable[[], tuple[list[Held], list[ChunkMask]]]
+Holdings = Callable[[], tuple[list[HeldChunks], list[ChunkMask]]]
 """What a consumer holds, and on what of it work has begun."""
 
 
@@ -80,7 +80,7 @@ class Exchange:
             self._pending[reply_id] = pending
         return pending.on_reply
 
-    def again(self, held: list[Held], started: list[ChunkMask], on_reasserted: OnReply | None) -> list[Request]:
+    def again(self, held: list[HeldChunks], started: list[ChunkMask], on_reasserted: OnReply | None) -> list[Request]:
         """What to send first on a new connection: take up what is held, then all that has no answer, in its old order."""
         for request_id, pending in list(self._pending.items()):
             if isinstance(pending.request, Reclaim):

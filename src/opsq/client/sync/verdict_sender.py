@@ -29,7 +29,7 @@ from opsq.wire.messages import (
     ErrorReply,
     Extend,
     GetAttachment,
-    Held,
+    HeldChunks,
     Reply,
     Reserved,
     Revoked,
@@ -348,7 +348,7 @@ class Reporter:
             with self._lock:
                 self._ledger.revoked(push)
 
-    def _holdings(self) -> tuple[list[Held], list[ChunkMask]]:
+    def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
         with self._lock:
             return self._ledger.holdings()
 

@@ -18,7 +18,7 @@ from opsq.queue.state import Core
 from opsq.store import history, submissions
 from opsq.store.backlog import AttemptRow, DeadRow
 from opsq.store.history import HistoryRow
-from opsq.wire.messages import Completion, Failure, Held, Refusal
+from opsq.wire.messages import Completion, Failure, HeldChunks, Refusal
 
 if TYPE_CHECKING:
     from opsq.queue.submissions.finish import Endings
@@ -194,7 +194,9 @@ class Outcomes:
             else:
                 self._reservations.free(part.supply, part.work, mask)
             return
-        held = Held(part.supply.id, part.work.index, mask, part.reservation.id, part.attempt, part.granted, part.mac)
+        held = HeldChunks(
+            part.supply.id, part.work.index, mask, part.reservation.id, part.attempt, part.granted, part.mac
+        )
         self._count(part, mask, Failure(held, reason, delay_s=0.0), now, is_loss=True)
 
     def _count(self, part: Part, mask: int, failure: Failure, now: Now, *, is_loss: bool = False) -> None:

@@ -20,7 +20,7 @@ from opsq.store import backlog, dead, history, lanes, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.dead import Place, Where
-from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
+from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, DeadSelection, Drop, Requeue
 
 if TYPE_CHECKING:
     from opsq.queue.submissions.finish import Endings
@@ -68,7 +68,7 @@ class Letters:
         if job is not None:
             self._after_batch(job)
 
-    def _job(self, peer: Peer, request: Requeue | Drop) -> Job | None:
+    def _job(self, peer: Peer, request: DeadSelection) -> Job | None:
         """What is to be done; None: the conditions name a pair that no submission has, and that was answered."""
         if request.submission_id is not None:
             self._endings.find(request.submission_id)

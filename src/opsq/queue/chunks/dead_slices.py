@@ -11,7 +11,7 @@ from opsq.queue.chunks.live_submission import BlockWork, Supply
 from opsq.queue.state import Peer
 from opsq.store.dead import Place, Where
 from opsq.store.history import HistoryRow
-from opsq.wire.messages import Changed, DeadFilter, Drop, ErrorReply, Reply, Requeue
+from opsq.wire.messages import Changed, DeadFilter, DeadSelection, Drop, ErrorReply, Reply
 
 if TYPE_CHECKING:
     from opsq.queue.chunks.dead import Letters
@@ -23,7 +23,7 @@ _REFUSED_SHOWN = 3
 class Job:
     """A request that is served slice by slice."""
 
-    def __init__(self, peer: Peer, request: Requeue | Drop, where: Where, indexes: list[int] | None) -> None:
+    def __init__(self, peer: Peer, request: DeadSelection, where: Where, indexes: list[int] | None) -> None:
         self.peer = peer
         self.request = request
         self.where = where

@@ -15,7 +15,7 @@ from opsq.queue.chunks.live_submission import BlockWork, Supply, split_by_attemp
 from opsq.queue.state import Core, Peer
 from opsq.queue.timers import Timers
 from opsq.store import backlog
-from opsq.wire.messages import ChunkMask, Held, Refusal, Revoked
+from opsq.wire.messages import ChunkMask, HeldChunks, Refusal, Revoked
 
 if TYPE_CHECKING:
     from opsq.queue.chunks.complete import Outcomes
@@ -219,7 +219,7 @@ class Reservations:
 
     # --- finding ------------------------------------------------------------------------------------------------------------------
 
-    def find(self, held: Held) -> Part | None:
+    def find(self, held: HeldChunks) -> Part | None:
         """The part that a token stands for, if the reservation still holds any of it and the token is right."""
         reservation = self._by_id.get(held.reservation_id)
         if reservation is None:
@@ -227,7 +227,7 @@ class Reservations:
         part = reservation.parts.get((held.submission_id, held.block, held.granted))
         return part if part is not None and part.mac == held.mac and part.attempt == held.attempt else None
 
-    def is_genuine(self, held: Held) -> bool:
+    def is_genuine(self, held: HeldChunks) -> bool:
         """Whether the token was made by us for these chunks, however long ago."""
         if held.mask & ~held.granted:
             return False
@@ -235,7 +235,7 @@ class Reservations:
             held.submission_id, held.block, held.reservation_id, held.attempt, held.granted
         )
 
-    def is_settling(self, held_list: list[Held]) -> bool:
+    def is_settling(self, held_list: list[HeldChunks]) -> bool:
         """Whether something about any of these chunks is being committed."""
         for held in held_list:
             supply = self._core.supplies.get(held.submission_id)
@@ -244,11 +244,11 @@ class Reservations:
                 return True
         return False
 
-    def refusal(self, held: Held, mask: int, code: str) -> Refusal:
+    def refusal(self, held: HeldChunks, mask: int, code: str) -> Refusal:
         """Say why something is refused, with the present state."""
         return Refusal(held.submission_id, held.block, mask, code, f"{self._present_state(held)}.")
 
-    def _present_state(self, held: Held) -> str:
+    def _present_state(self, held: HeldChunks) -> str:
         supply = self._core.supply(held.submission_id)
         name = f"Chunk {held.submission_id}/{held.block * 64 + (held.mask & -held.mask).bit_length() - 1}"
         if supply is None:
@@ -344,7 +344,7 @@ class Reservations:
             if part.mask & mask and part.reservation.is_lease:
                 self._core.batch.leased[id(part)] = part
 
-    def release(self, held_list: list[Held], now: Now) -> list[Refusal]:
+    def release(self, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
         """Give chunks back; counts no attempt. Leases give back with the commit, other reservations at once."""
         refusals = []
         for held in held_list:
@@ -418,7 +418,7 @@ class Reservations:
                 if part.reservation.peer is peer:
                     part.started |= part.mask & chunk.mask
 
-    def extend(self, held_list: list[Held], lease_s: float | None, now: Now) -> list[Refusal]:
+    def extend(self, held_list: list[HeldChunks], lease_s: float | None, now: Now) -> list[Refusal]:
         """Move the deadline of the reservations that hold these chunks to `lease_s` (None: their length) from now."""
         refusals = []
         for held in held_list:
@@ -432,7 +432,7 @@ class Reservations:
                 self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
         return refusals
 
-    def reclaim(self, peer: Peer, held_list: list[Held], now: Now) -> list[Refusal]:
+    def reclaim(self, peer: Peer, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
         """A client that reconnects goes on with what it holds: chunks that nobody else has got meanwhile are its own again."""
         refusals = []
         for held in held_list:
@@ -441,7 +441,7 @@ class Reservations:
                 refusals.append(self.refusal(held, held.mask & ~kept, "reservation_lost"))
         return refusals
 
-    def _take_up(self, peer: Peer, held: Held, now: Now) -> int:
+    def _take_up(self, peer: Peer, held: HeldChunks, now: Now) -> int:
         core = self._core
         supply = core.supply(held.submission_id)
         if supply is None or not supply.is_open or held.block >= supply.blocks_count:

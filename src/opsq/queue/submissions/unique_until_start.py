@@ -16,7 +16,7 @@ from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.state import Core, Peer
 from opsq.store import submissions
 from opsq.store.database import Database
-from opsq.wire.messages import Held, Reserved
+from opsq.wire.messages import HeldChunks, Reserved
 
 
 class Starts:
@@ -53,7 +53,7 @@ class Starts:
     def _not_granted(self, peer: Peer, reply: Reserved, _: OpsqError) -> None:
         peer.described.clear()
         for grant in reply.grants:
-            held = Held(
+            held = HeldChunks(
                 grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
             )
             part = self._reservations.find(held)

@@ -25,7 +25,7 @@ from opsq.spark.source.lease_stream import Place, Taker, describe, form_of, next
 from opsq.spark.source.source_options import ChunkOptions
 
 if TYPE_CHECKING:
-    from opsq.wire.messages import Held
+    from opsq.wire.messages import HeldChunks
 
 _IDLE_S = 1.0
 """How long a look for chunks may wait while there are none."""
@@ -170,7 +170,7 @@ class OpsqChunkReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._taker
 
 
-def _cut(held: Sequence[Held], size: int) -> Iterator[Taken]:
+def _cut(held: Sequence[HeldChunks], size: int) -> Iterator[Taken]:
     """Partitions of `size` chunks, the last one of what is left."""
     chosen: list[tuple[int, int, int, int]] = []
     count = 0

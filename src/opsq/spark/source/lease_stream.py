@@ -28,7 +28,7 @@ from opsq.wire.messages import (
     Explain,
     Explained,
     Extend,
-    Held,
+    HeldChunks,
     Reclaim,
     Refusal,
     Reserve,
@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     ordinal: int
-    held: list[Held]
+    held: list[HeldChunks]
 
     def offset(self) -> dict[str, Any]:
         """As Spark writes it into the checkpoint, before the batch is run."""
@@ -84,28 +84,28 @@ class Taker:
     def __init__(self, daemon: Daemon, consumer: str, strategy: str, lease_s: float) -> None:
         self._strategy = strategy
         self._lease_s = lease_s
-        self._taken: list[Held] = []
+        self._taken: list[HeldChunks] = []
         """The batch at hand, as its offset names it."""
-        self._kept: list[Held] = []
+        self._kept: list[HeldChunks] = []
         """What of it can be read."""
         self._is_over = threading.Event()
         self._queue = daemon.open(patience_s=PATIENCE_S, name=consumer)
         self._keeper = threading.Thread(target=self._keep_on, name="opsq-keeper", daemon=True)
         self._keeper.start()
 
-    def take(self, count: int, wait_s: float) -> list[Held]:
+    def take(self, count: int, wait_s: float) -> list[HeldChunks]:
         """Reserve up to so many chunks by one lease; waits for the first of them. What was taken before is kept no more."""
         link = self._queue.link
         reply = link.call(Reserve(link.next_id(), count, self._strategy, wait_s, self._lease_s), Reserved)
         self._taken = self._kept = [
-            Held(
+            HeldChunks(
                 grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
             )
             for grant in reply.grants
         ]
         return self._kept
 
-    def take_again(self, held: list[Held]) -> list[Held]:
+    def take_again(self, held: list[HeldChunks]) -> list[HeldChunks]:
         """Take up what an earlier run of the query had taken, also where its lease has lapsed and nobody else has it.
 
         Returns:
@@ -122,7 +122,7 @@ class Taker:
         self._keep(self._kept)
         return self._kept
 
-    def acknowledge(self, held: Sequence[Held]) -> list[Refusal]:
+    def acknowledge(self, held: Sequence[HeldChunks]) -> list[Refusal]:
         """Complete chunks, with empty results; durable on return, and may be repeated.
 
         Returns:
@@ -157,7 +157,7 @@ class Taker:
                 if not self._is_over.is_set():
                     _log.warning("The leases of the stream could not be extended: %s", error.message)
 
-    def _keep(self, held: Sequence[Held]) -> None:
+    def _keep(self, held: Sequence[HeldChunks]) -> None:
         """Take up what is not others', and move its deadline to a full lease from now."""
         if not held:
             return
@@ -167,7 +167,7 @@ class Taker:
             key = refusal.submission_id, refusal.block
             refused[key] = refused.get(key, 0) | refusal.mask
         # One token stands for its whole reservation.
-        ours: dict[int, Held] = {}
+        ours: dict[int, HeldChunks] = {}
         for one in held:
             mask = one.mask & ~refused.get((one.submission_id, one.block), 0)
             if mask:

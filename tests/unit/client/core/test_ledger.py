@@ -20,7 +20,7 @@ from opsq.wire.messages import (
     ErrorReply,
     Fail,
     Grant,
-    Held,
+    HeldChunks,
     Refusal,
     Release,
     Request,
@@ -70,7 +70,7 @@ def test_completions_of_a_block_travel_as_one_mask(ledger: Ledger) -> None:
         ledger.complete(lot, 1 << bit, run_s=bit + 1.0)
     (request,) = sent(ledger, Complete)
     (completion,) = request.completions
-    assert completion.held == Held(7, 0, 0b1011, 1, 0, 0b1011, 99)
+    assert completion.held == HeldChunks(7, 0, 0b1011, 1, 0, 0b1011, 99)
     assert (completion.run_s, completion.run_max_s) == (7.0, 4.0)
     assert completion.results == msgspec.Raw(b"\xc0")
 
@@ -162,7 +162,7 @@ def test_all_without_a_verdict_is_given_back(ledger: Ledger) -> None:
     assert ledger.ready_count == 0
     requests = [request for request in ledger.requests() if not isinstance(request, Started)]
     assert [type(request) for request in requests] == [Complete, Release]
-    assert requests[1].held == [Held(7, 0, 0b1110, 1, 0, 0b1111, 99)]
+    assert requests[1].held == [HeldChunks(7, 0, 0b1110, 1, 0, 0b1111, 99)]
 
 
 def test_without_room_a_completion_is_kept_and_sent_again(ledger: Ledger) -> None:
@@ -269,7 +269,7 @@ def test_a_revocation_that_crosses_a_completion_is_not_told(ledger: Ledger) -> N
 def test_refused_reassertions_are_lost(ledger: Ledger) -> None:
     offer(ledger, grant(mask=0b11))
     ledger.take()
-    assert ledger.holdings() == ([Held(7, 0, 0b11, 1, 0, 0b11, 99)], [ChunkMask(7, 0, 0b01)])
+    assert ledger.holdings() == ([HeldChunks(7, 0, 0b11, 1, 0, 0b11, 99)], [ChunkMask(7, 0, 0b01)])
     ledger.reasserted(Completed(1, [Refusal(7, 0, 0b11, "reservation_lost", "Too late.")]))
     assert [(lost.index, lost.message) for lost in ledger.lost] == [(0, "Too late.")]
     assert ledger.ready_count == 0
@@ -329,5 +329,5 @@ def test_every_chunk_granted_is_reported_exactly_once(blocks: list[tuple[int, in
     assert ledger.unanswered_count == ledger.buffered_count == 0
 
 
-def indexes_of(held: Held) -> list[int]:
+def indexes_of(held: HeldChunks) -> list[int]:
     return [held.block * 64 + bit for bit in range(64) if held.mask >> bit & 1]

@@ -20,7 +20,7 @@ from opsq.wire.messages import (
     Completed,
     ErrorReply,
     Heartbeat,
-    Held,
+    HeldChunks,
     Reclaim,
     Reply,
     Request,
@@ -34,7 +34,7 @@ from opsq.wire.messages import (
 from scripted import ScriptedDaemon, silence
 from waiting import wait_until
 
-HELD = Held(7, 0, 1, 1, 0, 1, 99)
+HELD = HeldChunks(7, 0, 1, 1, 0, 1, 99)
 
 
 def answer_requeue(request: Request) -> list[Reply]:

@@ -178,7 +178,7 @@ def delay_s(rig: Rig, attempts: int, backoff: m.Backoff, rng: random.Random) -> 
     supply = rig.engine._core.supply(submission_id)
     assert supply is not None
     outcomes: Outcomes = rig.engine._outcomes
-    held = m.Held(submission_id, 0, 1, 1, 0, 1, 0)
+    held = m.HeldChunks(submission_id, 0, 1, 1, 0, 1, 0)
     return outcomes._delay_s(supply, AttemptRow(1, attempts, 0, 0, 0), m.Failure(held))
 
 

@@ -113,7 +113,7 @@ def test_chunks_that_come_back_one_by_one_cost_a_few_rows_each(rig: Rig, strateg
     for one in held[7::20]:
         rig.release(peer, one)
         [ticket] = rig.reserve(peer, 1, strategy)
-        assert ticket.held() == m.Held(
+        assert ticket.held() == m.HeldChunks(
             one.submission_id, one.block, one.mask, ticket.reservation_id, 0, one.mask, ticket.mac
         )
     assert core.visited_count <= 4 * 50

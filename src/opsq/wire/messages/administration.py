@@ -1,0 +1,154 @@
+"""Messages of administration: pauses, limits and weights; stop, back up, vacuum and check the daemon.
+
+This file must not define what a producer or consumer needs for its own work.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from opsq.wire.messages.fields import Count, Duration, Id, Key, Message, Record, Value
+
+
+class PauseState(Record):
+    """A pause of all submissions that have every pair; no pairs: of everything."""
+
+    metadata: dict[str, int | str]
+    by_operator: bool
+    by_name: str
+    paused_at: Count
+
+
+class LimitState(Record):
+    """A limit for one pair, or (value None) for each value of the key.
+
+    `reserved_count` is how many chunks are reserved under the busiest value, `busiest`; None: they are not counted, as for a rate alone.
+    """
+
+    key: str
+    value: int | str | None
+    concurrency: int | None
+    rate_per_s: float | None
+    burst: int | None
+    by_name: str
+    limited_at: Count
+    reserved_count: Count | None = None
+    busiest: int | str | None = None
+    rate_span_s: float = 1.0
+
+
+class WeightState(Record):
+    """The weight of a value in `Fair`."""
+
+    key: str
+    value: int | str
+    weight: float
+
+
+class Pause(Message):
+    """Hold back all submissions that have every pair (none: all of them). → Changed (0: they were already)."""
+
+    id: Id
+    metadata: dict[Key, Value] = {}
+    by_operator: bool = False
+    by_name: Annotated[str, Meta(max_length=255)] = ""
+
+
+class Resume(Message):
+    """End the pause with exactly these pairs. → Changed (0: there was none). Ending an operator's pause needs `by_operator`."""
+
+    id: Id
+    metadata: dict[Key, Value] = {}
+    by_operator: bool = False
+
+
+class Limit(Message):
+    """Bound a pair, or (`value` None) each value of a key; replaces the limit for the same. → Changed. Operators only."""
+
+    id: Id
+    key: Key
+    value: Value | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    burst: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    by_name: Annotated[str, Meta(max_length=255)] = ""
+    rate_span_s: Annotated[float, Meta(gt=0, le=1e9)] = 1.0
+    """The time for which the rate was given: it changes nothing but how people are told of it."""
+
+
+class Unlimit(Message):
+    """Lift the limit for a pair or a key. → Changed. Operators only."""
+
+    id: Id
+    key: Key
+    value: Value | None = None
+
+
+class Weight(Message):
+    """Give a value of a key a weight in `Fair` (0.001 … 1000; 1 is what each has). → Changed. Operators only."""
+
+    id: Id
+    key: Key
+    value: Value
+    weight: Annotated[float, Meta(gt=0)]
+
+
+class ShowRules(Message):
+    """Ask for all pauses, limits and weights. → RulesState."""
+
+    id: Id
+
+
+class RulesState(Message):
+    """Answer to ShowRules."""
+
+    id: Id
+    pauses: list[PauseState]
+    limits: list[LimitState]
+    weights: list[WeightState]
+
+
+class Stop(Message):
+    """Drain for up to `drain_s`, then end the daemon. → Changed, before it ends. Operators only."""
+
+    id: Id
+    drain_s: Duration = 30.0
+
+
+class Backup(Message):
+    """Copy the database to `path` (absolute; must not exist) while work goes on. → Changed with the bytes. Operators only."""
+
+    id: Id
+    path: str
+
+
+class Vacuum(Message):
+    """Give free pages back to the file system. → Changed with the bytes. Operators only."""
+
+    id: Id
+
+
+class Check(Message):
+    """Check the database and the invariants. → Checked. Operators only."""
+
+    id: Id
+
+
+class Checked(Message):
+    """Answer to Check: no problems, no damage."""
+
+    id: Id
+    problems: list[str]
+
+
+class Changed(Message):
+    """The request took effect on `count` things (named by the request)."""
+
+    id: Id
+    count: Count = 1
+
+
+Requests = Pause | Resume | Limit | Unlimit | Weight | ShowRules | Stop | Backup | Vacuum | Check
+Replies = RulesState | Checked | Changed

@@ -1,0 +1,298 @@
+"""Messages about chunks: reserve, complete, fail, release and extend; read their content; list, requeue and drop dead ones.
+
+These are the hot ones: a field more costs on every chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from opsq.wire.messages.fields import Block, Count, Duration, Id, Int64, Key, Mask, Message, Record, Value
+
+
+class Grant(Record):
+    """Chunks of one block that are now reserved, after `attempt` failures and losses.
+
+    With the id of the reservation, `mask`, `attempt` and `mac` are the token.
+    """
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+    attempt: Count
+    mac: Count
+
+
+class SubmissionContent(Record):
+    """What a consumer needs to know of a submission to read its chunks."""
+
+    submission_id: Id
+    chunks_count: Count
+    content: bytes
+    metadata: dict[str, int | str]
+    has_attachment: bool
+
+
+class HeldChunks(Record):
+    """Chunks of one block that the sender holds or held: `mask` of them are meant, `reservation_id`…`mac` are the token."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+    reservation_id: Id
+    attempt: Count
+    granted: Mask
+    mac: Annotated[int, Meta(ge=0)]
+
+
+class Completion(Record):
+    """Chunks that are done.
+
+    `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending: bytes, or
+    `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times.
+    """
+
+    held: HeldChunks
+    results: msgspec.Raw = msgspec.Raw(b"\xc0")
+    run_s: Duration = 0.0
+    run_max_s: Duration = 0.0
+    exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
+
+
+class Failure(Record):
+    """Chunks that failed. `delay_s` replaces the back-off; `is_final` buries the chunks at once."""
+
+    held: HeldChunks
+    reason: Annotated[str, Meta(max_length=16384)] = ""
+    exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
+    signal: Annotated[int, Meta(ge=1, le=255)] | None = None
+    run_s: Duration = 0.0
+    delay_s: Duration | None = None
+    is_final: bool = False
+
+
+class ChunkMask(Record):
+    """Some chunks of a block."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+
+
+class Refusal(Record):
+    """Chunks for which a request was refused, and why (`code` is that of an exception in errors.py)."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+    code: str
+    message: str
+
+
+class Reserve(Message):
+    """Reserve up to `count` chunks. → Reserved.
+
+    `wait_s` 0 answers at once, None parks without limit. `lease_s` makes it a lease of that length (0: the shortest that its submissions
+    ask for). `until_empty` answers with no grants as soon as the strategy can serve nothing any more, now or later, without a new
+    submission.
+    """
+
+    id: Id
+    count: Annotated[int, Meta(ge=1, le=1_000_000)]
+    strategy: Annotated[str, Meta(max_length=65536)] = "Random"
+    wait_s: Duration | None = 0.0
+    lease_s: Duration | None = None
+    until_empty: bool = False
+
+
+class Reserved(Message):
+    """What was reserved; no grants: nothing was free in time, or (`is_empty`) nothing can come without a new submission.
+
+    `submissions` describes the submissions of the grants that this connection has not been told of lately.
+    """
+
+    id: Id
+    reservation_id: Id = 0
+    deadline_s: float = 0.0
+    grants: list[Grant] = []
+    submissions: list[SubmissionContent] = []
+    is_empty: bool = False
+
+
+class Complete(Message):
+    """Complete chunks. → Completed, after the commit."""
+
+    id: Id
+    completions: list[Completion]
+
+
+class CompleteAndReserve(Message):
+    """Complete chunks, then reserve as `Reserve` does. → Completed and later Reserved, both with this id."""
+
+    id: Id
+    completions: list[Completion]
+    count: Annotated[int, Meta(ge=1, le=1_000_000)]
+    strategy: Annotated[str, Meta(max_length=65536)] = "Random"
+    wait_s: Duration | None = 0.0
+    lease_s: Duration | None = None
+    until_empty: bool = False
+
+
+class Fail(Message):
+    """Report failed attempts. → Completed, after the commit."""
+
+    id: Id
+    failures: list[Failure]
+
+
+class Release(Message):
+    """Give chunks back without counting an attempt. → Completed."""
+
+    id: Id
+    held: list[HeldChunks]
+
+
+class ReleaseConsumer(Message):
+    """Give back all that a consumer holds, by its id. → Changed with the count of chunks. Operators only."""
+
+    id: Id
+    consumer: str
+
+
+class Extend(Message):
+    """Move the deadline of the reservations that `held` names to `lease_s` from now (None: their own length). → Completed."""
+
+    id: Id
+    held: list[HeldChunks]
+    lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+
+
+class Reclaim(Message):
+    """Take up again, after a reconnect, chunks that the client still works on. → Completed; what is refused is lost."""
+
+    id: Id
+    held: list[HeldChunks]
+
+
+class Completed(Message):
+    """The request took effect, except for what is refused."""
+
+    id: Id
+    refusals: list[Refusal] = []
+
+
+class Started(Message):
+    """One-way: work on these chunks has begun, so losing the consumer counts against them."""
+
+    chunks: list[ChunkMask]
+
+
+class Revoked(Message):
+    """Push: the client does not hold these chunks any more. `code`: reservation_lost, already_finished, cancelled."""
+
+    chunks: list[ChunkMask]
+    code: str
+
+
+class Describe(Message):
+    """Ask for the content of submissions. → Described; unknown ids are left out, and the last ones if a reply cannot hold them."""
+
+    id: Id
+    submission_ids: Annotated[list[Id], Meta(max_length=10_000)]
+
+
+class Described(Message):
+    """Answer to Describe."""
+
+    id: Id
+    submissions: list[SubmissionContent]
+
+
+class DeadFilter(Record):
+    """Which dead letters are meant: all conditions must hold, but an exit status and a signal are alternatives; empty ones always hold.
+
+    `from_at` ≤ instant of death < `to_at`; `reason` is a part of the reason, in upper or lower case.
+    """
+
+    submission_ids: Annotated[list[Id], Meta(max_length=10_000)] = []
+    metadata: dict[Key, Value] = {}
+    from_at: Count | None = None
+    to_at: Count | None = None
+    reason: Annotated[str, Meta(max_length=16384)] = ""
+    exit_statuses: Annotated[list[int], Meta(max_length=256)] = []
+    signals: Annotated[list[int], Meta(max_length=256)] = []
+
+
+class DeadChunk(Record):
+    """A chunk whose attempts are used up."""
+
+    submission_id: Id
+    index: Count
+    attempts: int
+    lost: int
+    dead_at: Count
+    reason: str
+    exit_status: int | None
+    signal: int | None
+
+
+class Dead(Message):
+    """List dead chunks behind the one whose submission and index are `after`, of one submission or of all (None). → DeadChunks.
+
+    A page may be short, or empty, and yet have others behind it.
+    """
+
+    id: Id
+    submission_id: Id | None = None
+    after: tuple[Id, Int64] = (0, -1)
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    where: DeadFilter = DeadFilter()
+
+
+class DeadChunks(Message):
+    """Answer to Dead; `next_after` goes into the next call, None at the end."""
+
+    id: Id
+    chunks: list[DeadChunk]
+    next_after: tuple[Id, Int64] | None
+
+
+class DeadSelection(Message):
+    """Which dead chunks a request means: all that match `where`, of one submission or of any (None), or just `indexes` of one."""
+
+    id: Id
+    submission_id: Id | None
+    indexes: Annotated[list[Count], Meta(max_length=10_000)] | None = None
+    where: DeadFilter = DeadFilter()
+
+
+class Requeue(DeadSelection):
+    """Give dead chunks new attempts; revives submissions that failed, were cancelled or expired, with skipped chunks. → Changed.
+
+    Large selections take several commits.
+    """
+
+
+class Drop(DeadSelection):
+    """Give dead chunks up: they count as skipped from then on and can no longer be requeued. → Changed. Operators only."""
+
+
+Requests = (
+    Reserve
+    | Complete
+    | CompleteAndReserve
+    | Fail
+    | Release
+    | ReleaseConsumer
+    | Extend
+    | Reclaim
+    | Started
+    | Describe
+    | Dead
+    | Requeue
+    | Drop
+)
+Replies = Reserved | Completed | Revoked | Described | DeadChunks

@@ -1,0 +1,85 @@
+"""Messages about the connection itself: the greeting, heartbeats, the end of a wait, errors and the daemon's own end.
+
+This file must not define anything about submissions or chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from opsq.wire.messages.fields import Id, Message, Record
+
+
+class Claim(Record):
+    """A name that only one connection may have at a time, until it ends.
+
+    Under the same `key` another connection takes it over: a consumer that reconnects is not shut out by what is left of itself.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Hello(Message):
+    """First message of a connection. → Welcome. `token` is needed over TCP only."""
+
+    id: Id
+    version: int
+    name: Annotated[str, Meta(max_length=255)] = ""
+    token: str = ""
+    claim: Claim | None = None
+
+
+class Welcome(Message):
+    """The connection may be used. `store` is the URL of the content store, `store_marker` what its marker must say."""
+
+    id: Id
+    version: int
+    server: str
+    consumer: str
+    heartbeat_s: float
+    frame_limit_bytes: int
+    chunk_limit_bytes: int
+    is_operator: bool
+    is_durable: bool
+    store: str
+    store_marker: str
+
+
+class Heartbeat(Message):
+    """The consumer lives; extends its reservations. → Alive."""
+
+    id: Id
+
+
+class Alive(Message):
+    """Answer to a heartbeat."""
+
+    id: Id
+
+
+class CancelWait(Message):
+    """One-way: end the parked request `request_id` (Reserve, Wait, Results) now; it gets a last reply all the same."""
+
+    request_id: Id
+
+
+class ErrorReply(Message):
+    """The request with this id failed (0: the connection as a whole; it closes)."""
+
+    id: Id
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Draining(Message):
+    """Push: the daemon is about to end; no reserve is answered any more."""
+
+    drain_s: float
+
+
+Requests = Hello | Heartbeat | CancelWait
+Replies = Welcome | Alive | ErrorReply | Draining

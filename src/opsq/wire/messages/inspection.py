@@ -1,0 +1,226 @@
+"""Messages that look at the queue and change nothing: status, history, and why a strategy or a submission behaves as it does.
+
+This file must not define a request that writes, except `Prune`, which forgets history.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from opsq.wire.messages.fields import Block, Count, Duration, Id, Key, Message, Record, Value
+
+
+class Counts(Record):
+    """Chunks by what they are doing, of one metadata value or of everything; the last six add up to all chunks."""
+
+    value: int | str | None
+    submissions_count: Count
+    waiting_count: Count
+    delayed_count: Count
+    reserved_count: Count
+    completed_count: Count
+    dead_count: Count
+    skipped_count: Count
+
+
+class ConsumerState(Record):
+    """A connected consumer or the holder of a lease."""
+
+    consumer: str
+    is_connected: bool
+    reserved_count: Count
+    oldest_reservation_s: float
+    waiting_strategy: str | None
+
+
+class Status(Message):
+    """Ask for the state of the daemon. → DaemonState. `by` groups the counts by that key."""
+
+    id: Id
+    by: Key | None = None
+
+
+class DaemonState(Message):
+    """Answer to Status.
+
+    `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: nobody is connected, or counters cannot tell.
+    `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number. `room_waiting_count`: submissions that wait for
+    room. `disk_free_bytes`: what is left on the disk, None: it cannot be told.
+    """
+
+    id: Id
+    server: str
+    pid: int
+    state: str
+    uptime_s: float
+    total: Counts
+    by: list[Counts]
+    states: dict[str, int]
+    consumers: list[ConsumerState]
+    parked_count: Count
+    connections_count: Count
+    oldest_reservation_s: float
+    unfolded_count: Count
+    file_bytes: Count
+    free_bytes: Count
+    wal_bytes: Count
+    settings: dict[str, str]
+    unmatched_count: Count | None = None
+    backlog_limit: Count | None = None
+    room_waiting_count: Count = 0
+    disk_free_bytes: Count | None = None
+
+
+class HistoryFilter(Record):
+    """Which events are meant: all conditions must hold, but an exit status and a signal are alternatives; empty ones always hold.
+
+    `index` is a chunk of `submission_id`; `consumer` how its name begins; `from_at` ≤ instant < `to_at`; `reason` a part of it.
+    """
+
+    submission_id: Id | None = None
+    index: Count | None = None
+    events: Annotated[list[str], Meta(max_length=16)] = []
+    consumer: Annotated[str, Meta(max_length=1024)] = ""
+    metadata: dict[Key, Value] = {}
+    from_at: Count | None = None
+    to_at: Count | None = None
+    reason: Annotated[str, Meta(max_length=16384)] = ""
+    exit_statuses: Annotated[list[int], Meta(max_length=256)] = []
+    signals: Annotated[list[int], Meta(max_length=256)] = []
+
+
+class HistoryEvent(Record):
+    """What happened at `at` to the chunks `mask` of a block, or (0) to all of the submission; of an attempt also who made it.
+
+    `wait_s`: from when the chunks might be handed out (submitted, due, free again, requeued) until they were; of several the longest.
+    0: not known. `run_s` is the sum and `run_max_s` the longest of the run times; where nobody has measured, how long they were held.
+    """
+
+    seq: Id
+    at: Count
+    event: str
+    submission_id: Id
+    block: Block
+    mask: Count
+    attempt: Count
+    consumer: str
+    run_s: float
+    run_max_s: float
+    wait_s: float
+    exit_status: int | None
+    signal: int | None
+    reason: str
+
+
+class History(Message):
+    """Ask for events after the seq `after` (None: from the first), or, `newest_first`, before it (None: from the last). → HistoryRows."""
+
+    id: Id
+    where: HistoryFilter = HistoryFilter()
+    after: Id | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    newest_first: bool = False
+
+
+class HistoryRows(Message):
+    """Answer to History; `next_after` goes into the next call, None at the end. A page may be short, or empty, and have others behind it.
+
+    `metadata` is that of the submissions that are still there.
+    """
+
+    id: Id
+    rows: list[HistoryEvent]
+    next_after: Id | None
+    metadata: dict[Id, dict[str, int | str]]
+
+
+class Prune(Message):
+    """Forget history older than `older_than_s`, and all but the newest `keep_count` rows. → Changed with the rows. Operators only."""
+
+    id: Id
+    older_than_s: Duration | None = None
+    keep_count: Count | None = None
+
+
+class PlanStep(Record):
+    """One step of a query plan: how deep it is nested, what SQLite says, and what that means (empty: nothing to add)."""
+
+    depth: int
+    detail: str
+    verdict: str
+
+
+class Statement(Record):
+    """A statement that an arm runs: what for, its text, its plan."""
+
+    purpose: str
+    sql: str
+    plan: list[PlanStep]
+
+
+class Arm(Record):
+    """One arm of a strategy as `explain` tells it. `front` says where it stands; empty: it has not been used yet.
+
+    `analysis` is there only when asked for: rows visited, set aside by gate, waiting for a retry, dry, chunks offered, microseconds.
+    """
+
+    order: str
+    why: str
+    filters: list[str]
+    gates: list[str]
+    statements: list[Statement]
+    front: dict[str, int | float | str | bool | None]
+    inner: list[Arm] = []
+    analysis: dict[str, int | float | str | bool | dict[str, int]] = {}
+
+
+class Offer(Record):
+    """A chunk that a strategy would hand out now."""
+
+    submission_id: Id
+    index: Count
+    attempt: Count
+    metadata: dict[str, int | str]
+    arm: int
+
+
+class Explain(Message):
+    """Ask how a strategy is served; `analyze` tries it out without reserving anything. → Explained."""
+
+    id: Id
+    strategy: Annotated[str, Meta(max_length=65536)]
+    analyze: bool = False
+
+
+class Explained(Message):
+    """Answer to Explain; `strategy` is the canonical text, `offers` what it would hand out first."""
+
+    id: Id
+    strategy: str
+    arms: list[Arm]
+    notes: list[str]
+    offers: list[Offer] = []
+
+
+class ExplainWork(Message):
+    """Ask why a submission, or (with `index`) a chunk, is not running. → WorkExplained."""
+
+    id: Id
+    submission_id: Id
+    index: Count | None = None
+
+
+class WorkExplained(Message):
+    """Answer to ExplainWork: `verdict` is one word (next, behind, reserved, delayed, paused, limited, …), `reasons` are sentences."""
+
+    id: Id
+    submission_id: Id
+    index: Count | None
+    verdict: str
+    reasons: list[str]
+
+
+Requests = Status | History | Prune | Explain | ExplainWork
+Replies = DaemonState | HistoryRows | Explained | WorkExplained

@@ -1,0 +1,255 @@
+"""Messages about submissions: submit, find, show, list, wait, read results, cancel and remove.
+
+This file must not define how chunks are handed out (`chunks` does).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from opsq.wire.messages.fields import Block, Count, Duration, Id, Int64, Key, Mask, Message, Record, Value
+
+
+class Backoff(Record):
+    """How long a failed chunk waits: `base_s * factor ** (attempts - 1)`, at most `max_s`, with jitter of ± 20 %."""
+
+    base_s: Duration = 1.0
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    max_s: Duration = 300.0
+
+
+class NewSubmission(Record):
+    """What a producer hands over. `None` means the daemon's default. `delay_s` and `not_before_at` exclude each other."""
+
+    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    chunks_count: Annotated[int, Meta(ge=0, le=1 << 40)]
+    content: bytes = b""
+    metadata: dict[Key, Value] = {}
+    attachment: bytes | None = None
+    priority: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] = 0
+    max_attempts: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    max_lost: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    backoff: Backoff | None = None
+    keep_on_dead: bool = False
+    delay_s: Duration | None = None
+    not_before_at: Count | None = None
+    expires_s: Duration | None = None
+    expires_at: Count | None = None
+    unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    reservation_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    weights: dict[Key, Annotated[float, Meta(gt=0)]] = {}
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    """Makes one submission for as long as that is known, also after its end; whoever asks again is given that one."""
+    unique_until_start: bool = False
+    """The unique key is free as soon as a chunk is handed out; else when the submission is final."""
+
+
+class Created(Record):
+    """The answer for one `NewSubmission`: its id, and whether this call made it (else it existed by one of its keys)."""
+
+    submission_id: Id
+    is_new: bool
+
+
+class Submit(Message):
+    """Store submissions, all in one transaction. → Submitted.
+
+    When there is no room for them, `wait_s` 0 has them refused at once; else they wait so long for it (None: without limit).
+    """
+
+    id: Id
+    submissions: Annotated[list[NewSubmission], Meta(max_length=10_000)]
+    wait_s: Duration | None = 0.0
+
+
+class Submitted(Message):
+    """In the order of `Submit.submissions`."""
+
+    id: Id
+    created: list[Created]
+
+
+class CheckCapacity(Message):
+    """Ask whether there is room for a submission, before its content is written. → Capacity, when there is; nothing is set aside.
+
+    `content_bytes` are what will be written into the store. `wait_s` is that of `Submit`. No room is needed while a submission has the
+    `unique_key`.
+    """
+
+    id: Id
+    chunks_count: Count
+    content_bytes: Count = 0
+    wait_s: Duration | None = 0.0
+    unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+
+
+class Capacity(Message):
+    """Answer to CheckCapacity: for how many chunks there is room now; None: for any number."""
+
+    id: Id
+    left_count: Count | None
+
+
+class Find(Message):
+    """Ask which submission a request key, or an idempotency key, has made. → Found."""
+
+    id: Id
+    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)] | None = None
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+
+
+class Withdraw(Message):
+    """Take back a Submit that may or may not have arrived: unless it has made a submission, it never will. → Found."""
+
+    id: Id
+    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Found(Message):
+    """Answer to Find and Withdraw; `submission_id` None: the key has made none, and (`is_withdrawn`) never will."""
+
+    id: Id
+    submission_id: Id | None
+    is_withdrawn: bool
+
+
+class SubmissionState(Record):
+    """A submission as `show`, `list` and `wait` tell it; delayed and reserved chunks are neither completed, dead nor skipped."""
+
+    submission_id: Id
+    state: str
+    chunks_count: Count
+    completed_count: Count
+    dead_count: Count
+    skipped_count: Count
+    reserved_count: Count
+    delayed_count: Count
+    metadata: dict[str, int | str]
+    priority: Int64
+    max_attempts: int
+    max_lost: int
+    backoff: Backoff
+    keep_on_dead: bool
+    reservation_s: float
+    submitted_at: Count
+    not_before_at: Count | None
+    expires_at: Count | None
+    finished_at: Count | None
+    unique_key: str | None
+    has_attachment: bool
+    reason: str
+    unique_until_start: bool = False
+    holds_unique_key: bool = False
+
+
+class Show(Message):
+    """Ask for the state of a submission. → Shown."""
+
+    id: Id
+    submission_id: Id
+
+
+class Shown(Message):
+    """Answer to Show and Wait."""
+
+    id: Id
+    submission: SubmissionState
+
+
+class List(Message):
+    """List submissions, newest first, below `before` (None: from the top). → Listed. All conditions must hold; `states` empty: any."""
+
+    id: Id
+    states: list[str] = []
+    metadata: dict[Key, Value] = {}
+    before: Id | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+
+
+class Listed(Message):
+    """Answer to List; `next_before` goes into the next call, None at the end."""
+
+    id: Id
+    submissions: list[SubmissionState]
+    next_before: Id | None
+
+
+class Wait(Message):
+    """Ask to be told when a submission is final. → Shown, at once or by push."""
+
+    id: Id
+    submission_id: Id
+
+
+class GetAttachment(Message):
+    """Ask for the attachment of a submission. → Attachment."""
+
+    id: Id
+    submission_id: Id
+
+
+class Attachment(Message):
+    """Answer to GetAttachment; None: the submission has none."""
+
+    id: Id
+    attachment: bytes | None
+
+
+class ResultRow(Record):
+    """Results of the completed chunks `mask` of a block, as `Completion.results` brought them (nil: all empty)."""
+
+    block: Block
+    mask: Mask
+    results: msgspec.Raw
+
+
+class Results(Message):
+    """Ask for result rows from the block of chunk `from_index` on, in block order. → ResultRows.
+
+    `wait_s` parks the call until chunk `from_index` is completed or the submission is final (None: without limit).
+    """
+
+    id: Id
+    submission_id: Id
+    from_index: Count = 0
+    limit_blocks: Annotated[int, Meta(ge=1, le=4096)] = 256
+    wait_s: Duration | None = 0.0
+
+
+class ResultRows(Message):
+    """Rows of whole blocks `[from_index // 64, next_block)`.
+
+    Several rows of one block come in no special order; a completed chunk without a row has an empty result. `completed` has one mask per
+    block of the range. `is_final`: the submission has ended, so nothing more comes. `content` is sent with `from_index` 0 only.
+    """
+
+    id: Id
+    next_block: Block
+    rows: list[ResultRow]
+    completed: list[int]
+    chunks_count: Count
+    is_final: bool
+    state: str
+    content: bytes
+
+
+class Cancel(Message):
+    """Cancel a submission; what runs loses its reservation. → Changed (0 when it was final already)."""
+
+    id: Id
+    submission_id: Id
+    reason: str = ""
+
+
+class Remove(Message):
+    """Forget a final submission, its results and content. → Changed."""
+
+    id: Id
+    submission_id: Id
+
+
+Requests = Submit | CheckCapacity | Find | Withdraw | Show | List | Wait | GetAttachment | Results | Cancel | Remove
+Replies = Submitted | Capacity | Found | Shown | Listed | Attachment | ResultRows
