@@ -6,6 +6,8 @@ is loaded only when one is met.
 
 from __future__ import annotations
 
+import time
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _BYTES = {
     "": 1,
@@ -95,6 +97,11 @@ def format_span(seconds: float) -> str:
         if len(found) == 2:
             break
     return " ".join(filter(None, found))
+
+
+def format_instant(wall_ms: int) -> str:
+    """An instant, given in milliseconds since 1970, in RFC 3339, UTC, to the millisecond."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ms // 1000)) + f".{wall_ms % 1000:03}Z"
 
 
 def format_rate(rate_per_s: float, span_s: float = 1.0) -> str:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 import opsq
@@ -17,7 +18,7 @@ from daemons import running
 from opsq.cli.caller import Caller
 from opsq.cli.spark.report import _draw
 from opsq.settings import Settings
-from opsq.spark.report.figures import Summary
+from opsq.spark.report.rows import ReportSummary
 from spark.report.test_page import figures
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -146,13 +147,15 @@ def test_tables_on_a_terminal_fit_80_columns_and_cut_no_number() -> None:
     caller = Caller({}, frozenset())
     caller.__dict__.update(is_rich=True, console=Console(width=80, file=drawn_on, highlight=False))
     found = figures(*names)
-    times = dict.fromkeys((name for name in Summary._fields if name.endswith("_s") and "_p" in name), 47 * 60 + 59.0)
+    times = dict.fromkeys(
+        (name for name in ReportSummary.__struct_fields__ if name.endswith("_s") and "_p" in name), 47 * 60 + 59.0
+    )
     large = [
-        row._replace(completed=12_345_678, failed=98_765, per_s=54_321.0, busy_s=86_399.0 * 30, **times)
+        replace(row, completed=12_345_678, failed=98_765, per_s=54_321.0, busy_s=86_399.0 * 30, **times)
         for row in found.values
     ]
     consumers = [
-        row._replace(consumer="worker-17.example.org/31337", completed=12_345_678, failed=98_765)
+        replace(row, consumer="worker-17.example.org/31337", completed=12_345_678, failed=98_765)
         for row in found.consumers
     ]
     _draw(caller, found._replace(values=large, consumers=consumers))

@@ -8,24 +8,29 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from opsq.spark.report.figures import Consumer, Failure, Figures, Share, Summary, Window
+from opsq.spark.report.figures import Figures
 from opsq.spark.report.page import page, percent, rate, seconds
 from opsq.spark.report.plots import Bar, Series, bars, lines, nice_ticks
+from opsq.spark.report.rows import ReportConsumer, ReportFailure, ReportShare, ReportSummary, ReportWindow
+from opsq.units import format_instant
 
 BEGIN = 1_772_366_400_000
+SPAN = (format_instant(BEGIN), format_instant(BEGIN + 600_000))
 HOSTILE = "<script>alert('x')</script>&\"größe"
 
 
-def summary(value: str | None, completed: int = 900) -> Summary:
+def summary(value: str | None, completed: int = 900) -> ReportSummary:
     counts = (completed, 7, 3, 2, 1, 1)
     times = (3.0, 60.0, 600.0, 0.25, 1.5, 9.0)
-    return Summary(value, *counts, 0.0125, 1.01, 0.002, 1234.5, BEGIN, BEGIN + 600_000, completed / 600, *times)
+    return ReportSummary(value, *counts, 0.0125, 1.01, 0.002, 1234.5, *SPAN, completed / 600, *times)
 
 
 def figures(*names: str | None) -> Figures:
     windows = [
-        Window("all", BEGIN + 60_000 * number, 90 * number, number % 3, 0, 1.5 * number) for number in range(1, 11)
+        ReportWindow("all", format_instant(BEGIN + 60_000 * number), 90 * number, number % 3, 0, 1.5 * number)
+        for number in range(1, 11)
     ]
     return Figures(
         by="tenant",
@@ -37,12 +42,12 @@ def figures(*names: str | None) -> Figures:
         values=[summary(name) for name in names],
         values_count=len(names) + 5,
         windows=windows,
-        drawn=[window._replace(value=name) for name in names[:6] for window in windows[::2]],
-        consumers=[Consumer("host-1/7", BEGIN, BEGIN + 600_000, 900, 10, 480.0, 0.8, 1.0, 0.8)],
+        drawn=[replace(window, value=name) for name in names[:6] for window in windows[::2]],
+        consumers=[ReportConsumer("host-1/7", *SPAN, 900, 10, 480.0, 0.8, 1.0, 0.8)],
         consumers_count=1,
-        shares=[Share(name, 10.0, 30.0, 12.5, 0.25, 0.5, 0.8) for name in names],
+        shares=[ReportShare(name, 10.0, 30.0, 12.5, 0.25, 0.5, 0.8) for name in names],
         jain=0.87,
-        failures=[Failure("exit 3", 7, f"{HOSTILE}\nmore"), Failure("lost", 3, "")],
+        failures=[ReportFailure("exit 3", 7, f"{HOSTILE}\nmore"), ReportFailure("lost", 3, "")],
     )
 
 
@@ -91,12 +96,12 @@ def test_names_and_reasons_cannot_break_the_page():
 
 
 def test_history_without_failures_says_so():
-    without = figures("acme")._replace(failures=[], total=summary("all")._replace(dead=0))
+    without = figures("acme")._replace(failures=[], total=replace(summary("all"), dead=0))
     assert "No attempt failed." in page(without)
 
 
 def test_history_of_which_nothing_is_known_has_a_page_too():
-    nothing = Summary("all", *[0] * 6, None, None, None, 0.0, *[None] * 9)
+    nothing = ReportSummary("all", *[0] * 6, None, None, None, 0.0, *[None] * 9)
     empty = Figures("tenant", 1, BEGIN, BEGIN, 1, nothing, [nothing], 1, [], [], [], 0, [], None, [])
     assert len(svgs(page(empty))) == 1
 

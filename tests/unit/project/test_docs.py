@@ -183,7 +183,7 @@ def json_type(annotation: Any) -> str:
 SHAPES = [
     cls
     for cls in [*vars(json_shapes).values(), *vars(spark_shapes).values(), *vars(strategy_shapes).values()]
-    if isinstance(cls, type) and issubclass(cls, json_shapes.Shape) and cls is not json_shapes.Shape
+    if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls is not json_shapes.Shape
 ]
 
 

@@ -21,6 +21,7 @@ from opsq.cli.output.json_shapes import (
     SubmissionShape,
     ValueCounts,
 )
+from opsq.units import format_instant
 from opsq.wire.messages import Backoff, ConsumerState, Counts, DaemonState, DeadChunk, SubmissionState
 
 
@@ -33,11 +34,7 @@ def print_json(document: Any) -> None:
 
 def instant(wall_ms: int | None) -> str | None:
     """A wall-clock instant in RFC 3339, UTC, to the millisecond; None stays None."""
-    return (
-        None
-        if wall_ms is None
-        else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ms // 1000)) + f".{wall_ms % 1000:03}Z"
-    )
+    return None if wall_ms is None else format_instant(wall_ms)
 
 
 def minute(wall_ms: int) -> str:

@@ -11,30 +11,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from msgspec import convert
+from msgspec.structs import astuple, replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.conditions import EventConditions
 from opsq.cli.output import attempts, event_export
-from opsq.cli.output.json_documents import instant
 from opsq.cli.spark.job import Session, SparkJobs, opened
-from opsq.cli.spark.spark_shapes import (
-    ReportConsumerShape,
-    ReportFailureShape,
-    ReportShareShape,
-    ReportSummaryShape,
-    ReportWindowShape,
-    SparkReportDocument,
-)
+from opsq.cli.spark.spark_shapes import SparkReportDocument
 from opsq.cli.stopped_queue import asked
 from opsq.content.result_joiner import atomic_output
 from opsq.errors import NotFound, UsageError
 from opsq.spark.history_export import exported_place
+from opsq.units import format_instant
 from opsq.wire.messages import HistoryFilter
 
 if TYPE_CHECKING:
     from opsq.spark.report.figures import Figures
+    from opsq.spark.report.rows import ReportRow
 
 _FILE_ROWS = 1_000_000
 _LOCAL_PARTITIONS = "8"
@@ -163,24 +157,20 @@ def _document(found: Figures, html: str | None) -> SparkReportDocument:
     return SparkReportDocument(
         by=found.by,
         rows=found.rows_count,
-        first_at=instant(found.first_at) or "",
-        last_at=instant(found.last_at) or "",
+        first_at=format_instant(found.first_at),
+        last_at=format_instant(found.last_at),
         step_s=found.step_s,
-        total=convert(_fields(found.total), ReportSummaryShape),
-        values=[convert(_fields(row), ReportSummaryShape) for row in found.values],
+        total=found.total,
+        values=found.values,
         values_count=found.values_count,
-        throughput=[convert(_fields(row), ReportWindowShape) for row in found.windows],
-        consumers=[convert(_fields(row), ReportConsumerShape) for row in found.consumers],
+        throughput=found.windows,
+        consumers=found.consumers,
         consumers_count=found.consumers_count,
-        fairness=[convert(_fields(row), ReportShareShape) for row in found.shares],
+        fairness=found.shares,
         jain=found.jain,
-        failures=[convert(_fields(row), ReportFailureShape) for row in found.failures],
+        failures=found.failures,
         html=html,
     )
-
-
-def _fields(row: NamedTuple) -> dict[str, object]:
-    return {name: instant(field) if name.endswith("_at") else field for name, field in row._asdict().items()}
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------------------
@@ -188,13 +178,13 @@ def _fields(row: NamedTuple) -> dict[str, object]:
 
 def _plain(found: Figures) -> list[str]:
     """A line a row, with tabs: what it is of, and the fields of the JSON document in their order; `-` for what is not known."""
-    rows: list[tuple[str, NamedTuple]] = [("all", found.total._replace(value=None))]
+    rows: list[tuple[str, ReportRow]] = [("all", replace(found.total, value=None))]
     rows += [("value", row) for row in found.values]
     rows += [("fairness", row) for row in found.shares]
     rows += [("consumer", row) for row in found.consumers]
     rows += [("failure", row) for row in found.failures]
     rows += [("window", row) for row in found.windows]
-    lines = ["\t".join([kind, *(_plain_field(field) for field in _fields(row).values())]) for kind, row in rows]
+    lines = ["\t".join([kind, *map(_plain_field, astuple(row))]) for kind, row in rows]
     return [*lines, f"jain\t{_plain_field(found.jain)}"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType
 
 from opsq.cli.output.json_shapes import ErrorShape, Shape
+from opsq.spark.report.rows import ReportConsumer, ReportFailure, ReportShare, ReportSummary, ReportWindow
 
 
 class SparkSubmitDocument(Shape):
@@ -68,76 +69,6 @@ class SparkRunDocument(Shape):
     error: ErrorShape | UnsetType = UNSET
 
 
-class ReportSummaryShape(Shape):
-    """What came of the chunks of a value, or of all. What would be divided by nothing is null."""
-
-    value: str | None
-    completed: int
-    failed: int
-    lost: int
-    dead: int
-    requeued: int
-    dropped: int
-    retry_rate: float | None
-    attempts_per_chunk: float | None
-    dead_rate: float | None
-    busy_s: float
-    first_at: str | None
-    last_at: str | None
-    per_s: float | None
-    wait_p50_s: float | None
-    wait_p90_s: float | None
-    wait_p99_s: float | None
-    run_p50_s: float | None
-    run_p90_s: float | None
-    run_p99_s: float | None
-
-
-class ReportWindowShape(Shape):
-    """What ended in a window of time."""
-
-    value: str | None
-    window_at: str
-    completed: int
-    failed: int
-    dead: int
-    per_s: float
-
-
-class ReportConsumerShape(Shape):
-    """How busy a consumer was."""
-
-    consumer: str
-    first_at: str
-    last_at: str
-    completed: int
-    failed: int
-    busy_s: float
-    load: float | None
-    peak_load: float | None
-    utilisation: float | None
-
-
-class ReportShareShape(Shape):
-    """What a value got, could have used, and should have got."""
-
-    value: str | None
-    service_s: float
-    demand_s: float
-    entitled_s: float
-    service_share: float | None
-    demand_share: float | None
-    satisfaction: float | None
-
-
-class ReportFailureShape(Shape):
-    """Attempts in vain that ended alike."""
-
-    kind: str
-    chunks: int
-    reason: str
-
-
 class SparkReportDocument(Shape):
     """`opsq spark report`. Lists hold the largest, `…_count` tells of how many."""
 
@@ -146,13 +77,13 @@ class SparkReportDocument(Shape):
     first_at: str
     last_at: str
     step_s: int
-    total: ReportSummaryShape
-    values: list[ReportSummaryShape]
+    total: ReportSummary
+    values: list[ReportSummary]
     values_count: int
-    throughput: list[ReportWindowShape]
-    consumers: list[ReportConsumerShape]
+    throughput: list[ReportWindow]
+    consumers: list[ReportConsumer]
     consumers_count: int
-    fairness: list[ReportShareShape]
+    fairness: list[ReportShare]
     jain: float | None
-    failures: list[ReportFailureShape]
+    failures: list[ReportFailure]
     html: str | None

@@ -1,20 +1,27 @@
-"""What the history of a queue tells, as functions on DataFrames; how a report is computed and drawn."""
+"""What the history of a queue says, as functions on DataFrames; how a report is computed and drawn.
 
-from opsq.spark.report.measures import (
-    failures,
-    fairness,
-    histogram,
-    jain,
-    load_history,
-    percentiles,
-    service,
-    shares,
-    span,
-    step_for,
-    summary,
-    throughput,
-    utilisation,
-)
+PySpark is loaded when one of these functions is first used, not when this package is imported.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from opsq.spark.report.measures import (
+        failures,
+        fairness,
+        histogram,
+        jain,
+        load_history,
+        percentiles,
+        service,
+        shares,
+        span,
+        step_for,
+        summary,
+        throughput,
+        utilisation,
+    )
 
 __all__ = [
     "failures",
@@ -31,3 +38,12 @@ __all__ = [
     "throughput",
     "utilisation",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from opsq.spark.report import measures
+
+    found: object = getattr(measures, name)
+    return found

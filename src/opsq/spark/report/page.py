@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from html import escape
 
-from opsq.spark.report.figures import DRAWN_COUNT, Figures, Share, Summary, Window
+from opsq.spark.report.figures import DRAWN_COUNT, Figures
 from opsq.spark.report.plots import Bar, Series, bars, lines
-from opsq.units import format_span
+from opsq.spark.report.rows import ReportShare, ReportSummary, ReportWindow
+from opsq.units import format_instant, format_span
 from opsq.version import __version__
 
 NO_VALUE = "(none)"
@@ -168,7 +169,7 @@ def _fairness(figures: Figures) -> str:
     )
     plot = bars(rows, ("share of service", "share of demand"), x_label="per cent") if rows else ""
 
-    def cells(share: Share) -> list[str]:
+    def cells(share: ReportShare) -> list[str]:
         wanted = (seconds(share.service_s), seconds(share.demand_s), seconds(share.entitled_s))
         return [
             name_of(share.value),
@@ -215,7 +216,7 @@ def _consumers(figures: Figures) -> str:
 
 
 def _table_of_values(figures: Figures) -> str:
-    def cells(name: str, summary: Summary) -> list[str]:
+    def cells(name: str, summary: ReportSummary) -> list[str]:
         counts = [f"{count:,}" for count in (summary.completed, summary.failed + summary.lost, summary.dead)]
         waits = [seconds(length) for length in (summary.wait_p50_s, summary.wait_p90_s, summary.wait_p99_s)]
         runs = [seconds(length) for length in (summary.run_p50_s, summary.run_p90_s, summary.run_p99_s)]
@@ -238,12 +239,15 @@ shared alike by those who can use more (max-min fairness), window by window. <b>
 # --- parts ------------------------------------------------------------------------------------------------------------------------
 
 
-def filled(figures: Figures, windows: Sequence[Window], height: Callable[[Window], float]) -> list[tuple[int, float]]:
+def filled(
+    figures: Figures, windows: Sequence[ReportWindow], height: Callable[[ReportWindow], float]
+) -> list[tuple[int, float]]:
     """A point for every window from the first to the last: 0 where nothing ended."""
     step_ms = figures.step_s * 1000
     found = {window.window_at: height(window) for window in windows}
     return [
-        (at, found.get(at, 0.0)) for at in range(figures.first_at // step_ms * step_ms, figures.last_at + 1, step_ms)
+        (at, found.get(format_instant(at), 0.0))
+        for at in range(figures.first_at // step_ms * step_ms, figures.last_at + 1, step_ms)
     ]
 
 
