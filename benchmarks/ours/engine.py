@@ -80,10 +80,10 @@ class EngineAlone:
 
     def timed(self, request: Request, peer: Peer | None = None) -> Timed:
         """Have a request handled that changes nothing in the file, in as many turns as it takes, and time it."""
-        engine, asking, at = self._engine, peer or self._peer, self._now()
+        engine, control, at = self._engine, peer or self._peer, self._now()
         turns_count, longest_s = 1, 0.0
         cpu_before, started = time.thread_time(), time.perf_counter()
-        engine.handle(asking, request, at)
+        engine.handle(control, request, at)
         while engine.has_turn():
             turn_at = time.perf_counter()
             engine.turn(at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acceptance.conftest import Opsq
-from opsq.content.content_store import open_store
+from opsq.content.store_kinds import open_store
 
 LINES = b"".join(b"%d\n" % number for number in range(300_000))
 """Longer than the buffers on its way."""

@@ -19,11 +19,12 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.submission_template import Template
 from opsq.client.sync.connection import Connection
-from opsq.content.content_store import Store, open_store
+from opsq.content.content_store import Store
 from opsq.content.content_writer import ContentWriter
 from opsq.content.input_chunks import Plan, open_input, plan
 from opsq.content.manifest import Content, encode
 from opsq.content.splitter import Splitting
+from opsq.content.store_kinds import open_store
 from opsq.errors import InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
 from opsq.wire.messages import Capacity, CheckCapacity, Created, NewSubmission, Submit, Submitted
 

@@ -20,8 +20,8 @@ from opsq.client.sync.connection import DIAL_S
 from opsq.client.sync.queue import Queue
 from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
-from opsq.content.content_store import open_store
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
+from opsq.content.store_kinds import open_store
 from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.policy import Policy
@@ -127,7 +127,7 @@ class Host:
                     self._engine.handle(wire.peer, request, read_clocks())
             except OpsqError as error:
                 request_id: int = getattr(request, "id", 0)
-                wire.inbox.append(ErrorReply(request_id, error.code, error.message, error.hint))
+                wire.inbox.append(ErrorReply.of(request_id, error))
         self.step()
 
     def step(self) -> float:

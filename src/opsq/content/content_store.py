@@ -1,14 +1,14 @@
-"""What the rest of opsq asks of a store: whole objects, streamed objects, ranges, folders; `open_store` picks the kind.
+"""The interface of a content store: whole objects, streamed objects, ranges, folders; `store_kinds` opens one.
 
-This file must not import the kinds at load time (object stores are heavy). Names are relative to the root of the store,
-with `/` between folder and object. Each submission has one folder; the root also holds the marker.
+This file must not know the kinds of stores. Names are relative to the root of the store, with `/` between folder and object. Each
+submission has one folder; the root also holds the marker.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from opsq.content.file_io import Buffer, FileReader
 from opsq.errors import ContentMissing, StoreNotVisible, UsageError
@@ -149,40 +149,6 @@ class Store(ABC):
                 + ("." if not found else ": another store lies in its place."),
                 hint="Mount it at the same path, or set the daemon's store to an s3://, gs:// or az:// URL.",
             )
-
-
-def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] | None = None) -> Store:
-    """Open a store; nothing is read or written yet.
-
-    Args:
-        location: a path or `file:///path` for local files; `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or
-            `az://CONTAINER/PREFIX` for object stores.
-        options: for object stores, in place of the environment: `endpoint`, `region`, `access_key_id`, … as obstore
-            names them.
-
-    Raises:
-        UsageError: the URL is of no known kind, or an option is wrong.
-    """
-    text = os.fspath(location)
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        scheme, rest = "file", text
-    elif scheme == "file":
-        if not rest.startswith("/"):
-            raise UsageError(f"{text!r} names no path on this machine: write file:///PATH.")
-        if "%" in rest:
-            from urllib.parse import unquote_to_bytes
-
-            rest = os.fsdecode(unquote_to_bytes(rest))
-    if scheme == "file":
-        from opsq.content.local_store import LocalStore
-
-        return LocalStore(rest)
-    if scheme in ("s3", "gs", "az"):
-        from opsq.content.object_store import CloudStore
-
-        return CloudStore(text, options or {})
-    raise UsageError(f"{text!r} is no content store: give a path, file://, s3://, gs:// or az://.")
 
 
 def check_name(name: str) -> str:

@@ -33,7 +33,7 @@ _GATHER_BYTES = 1 << 20
 """Small chunks are gathered up to this size before they are written."""
 
 
-class Written(NamedTuple):
+class WrittenPart(NamedTuple):
     """A part that was written.
 
     Attributes:
@@ -120,7 +120,7 @@ class PartWriter:
         if chunk:
             self._open().write(chunk)
 
-    def finish(self) -> Written | None:
+    def finish(self) -> WrittenPart | None:
         """End the part; None if it has no chunk. Effects: what is returned is durable (unless `is_durable` is off)."""
         if not self._ends:
             return None
@@ -131,7 +131,7 @@ class PartWriter:
         self._object = None
         ends = pack_numbers(self._ends)
         self._digest.update(ends)
-        return Written(self._name, ends, self._size_bytes, self._digest.digest())
+        return WrittenPart(self._name, ends, self._size_bytes, self._digest.digest())
 
     def abort(self) -> None:
         """Throw the part away; nothing happens after `finish`."""
@@ -156,7 +156,7 @@ class PartWriter:
 def compose(
     store: Store,
     folder: str,
-    written: Sequence[Written],
+    written: Sequence[WrittenPart],
     *,
     header: bytes = b"",
     about: bytes = b"",
@@ -204,7 +204,7 @@ def compose(
     )
 
 
-def digest_of(written: Sequence[Written]) -> bytes:
+def digest_of(written: Sequence[WrittenPart]) -> bytes:
     """What two contents have in common that were cut from the same rows into the same parts, whatever these are called."""
     whole = sha256()
     for part in written:

@@ -17,7 +17,7 @@ FIRST_BYTES = 4 << 20
 LARGEST_BYTES = 64 << 20
 
 
-def cut_legs(
+def cut_segments(
     stream: InputStream,
     name: str,
     splitting: Splitting,
@@ -25,20 +25,20 @@ def cut_legs(
     *,
     chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
 ) -> Iterator[Content]:
-    """Write a stream to its end, in legs.
+    """Write a stream to its end, in segments.
 
     Args:
         stream: read from where it stands.
         name: for messages.
         splitting: the rule.
-        open_writer: makes a writer for the next leg.
+        open_writer: makes a writer for the next segment.
         chunk_limit_bytes: a larger chunk is refused.
 
     Yields:
-        Each leg as soon as it is whole, in the order of the stream: at least one, without a chunk if the stream is empty.
+        Each segment as soon as it is whole, in the order of the stream: at least one, without a chunk if the stream is empty.
 
     Raises:
-        OpsqError: as `ContentWriter.write_stream`; what was yielded stays, of the leg under way nothing is left.
+        OpsqError: as `ContentWriter.write_stream`; what was yielded stays, of the segment under way nothing is left.
     """
     writer, start, position, limit_bytes = open_writer(), 0, 0, FIRST_BYTES
     try:

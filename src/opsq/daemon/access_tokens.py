@@ -13,7 +13,7 @@ from opsq.settings import Settings
 _SHORTEST = 16
 
 
-class Tokens:
+class AccessTokens:
     """What may be presented: the operator's token permits everything, the client's no operator verb."""
 
     def __init__(self, operator: str, client: str | None) -> None:
@@ -36,7 +36,7 @@ class Tokens:
         return is_operator
 
 
-def load_tokens(settings: Settings) -> Tokens:
+def load_tokens(settings: Settings) -> AccessTokens:
     """Read the tokens; the operator's is made if there is none.
 
     Effects: may write `token_file`, mode 0600.
@@ -56,7 +56,7 @@ def load_tokens(settings: Settings) -> Tokens:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32) + "\n")
     is_client_wanted = settings.source("client_token_file") != "default" or os.path.exists(settings.client_token_file)
-    return Tokens(_read(settings.token_file), _read(settings.client_token_file) if is_client_wanted else None)
+    return AccessTokens(_read(settings.token_file), _read(settings.client_token_file) if is_client_wanted else None)
 
 
 def _read(path: str) -> str:

@@ -22,7 +22,7 @@ _QUEUE_RECORDS = 10_000
 _STOP_S = 1.0
 
 
-class Log:
+class DaemonLog:
     """The running log; made once a process.
 
     Args:

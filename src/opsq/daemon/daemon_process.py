@@ -25,8 +25,8 @@ from opsq.settings import Settings
 
 if TYPE_CHECKING:
     from opsq.content.content_store import Store
-    from opsq.daemon.access_tokens import Tokens
-    from opsq.daemon.sockets import Bound
+    from opsq.daemon.access_tokens import AccessTokens
+    from opsq.daemon.sockets import ListeningSocket
     from opsq.store.database import Database
 
 EXIT_BUG = 70
@@ -36,13 +36,13 @@ GC_THRESHOLDS = (20_000, 20, 100)
 _log = logging.getLogger("opsq.daemon")
 
 
-class _Opened(NamedTuple):
+class _Resources(NamedTuple):
     """What is open while the daemon runs."""
 
     database: Database
     store: Store
-    tokens: Tokens | None
-    bound: list[Bound]
+    tokens: AccessTokens | None
+    bound: list[ListeningSocket]
 
 
 def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, is_temporary: bool = False) -> int:
@@ -59,18 +59,18 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
     """
     import uvloop
 
-    from opsq.daemon.daemon_log import Log
-    from opsq.daemon.temporary_daemon import mark
+    from opsq.daemon.daemon_log import DaemonLog
+    from opsq.daemon.temporary_daemon import write_marker
 
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     make_state_dir(settings.state_dir)
     connection_limit = _connection_limit(settings.connection_limit)
-    with _opened(settings) as opened:
-        mark(settings, is_temporary=is_temporary)
-        log = Log(settings, has_stderr=on_ready is None)
+    with _resources(settings) as resources:
+        write_marker(settings, is_temporary=is_temporary)
+        log = DaemonLog(settings, has_stderr=on_ready is None)
         try:
-            uvloop.run(_serve(settings, opened, connection_limit, on_ready or _ignore, _dying(log.stop)))
+            uvloop.run(_serve(settings, resources, connection_limit, on_ready or _ignore, _fatal_handler(log.stop)))
         except BaseException:
             _log.critical("the daemon ends by a mistake in opsq:\n%s", traceback.format_exc())
             raise
@@ -81,7 +81,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
 
 async def _serve(
     settings: Settings,
-    opened: _Opened,
+    resources: _Resources,
     connection_limit: int,
     on_ready: Callable[[Ready], None],
     on_fatal: Callable[[BaseException], NoReturn],
@@ -89,34 +89,34 @@ async def _serve(
     from opsq.clock import boot, now
     from opsq.content.content_store import MARKER
     from opsq.daemon.server import Daemon
-    from opsq.daemon.temporary_daemon import retire
+    from opsq.daemon.temporary_daemon import may_exit
     from opsq.queue.engine import Engine
     from opsq.version import __version__
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_exception)
     try:
-        marker = opened.store.path(MARKER)
+        marker = resources.store.path(MARKER)
         folders = [] if marker is None else [Path(marker).parent]
-        engine = Engine(opened.database, policy_of(settings), now(), folders=folders, boot=boot())
+        engine = Engine(resources.database, policy_of(settings), now(), folders=folders, boot=boot())
     except InvalidStrategy as error:
         error.hint = error.hint or "It stands under [strategies] in the settings; `opsq config` says in which file."
         raise
     daemon = Daemon(
         settings,
-        opened.database,
+        resources.database,
         engine,
-        opened.store,
-        opened.tokens,
+        resources.store,
+        resources.tokens,
         connection_limit=connection_limit,
         on_fatal=on_fatal,
-        may_end=lambda: retire(settings),
+        may_end=lambda: may_exit(settings),
     )
     signals = _Signals(daemon.stop, settings.drain_s)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.caught, number)
-    await daemon.serve(opened.bound)
-    names = ", ".join(one.name for one in opened.bound)
+    await daemon.serve(resources.bound)
+    names = ", ".join(one.name for one in resources.bound)
     _log.info("opsq %s serves %s as process %d at %s", __version__, settings.state_dir, os.getpid(), names)
     gc.collect()
     gc.freeze()  # what lives as long as the daemon is never looked at again
@@ -159,9 +159,9 @@ def notify(state: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(settings: Settings) -> Iterator[_Opened]:
+def _resources(settings: Settings) -> Iterator[_Resources]:
     """Open what the daemon needs, the lock first, and close it again, the lock last."""
-    from opsq.content.content_store import open_store
+    from opsq.content.store_kinds import open_store
     from opsq.daemon import sockets
     from opsq.daemon.access_tokens import load_tokens
     from opsq.store.database import Database
@@ -181,7 +181,7 @@ def _opened(settings: Settings) -> Iterator[_Opened]:
         for one in bound:
             stack.callback(one.close)
         has_tcp = any(one.socket.family != socket.AF_UNIX for one in bound)
-        yield _Opened(database, store, load_tokens(settings) if has_tcp else None, bound)
+        yield _Resources(database, store, load_tokens(settings) if has_tcp else None, bound)
 
 
 def _connection_limit(wanted: int) -> int:
@@ -227,7 +227,7 @@ def policy_of(settings: Settings) -> Any:
 # --- what must not happen ---------------------------------------------------------------------------------
 
 
-def _dying(stop_log: Callable[[], None]) -> Callable[[BaseException], NoReturn]:
+def _fatal_handler(stop_log: Callable[[], None]) -> Callable[[BaseException], NoReturn]:
     def die(error: BaseException) -> NoReturn:
         """End the process at once: no reply, no commit, no clean-up that could touch what is not ours any more."""
         _log.critical("the daemon ends at once:\n%s", "".join(traceback.format_exception(error)))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import apsw
 
-from opsq.daemon.control_request import Asking
+from opsq.daemon.control_connection import ControlConnection
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError, Unreachable
 from opsq.settings import Settings, config_paths
@@ -142,8 +142,8 @@ def _socket(settings: Settings) -> Iterator[Fact]:
 
 def _daemon(settings: Settings) -> Iterator[Fact]:
     try:
-        with Asking(settings) as asking:
-            state = asking.ask(Status(1), 10)
+        with ControlConnection(settings) as control:
+            state = control.ask(Status(1), 10)
         if isinstance(state, DaemonState):
             yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
         return

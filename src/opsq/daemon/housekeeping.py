@@ -29,7 +29,7 @@ _FOLDER = re.compile(r"[0-9a-f]{32}")
 _log = logging.getLogger("opsq.upkeep")
 
 
-class Upkeep:
+class Housekeeping:
     """The background work of one daemon; all methods are called on its event loop."""
 
     def __init__(self, database: Database, store: Store, loop: asyncio.AbstractEventLoop) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opsq.daemon.control_request import Asking
+from opsq.daemon.control_connection import ControlConnection
 from opsq.errors import (
     AlreadyRunning,
     Bug,
@@ -99,7 +99,7 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
         TimedOut: the daemon answered, but did not end.
     """
     try:
-        asking = Asking(settings)
+        control = ControlConnection(settings)
     except Unreachable:
         if settings.address or not is_locked(settings.lock_path):
             return StopResult("not_running")
@@ -107,10 +107,10 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
             f"{settings.state_dir} is in use, but no daemon answers at {settings.socket}.",
             hint="A program that has opened the queue in its own process must be ended by itself.",
         ) from None
-    with asking:
+    with control:
         with contextlib.suppress(Unreachable):  # ended before its answer was read
-            asking.ask(Stop(1, settings.drain_s if drain_s is None else drain_s))
-        has_ended = asking.wait_closed(_ANSWER_S)
+            control.ask(Stop(1, settings.drain_s if drain_s is None else drain_s))
+        has_ended = control.wait_closed(_ANSWER_S)
     end = time.monotonic() + _ANSWER_S
     while not settings.address and is_locked(settings.lock_path):
         if time.monotonic() > end:
@@ -128,17 +128,6 @@ def restart(settings: Settings, drain_s: float | None = None) -> StartResult:
     """Stop the daemon if one runs, and start one: what connected consumers hold is kept for them as leases."""
     stop(msgspec.structs.replace(settings, address=""), drain_s)
     return start(settings)
-
-
-def run_foreground(settings: Settings) -> int:
-    """Be the daemon in this process, with the log on stderr too; returns the exit status when it has been stopped.
-
-    Raises:
-        OpsqError: it could not start.
-    """
-    from opsq.daemon.daemon_process import run
-
-    return run(settings)
 
 
 def make_state_dir(path: str) -> None:
@@ -180,8 +169,8 @@ def is_locked(lock_path: str) -> bool:
 
 
 def _running(settings: Settings) -> StartResult:
-    with Asking(settings) as asking:
-        state = asking.ask(Status(1), _ANSWER_S)
+    with ControlConnection(settings) as control:
+        state = control.ask(Status(1), _ANSWER_S)
     return StartResult("already_running", state.pid if isinstance(state, DaemonState) else 0, settings.socket)
 
 

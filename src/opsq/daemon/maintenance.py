@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from opsq.daemon.session import error_reply
 from opsq.errors import InputUnreadable, OpsqError, UsageError
 from opsq.store.database import Database
 from opsq.store.integrity import problems
-from opsq.wire.messages import Backup, Changed, Check, Checked, Reply, Vacuum
+from opsq.wire.messages import Backup, Changed, Check, Checked, ErrorReply, Reply, Vacuum
 
 
 async def answer(
@@ -35,8 +34,8 @@ async def answer(
             return Changed(request.id, await loop.run_in_executor(None, database.vacuum))
         return Checked(request.id, await loop.run_in_executor(None, problems, database))
     except OpsqError as error:
-        return error_reply(request.id, error)
+        return ErrorReply.of(request.id, error)
     except OSError as error:
-        return error_reply(request.id, InputUnreadable(f"{type(request).__name__} failed: {error}."))
+        return ErrorReply.of(request.id, InputUnreadable(f"{type(request).__name__} failed: {error}."))
     except Exception as error:  # noqa: BLE001  # one request's bug must not end everybody's connection
-        return error_reply(request.id, report(error))
+        return ErrorReply.of(request.id, report(error))

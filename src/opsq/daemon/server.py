@@ -22,20 +22,20 @@ import msgspec
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.content.content_store import Store
-from opsq.daemon.access_tokens import Tokens
+from opsq.daemon.access_tokens import AccessTokens
 from opsq.daemon.claims import Claims
 from opsq.daemon.committer import Committer
-from opsq.daemon.housekeeping import Upkeep
+from opsq.daemon.housekeeping import Housekeeping
 from opsq.daemon.maintenance import answer
 from opsq.daemon.session import Session
-from opsq.daemon.sockets import BACKLOG, Bound
+from opsq.daemon.sockets import BACKLOG, ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
 from opsq.errors import Bug, NotPermitted, OpsqError, TooManyConnections
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
 from opsq.store.database import Database
 from opsq.version import __version__
-from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Reply, Stop, Vacuum
+from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Stop, Vacuum
 
 DESCRIPTORS_RESERVED = 64 + BACKLOG
 """Descriptors kept for the database, the log, content, and a burst of connections that are told that there are too many."""
@@ -61,7 +61,7 @@ class Daemon:
         database: Database,
         engine: Engine,
         store: Store,
-        tokens: Tokens | None,
+        tokens: AccessTokens | None,
         *,
         connection_limit: int,
         on_fatal: Callable[[BaseException], None],
@@ -70,11 +70,11 @@ class Daemon:
         self.settings = settings
         self.engine = engine
         self.loop = asyncio.get_running_loop()
-        self.dirty: list[Session] = []
-        self.requests_count = 0
-        """Requests that came since a batch was last begun."""
         self.store_marker = store.mark()
-        self.claims = Claims()
+        self._unflushed: list[Session] = []
+        self._requests_count = 0
+        """Requests received since the last batch started."""
+        self._claims = Claims()
         self._database = database
         self._store = store
         self._tokens = tokens
@@ -87,9 +87,9 @@ class Daemon:
         self._lingering: set[Session] = set()
         self._committed = asyncio.Event()
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
-        self._upkeep = Upkeep(database, store, self.loop)
+        self._housekeeping = Housekeeping(database, store, self.loop)
         self._servers: list[asyncio.AbstractServer] = []
-        self._bound: list[Bound] = []
+        self._bound: list[ListeningSocket] = []
         self._has_pulse = False
         self._tick_at = 0.0
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -107,7 +107,7 @@ class Daemon:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def serve(self, bound: list[Bound]) -> None:
+    async def serve(self, bound: list[ListeningSocket]) -> None:
         """Accept connections on these sockets, which are closed when the daemon ends."""
         self._bound = bound
         for one in bound:
@@ -142,7 +142,7 @@ class Daemon:
                     await self._quiet.wait()
         self.engine.save_reservations(read_clocks())
         await self._finish_commits()
-        await self._upkeep.stop()
+        await self._housekeeping.stop()
         for server in self._servers:
             server.close()
         for one in self._bound:
@@ -225,15 +225,18 @@ class Daemon:
         self._lingering.add(session)
         return True
 
-    def connect(self, session: Session, name: str, now: Now) -> Peer:
-        """A connection has said hello."""
-        peer = self.engine.connect(name, now)
+    def connect(self, session: Session, hello: Hello, now: Now) -> Peer:
+        """Register a greeted connection, under the name that it claims."""
+        if hello.claim is not None:
+            self._claims.take(hello.claim, session)
+        peer = self.engine.connect(hello.name, now)
         self._sessions[peer] = session
         _log.debug("%s connected", peer.consumer)
         return peer
 
-    def disconnect(self, peer: Peer) -> None:
-        """A connection is gone: what it held is free again, unless the daemon itself is ending."""
+    def disconnect(self, session: Session, peer: Peer) -> None:
+        """Free what the peer of a lost connection held, and its name, unless the daemon itself is ending."""
+        self._claims.leave(session)
         self._sessions.pop(peer, None)
         if not self._is_closed:
             _log.debug("%s disconnected", peer.consumer)
@@ -277,6 +280,15 @@ class Daemon:
 
     # --- the pulse ----------------------------------------------------------------------------------------
 
+    def received(self, requests_count: int) -> None:
+        """Count requests that were handed to the engine, and have it run soon."""
+        self._requests_count += requests_count
+        self.pulse_soon()
+
+    def flush_soon(self, session: Session) -> None:
+        """Have `Session.flush` called at the end of the next pulse."""
+        self._unflushed.append(session)
+
     def pulse_soon(self) -> None:
         """Have `_pulse` run once after what the loop is doing now."""
         if not self._has_pulse:
@@ -299,11 +311,11 @@ class Daemon:
         if engine.has_turn():
             engine.turn(now)
         if not self._committer.is_busy:
-            is_lone, self.requests_count = self.requests_count == 1, 0
+            is_lone, self._requests_count = self._requests_count == 1, 0
             self._committer.kick(now, is_lone=is_lone)
         self._deliver()
         if engine.removed_content:
-            self._upkeep.delete_content(list(engine.removed_content))
+            self._housekeeping.delete_content(list(engine.removed_content))
             engine.removed_content.clear()
         if engine.has_turn():
             self.pulse_soon()
@@ -331,9 +343,9 @@ class Daemon:
                 if replies is not None:
                     replies.append(self._completed(reply) if type(reply) is DaemonState else reply)
             outbox.clear()
-        if self.dirty:
-            dirty, self.dirty = self.dirty, []
-            for session in dirty:
+        if self._unflushed:
+            unflushed, self._unflushed = self._unflushed, []
+            for session in unflushed:
                 session.flush()
 
     def _completed(self, state: DaemonState) -> DaemonState:
@@ -373,7 +385,7 @@ class Daemon:
         self._check_sessions(now.mono)
         if self._committer.commits_count != self._commits_seen:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
-        self._upkeep.tick(time.monotonic() - self._worked_at)
+        self._housekeeping.tick(time.monotonic() - self._worked_at)
         self.pulse_soon()
 
     def _check_sessions(self, now_ns: int) -> None:
@@ -412,4 +424,4 @@ class Daemon:
 
 
 _NO_CLEANUP: dict[str, bool] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""The path is removed by `Bound`, and only when it is ours: an inherited one belongs to the service manager."""
+"""The path is removed by `ListeningSocket`, and only when it is ours: an inherited one belongs to the service manager."""

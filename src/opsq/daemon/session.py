@@ -10,14 +10,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import msgspec
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.errors import NotPermitted, OpsqError, ProtocolError, VersionMismatch
-from opsq.queue.engine import Peer
+from opsq.queue.engine import Engine, Peer
+from opsq.settings import Settings
 from opsq.version import __version__
 from opsq.wire.frames import FrameReader, encode, request_reader
 from opsq.wire.messages import (
@@ -36,9 +37,6 @@ from opsq.wire.messages import (
     Vacuum,
     Welcome,
 )
-
-if TYPE_CHECKING:
-    from opsq.daemon.server import Daemon
 
 HELLO_LIMIT_BYTES = 8192
 """The first frame: nothing larger is buffered or decoded for a peer that has not said hello."""
@@ -59,20 +57,66 @@ _ASIDE = frozenset((Hello, Pause, Resume, Stop, Backup, Vacuum, Check, *OPERATOR
 _log = logging.getLogger("opsq.session")
 
 
+class Host(Protocol):
+    """What a connection needs of the daemon that serves it."""
+
+    settings: Settings
+    engine: Engine
+    store_marker: str
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop was requested."""
+
+    @property
+    def drain_left_s(self) -> float:
+        """How long the daemon still waits for reserved chunks."""
+
+    def admit(self, session: Session) -> OpsqError | None:
+        """Count a new connection; the error to send if there are too many."""
+
+    def may_linger(self, session: Session) -> bool:
+        """Whether one more refused connection may stay open until its peer has read the reason."""
+
+    def forget(self, session: Session) -> None:
+        """Drop a closed connection."""
+
+    def is_operator(self, token: str) -> bool:
+        """Whether a token presented over TCP permits everything; raises `NotPermitted` if it permits nothing."""
+
+    def connect(self, session: Session, hello: Hello, now: Now) -> Peer:
+        """Register a greeted connection, under the name that it claims; raises `NameTaken` if another one has it."""
+
+    def disconnect(self, session: Session, peer: Peer) -> None:
+        """Free what the peer of a lost connection held, and its name."""
+
+    def received(self, requests_count: int) -> None:
+        """Count requests that were handed to the engine, and have it run soon."""
+
+    def operate(self, session: Session, request: Stop | Backup | Vacuum | Check) -> None:
+        """Start an operator's request that the engine does not know; the reply follows when it is done."""
+
+    def report(self, error: Exception) -> OpsqError:
+        """Log an internal error; the error to send."""
+
+    def flush_soon(self, session: Session) -> None:
+        """Have `Session.flush` called once the engine has run."""
+
+
 class Session(asyncio.Protocol):
     """One connection.
 
     Args:
-        daemon: whose connection it is.
+        host: the daemon that serves it.
         is_tcp: a token is needed.
     """
 
-    def __init__(self, daemon: Daemon, *, is_tcp: bool) -> None:
-        self._daemon = daemon
+    def __init__(self, host: Host, *, is_tcp: bool) -> None:
+        self._host = host
         self._is_tcp = is_tcp
         self._transport: asyncio.Transport | None = None
         self._greeting = bytearray()
-        self._reader: FrameReader[Request] = request_reader(daemon.settings.frame_limit_bytes)
+        self._reader: FrameReader[Request] = request_reader(host.settings.frame_limit_bytes)
         self._replies: list[Reply] = []
         self._is_dirty = False
         self._is_slow = False
@@ -89,7 +133,7 @@ class Session(asyncio.Protocol):
         """Begin, or tell why not."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        refusal = self._daemon.admit(self)
+        refusal = self._host.admit(self)
         if refusal is not None:
             self.end(refusal)
 
@@ -99,16 +143,17 @@ class Session(asyncio.Protocol):
             return
         now = read_clocks()
         self.heard_ns = now.mono
+        requests_count = 0
         try:
             if self.peer is None:
                 received = self._greet(received, now)
             if self.peer is not None and received:
                 for request in self._reader.feed(received):
-                    self._daemon.requests_count += 1
+                    requests_count += 1
                     self._handle(request, now)
         except OpsqError as error:
             self.end(error)
-        self._daemon.pulse_soon()
+        self._host.received(requests_count)
 
     def eof_received(self) -> bool:
         """Let the transport close; a peer that sends nothing more is gone."""
@@ -133,7 +178,7 @@ class Session(asyncio.Protocol):
         """Give back what the peer held."""
         self._transport = None
         self._leave()
-        self._daemon.forget(self)
+        self._host.forget(self)
 
     # --- what the daemon calls ----------------------------------------------------------------------------
 
@@ -145,7 +190,7 @@ class Session(asyncio.Protocol):
         """Where replies for the next `flush` are collected."""
         if not self._is_dirty:
             self._is_dirty = True
-            self._daemon.dirty.append(self)
+            self._host.flush_soon(self)
         return self._replies
 
     def flush(self) -> None:
@@ -179,17 +224,17 @@ class Session(asyncio.Protocol):
         _log.info("%s: connection ends: %s", self.name, error.message)
         self.is_ending = True
         self._leave()
-        self.answer(error_reply(request_id, error))
+        self.answer(ErrorReply.of(request_id, error))
         self.flush()
         transport = self._transport
         if transport is None:
             return
-        if self._is_slow or not self._daemon.may_linger(self):
+        if self._is_slow or not self._host.may_linger(self):
             transport.close()
             return
         # What the peer still sends is read and dropped until it closes: closing now could destroy the reply on its way.
         transport.write_eof()
-        self._daemon.loop.call_later(LINGER_S, self.abort)
+        asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
     def close(self) -> None:
         """Close after what was written has been sent."""
@@ -234,21 +279,19 @@ class Session(asyncio.Protocol):
         return rest
 
     def _welcome(self, hello: Hello, now: Now) -> None:
-        daemon = self._daemon
+        host = self._host
         try:
             if hello.version != VERSION:
                 raise VersionMismatch(
                     f"The client speaks protocol version {hello.version}, and this daemon ({__version__}) version {VERSION}.",
                     hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
                 )
-            self.is_operator = daemon.is_operator(hello.token) if self._is_tcp else True
-            if hello.claim is not None:
-                daemon.claims.take(hello.claim, self)
+            self.is_operator = host.is_operator(hello.token) if self._is_tcp else True
+            self.peer = host.connect(self, hello, now)
         except OpsqError as error:
             self.end(error, hello.id)
             return
-        self.peer = daemon.connect(self, hello.name, now)
-        settings = daemon.settings
+        settings = host.settings
         self.answer(
             Welcome(
                 id=hello.id,
@@ -261,11 +304,11 @@ class Session(asyncio.Protocol):
                 is_operator=self.is_operator,
                 is_durable=settings.is_durable,
                 store=settings.store,
-                store_marker=daemon.store_marker,
+                store_marker=host.store_marker,
             )
         )
-        if daemon.is_stopping:
-            self.answer(Draining(daemon.drain_left_s))
+        if host.is_stopping:
+            self.answer(Draining(host.drain_left_s))
 
     def _handle(self, request: Request, now: Now) -> None:
         peer = self.peer
@@ -275,13 +318,13 @@ class Session(asyncio.Protocol):
             if type(request) in _ASIDE:
                 self._handle_aside(request, peer, now)
             else:
-                self._daemon.engine.handle(peer, request, now)
+                self._host.engine.handle(peer, request, now)
         except ProtocolError:
             raise
         except OpsqError as error:
             self._refuse(request, error)
         except Exception as error:  # noqa: BLE001  # one request's bug must not end everybody's connection
-            self._refuse(request, self._daemon.report(error))
+            self._refuse(request, self._host.report(error))
 
     def _handle_aside(self, request: Request, peer: Peer, now: Now) -> None:
         if isinstance(request, Hello):
@@ -294,20 +337,20 @@ class Session(asyncio.Protocol):
                 f"{type(request).__name__} needs the operator's token.", hint="This connection used the client token."
             )
         if isinstance(request, Stop | Backup | Vacuum | Check):
-            self._daemon.operate(self, request)
+            self._host.operate(self, request)
         else:
-            self._daemon.engine.handle(peer, request, now)
+            self._host.engine.handle(peer, request, now)
 
     def _refuse(self, request: Request, error: OpsqError) -> None:
         request_id = getattr(request, "id", None)
         if request_id is None:
             _log.info("%s: %s was ignored: %s", self.name, type(request).__name__, error.message)
         else:
-            self.answer(error_reply(request_id, error))
+            self.answer(ErrorReply.of(request_id, error))
 
     def _write(self, transport: asyncio.Transport, replies: Sequence[Reply]) -> None:
         frame = encode(replies)
-        limit_bytes = self._daemon.settings.frame_limit_bytes
+        limit_bytes = self._host.settings.frame_limit_bytes
         if len(frame) - 4 <= limit_bytes:
             transport.write(frame)
         elif len(replies) > 1:
@@ -331,10 +374,4 @@ class Session(asyncio.Protocol):
     def _leave(self) -> None:
         peer, self.peer = self.peer, None
         if peer is not None:
-            self._daemon.claims.leave(self)
-            self._daemon.disconnect(peer)
-
-
-def error_reply(request_id: int, error: OpsqError) -> ErrorReply:
-    """The reply that stands for an exception."""
-    return ErrorReply(request_id, error.code, error.message, error.hint)
+            self._host.disconnect(self, peer)

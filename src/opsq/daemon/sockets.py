@@ -22,7 +22,7 @@ BACKLOG = 128
 _FIRST_INHERITED = 3
 
 
-class Bound:
+class ListeningSocket:
     """A listening socket; `close` also removes the path that it was bound to, if that is still the one we made."""
 
     def __init__(self, listener: socket.socket, *, path: str = "", lock_fd: int = -1) -> None:
@@ -54,7 +54,7 @@ class Bound:
             self._lock_fd = -1
 
 
-def open_all(settings: Settings) -> list[Bound]:
+def open_all(settings: Settings) -> list[ListeningSocket]:
     """Open every socket that the settings and the service manager ask for: one Unix socket, and TCP if wanted.
 
     Raises:
@@ -64,7 +64,7 @@ def open_all(settings: Settings) -> list[Bound]:
         NotPermitted, Conflict: the system refuses the address.
     """
     inherited = take_inherited()
-    bound: list[Bound] = []
+    bound: list[ListeningSocket] = []
     try:
         if inherited is not None:
             bound.append(_accept_inherited(inherited, settings))
@@ -79,7 +79,7 @@ def open_all(settings: Settings) -> list[Bound]:
     return bound
 
 
-def bind_unix(path: str, mode: int, state_dir: str) -> Bound:
+def bind_unix(path: str, mode: int, state_dir: str) -> ListeningSocket:
     """Listen on a Unix socket at `path` with file mode `mode`; a stale socket there is replaced.
 
     Raises:
@@ -110,10 +110,10 @@ def bind_unix(path: str, mode: int, state_dir: str) -> Bound:
         if lock_fd >= 0:
             os.close(lock_fd)
         raise
-    return Bound(listener, path=path, lock_fd=lock_fd)
+    return ListeningSocket(listener, path=path, lock_fd=lock_fd)
 
 
-def bind_tcp(address: str, *, is_forced: bool) -> Bound:
+def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
     """Listen on `HOST:PORT`; port 0 takes a free one.
 
     Raises:
@@ -138,7 +138,7 @@ def bind_tcp(address: str, *, is_forced: bool) -> Bound:
     except OSError as error:
         listener.close()
         raise _bind_failure(address, error) from error
-    return Bound(listener)
+    return ListeningSocket(listener)
 
 
 def take_inherited() -> socket.socket | None:
@@ -173,8 +173,8 @@ def take_inherited() -> socket.socket | None:
     return inherited
 
 
-def _accept_inherited(inherited: socket.socket, settings: Settings) -> Bound:
-    bound = Bound(inherited)
+def _accept_inherited(inherited: socket.socket, settings: Settings) -> ListeningSocket:
+    bound = ListeningSocket(inherited)
     if inherited.family == socket.AF_UNIX:
         wanted, source = settings.socket, settings.source("socket")
         is_other = not source.startswith("state_dir") and os.path.realpath(wanted) != os.path.realpath(bound.name)

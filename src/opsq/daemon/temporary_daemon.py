@@ -14,7 +14,7 @@ import time
 from typing import Self
 
 from opsq.daemon import lifecycle
-from opsq.daemon.control_request import Asking
+from opsq.daemon.control_connection import ControlConnection
 from opsq.errors import Conflict, NotPermitted, OpsqError
 from opsq.settings import Settings
 from opsq.wire.messages import DaemonState, Status
@@ -28,7 +28,7 @@ _LOOKS_COUNT = 5
 _LOOK_S = 0.02
 
 
-class Tenancy:
+class DaemonUse:
     """The use of the daemon of a state folder by one process, from `enter` to `leave`.
 
     The locks are of the kind that belongs to a process and ends with it, however that ends; so there must be one of these a process.
@@ -73,7 +73,7 @@ class Tenancy:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
         except OSError as error:
-            raise runs_already() from error
+            raise round_conflict() from error
 
     def revive(self) -> bool:
         """Start the daemon again if it is a temporary one that was killed; any thread may.
@@ -114,15 +114,15 @@ class Tenancy:
 
     def _is_unused(self) -> bool:
         for _ in range(_LOOKS_COUNT):
-            with contextlib.suppress(OpsqError), Asking(self._settings) as asking:
-                state = asking.ask(Status(1), 1.0)
+            with contextlib.suppress(OpsqError), ControlConnection(self._settings) as control:
+                state = control.ask(Status(1), 1.0)
                 if isinstance(state, DaemonState) and state.connections_count <= 1 and not state.total.reserved_count:
                     return True
             time.sleep(_LOOK_S)  # it may not have read yet that our own connections have ended
         return False
 
 
-def runs_already() -> Conflict:
+def round_conflict() -> Conflict:
     """What is said of a round that another process holds."""
     return Conflict(
         "The same round runs already, in another process.",
@@ -135,7 +135,7 @@ def marker_path(settings: Settings) -> str:
     return os.path.join(settings.state_dir, "opsq.run")
 
 
-def mark(settings: Settings, *, is_temporary: bool) -> None:
+def write_marker(settings: Settings, *, is_temporary: bool) -> None:
     """Write down what the daemon that serves from now on is; `opsq start` makes a temporary one stay."""
     path = marker_path(settings)
     if is_temporary:
@@ -147,7 +147,7 @@ def mark(settings: Settings, *, is_temporary: bool) -> None:
             os.truncate(path, 0)
 
 
-def retire(settings: Settings) -> bool:
+def may_exit(settings: Settings) -> bool:
     """Whether a daemon without connections may end: it is a temporary one, and no round is about to use it, nor can until it has ended.
 
     Effects: if so, whoever wants to use it waits for the end of this process.

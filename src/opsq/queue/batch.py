@@ -127,9 +127,7 @@ class Batch:
             self.fold.cancel(now)
         for refuse in self.on_failed:
             refuse(error)
-        return [
-            (peer, ErrorReply(request_id(reply), error.code, error.message, error.hint)) for peer, reply in self.replies
-        ]
+        return [(peer, ErrorReply.of(request_id(reply), error)) for peer, reply in self.replies]
 
 
 def request_id(message: Message) -> int:

@@ -229,9 +229,7 @@ class Engine:
         """Go on with a request when all that is being committed now has been."""
         batch = self._core.batch
         batch.after.append(action)
-        batch.on_failed.append(
-            lambda error: self._core.reply(peer, m.ErrorReply(request.id, error.code, error.message, error.hint))
-        )
+        batch.on_failed.append(lambda error: self._core.reply(peer, m.ErrorReply.of(request.id, error)))
 
     def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
         """Complete chunks and, once that is committed, reserve."""

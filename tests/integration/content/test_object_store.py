@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opsq.content.chunk_reader import ChunkReader
-from opsq.content.content_store import Store, open_store
+from opsq.content.content_store import Store
 from opsq.content.content_writer import ContentWriter, in_place
 from opsq.content.manifest import decode, encode
 from opsq.content.multipart import PartWriter, compose
@@ -14,6 +14,7 @@ from opsq.content.object_store import CloudStore
 from opsq.content.result_joiner import join_results
 from opsq.content.result_objects import ResultWriter
 from opsq.content.splitter import Splitting
+from opsq.content.store_kinds import open_store
 from opsq.errors import Conflict, ContentMissing, NotPermitted, OpsqError, StoreNotVisible, UsageError
 from opsq.ids import FULL
 

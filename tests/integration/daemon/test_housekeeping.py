@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from daemons import DEADLINE_S, Client, connected, error_of, running, state_of
-from opsq.content.content_store import open_store
+from opsq.content.store_kinds import open_store
 from opsq.daemon import lifecycle
-from opsq.daemon.housekeeping import Upkeep
+from opsq.daemon.housekeeping import Housekeeping
 from opsq.settings import Settings
 from opsq.store.database import WAL_LIMIT_BYTES, Database
 from opsq.wire.messages import (
@@ -121,7 +121,7 @@ def test_sweep_deletes_old_content_that_no_submission_names(settings: Settings) 
     async def sweep() -> int:
         database = Database.open(Path(settings.database_path))
         try:
-            return await Upkeep(database, open_store(settings.store), asyncio.get_running_loop()).sweep()
+            return await Housekeeping(database, open_store(settings.store), asyncio.get_running_loop()).sweep()
         finally:
             database.close()
 

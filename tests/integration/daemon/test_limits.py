@@ -58,7 +58,7 @@ def many(settings: Settings, count: int) -> contextlib.ExitStack:
 
 
 def test_case_80_connection_over_the_limit_is_told_at_once(runtime_dir: Path) -> None:
-    """It gets its error without asking; the others go on, and a freed place is given away again."""
+    """It gets its error without control; the others go on, and a freed place is given away again."""
     with (
         running(runtime_dir / "state", connection_limit="5") as settings,
         many(settings, 4),

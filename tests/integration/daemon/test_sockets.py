@@ -21,8 +21,8 @@ from waiting import wait_until
 ACTIVATED = """
 import os, sys
 os.environ["LISTEN_PID"] = str(os.getpid())
-from opsq.settings import load; from opsq.daemon import lifecycle; from opsq.errors import OpsqError
-try: sys.exit(lifecycle.run_foreground(load()))
+from opsq.settings import load; from opsq.daemon.daemon_process import run; from opsq.errors import OpsqError
+try: sys.exit(run(load()))
 except OpsqError as error: print(error); sys.exit(error.exit_status)
 """
 

@@ -21,8 +21,8 @@ from opsq.settings import Settings
 from waiting import wait_until
 
 FOREGROUND = (
-    "import sys; from opsq.settings import load; from opsq.daemon import lifecycle; from opsq.errors import OpsqError\n"
-    "try: sys.exit(lifecycle.run_foreground(load()))\n"
+    "import sys; from opsq.settings import load; from opsq.daemon.daemon_process import run; from opsq.errors import OpsqError\n"
+    "try: sys.exit(run(load()))\n"
     "except OpsqError as error: print(error.code, error); sys.exit(error.exit_status)"
 )
 

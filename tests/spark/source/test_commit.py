@@ -13,7 +13,7 @@ import pytest
 
 import opsq
 from daemons import end, running
-from opsq.content.content_store import open_store
+from opsq.content.store_kinds import open_store
 from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, NoRoom, StoreNotVisible, Unreachable
 from opsq.settings import Settings
 from opsq.spark.formats.chunk_format import about_of

@@ -12,7 +12,7 @@ import pytest
 
 import opsq
 from daemons import running
-from opsq.content.content_store import open_store
+from opsq.content.store_kinds import open_store
 from waiting import wait_until
 
 DEADLINE_S = 280

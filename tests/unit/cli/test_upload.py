@@ -10,9 +10,9 @@ import pytest
 from opsq.cli.caller import Caller
 from opsq.cli.options.submission_template import Template
 from opsq.cli.upload import RoomWait, expand, hand_over
-from opsq.content.content_store import open_store
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting
+from opsq.content.store_kinds import open_store
 from opsq.errors import Conflict, NoRoom, StorageFull, Unreachable
 from opsq.wire.messages import Capacity, CheckCapacity, Created, Submit, Welcome
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from opsq.content.content_store import open_store
 from opsq.content.file_io import DESCRIPTORS_LIMIT
 from opsq.content.local_store import LocalStore
+from opsq.content.store_kinds import open_store
 from opsq.errors import ContentMissing, StoreNotVisible, UsageError
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opsq.content.chunk_reader import ChunkReader
 from opsq.content.local_store import LocalStore
 from opsq.content.manifest import decode, encode, read_about
-from opsq.content.multipart import PartWriter, Written, compose, digest_of
+from opsq.content.multipart import PartWriter, WrittenPart, compose, digest_of
 from opsq.errors import ChunkTooLarge
 
 FOLDER = "00112233445566778899aabbccddeeff"
@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "content")
 
 
-def write(store: LocalStore, chunks: list[bytes], stem: str = "part-0") -> Written | None:
+def write(store: LocalStore, chunks: list[bytes], stem: str = "part-0") -> WrittenPart | None:
     with PartWriter(store, FOLDER, stem, is_durable=False) as writer:
         for chunk in chunks:
             writer.add_chunk(chunk)

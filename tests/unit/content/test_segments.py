@@ -1,4 +1,4 @@
-"""A stream that is cut into legs: the same chunks as in one piece, whatever the sizes."""
+"""A stream that is cut into segments: the same chunks as in one piece, whatever the sizes."""
 
 import io
 import os
@@ -13,7 +13,7 @@ from opsq.content import input_chunks, segments
 from opsq.content.chunk_reader import ChunkReader
 from opsq.content.content_writer import ContentWriter
 from opsq.content.local_store import LocalStore
-from opsq.content.segments import cut_legs
+from opsq.content.segments import cut_segments
 from opsq.content.splitter import Splitting
 from opsq.errors import InputUnreadable
 
@@ -30,10 +30,10 @@ RULES = st.one_of(
 
 
 def chunks_of(root: Path, text: bytes, rule: Splitting) -> list[list[bytes]]:
-    """The chunks of each leg."""
+    """The chunks of each segment."""
     store = LocalStore(root)
     found = []
-    for content in cut_legs(io.BytesIO(text), "text", rule, lambda: ContentWriter(store, os.urandom(16).hex())):
+    for content in cut_segments(io.BytesIO(text), "text", rule, lambda: ContentWriter(store, os.urandom(16).hex())):
         reader = ChunkReader(store, content)
         found.append([reader.read(index) for index in range(content.chunks_count)])
     return found
@@ -44,18 +44,18 @@ def chunks_of(root: Path, text: bytes, rule: Splitting) -> list[list[bytes]]:
 def test_chunks_of_all_legs_are_those_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, rule: Splitting, leg_bytes: int, read_bytes: int
 ) -> None:
-    root = tmp_path_factory.mktemp("legs")
+    root = tmp_path_factory.mktemp("segments")
     [whole] = chunks_of(root, text, rule)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "FIRST_BYTES", leg_bytes)
         patch.setattr(input_chunks, "READ_BYTES", read_bytes)
         found = chunks_of(root, text, rule)
-    assert [chunk for leg in found for chunk in leg] == whole
+    assert [chunk for segment in found for chunk in segment] == whole
     assert len(found) == 1 or all(found)
 
 
 def test_leg_is_given_before_the_stream_is_read_to_its_end(tmp_path: Path) -> None:
-    """Whoever reads the legs can begin while the rest is still to come."""
+    """Whoever reads the segments can begin while the rest is still to come."""
     read: list[int] = []
 
     class Slow(io.RawIOBase):
@@ -67,11 +67,11 @@ def test_leg_is_given_before_the_stream_is_read_to_its_end(tmp_path: Path) -> No
             return len(buffer)
 
     store = LocalStore(tmp_path)
-    found = cut_legs(Slow(), "slow", Splitting(), lambda: ContentWriter(store, os.urandom(16).hex()))
+    found = cut_segments(Slow(), "slow", Splitting(), lambda: ContentWriter(store, os.urandom(16).hex()))
     first = next(found)
     assert first.total_bytes >= segments.FIRST_BYTES
     assert len(read) < 10
-    sizes = [first.total_bytes, *(leg.total_bytes for leg in found)]
+    sizes = [first.total_bytes, *(segment.total_bytes for segment in found)]
     assert sum(sizes) >= 99 << 20
     assert max(sizes) <= segments.LARGEST_BYTES + input_chunks.READ_BYTES
 
@@ -92,7 +92,7 @@ def test_stream_that_breaks_leaves_nothing_of_the_leg_under_way(tmp_path: Path) 
             return len(piece)
 
     store = LocalStore(tmp_path)
-    given = cut_legs(Broken(), "broken", Splitting(), lambda: ContentWriter(store, os.urandom(16).hex()))
+    given = cut_segments(Broken(), "broken", Splitting(), lambda: ContentWriter(store, os.urandom(16).hex()))
     first = next(given)
     with pytest.raises(InputUnreadable):
         next(given)

@@ -17,9 +17,10 @@ from opsq.cli.output.json_documents import text_or_base64
 from opsq.cli.output.json_shapes import ResultShape
 from opsq.cli.output.submission_text import ending
 from opsq.client.core.result_pages import ResultCursor
-from opsq.content.content_store import Store, open_store
+from opsq.content.content_store import Store
 from opsq.content.manifest import decode
 from opsq.content.result_joiner import Result, atomic_output, join_results
+from opsq.content.store_kinds import open_store
 from opsq.errors import NotFinished, OpsqError, WorkFailed
 from opsq.ids import SubmissionId
 from opsq.wire.messages import ResultRows, Show, Shown

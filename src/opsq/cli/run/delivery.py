@@ -1,6 +1,6 @@
-"""Writes the results of a round in input order, leg after leg as they come, in a thread of its own.
+"""Writes the results of a round in input order, segment after segment as they come, in a thread of its own.
 
-It must not decide when a round is over; who made it is told of each leg that is delivered, and reads `failure` at the end.
+It must not decide when a round is over; who made it is told of each segment that is delivered, and reads `failure` at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Delivery:
 
     Args:
         producer: asked for results; when it is closed, `deliver` ends.
-        on_delivered: told of each leg whose results are all written.
+        on_delivered: told of each segment whose results are all written.
         is_skipping: leave out chunks that will never be completed.
     """
 
@@ -39,19 +39,19 @@ class Delivery:
         self._change = threading.Condition()
 
     def add(self, submission_id: int) -> None:
-        """A leg, whose results come behind those of the ones before."""
+        """A segment, whose results come behind those of the ones before."""
         with self._change:
             self._legs.append(submission_id)
             self._change.notify()
 
     def end(self) -> None:
-        """No more legs come."""
+        """No more segments come."""
         with self._change:
             self._is_whole = True
             self._change.notify()
 
     def stop(self) -> None:
-        """Have `deliver` end, if it waits for a leg."""
+        """Have `deliver` end, if it waits for a segment."""
         with self._change:
             self._is_stopping = True
             self._change.notify()
@@ -70,7 +70,7 @@ class Delivery:
             self._on_delivered(submission_id)
 
     def pass_over(self) -> None:
-        """Wait until the legs that are left have ended, and write nothing."""
+        """Wait until the segments that are left have ended, and write nothing."""
         while (submission_id := self._next()) is not None:
             self._producer.submission(submission_id).wait()
             self._on_delivered(submission_id)

@@ -1,4 +1,4 @@
-"""Hands the inputs of a round over, leg by leg, in a thread of its own: files in place, streams as they come.
+"""Hands the inputs of a round over, segment by segment, in a thread of its own: files in place, streams as they come.
 
 It must not wait for results, but that it gets no further ahead of them than it may.
 """
@@ -16,12 +16,12 @@ from opsq.cli.run.rounds import Round
 from opsq.content.content_writer import ContentWriter
 from opsq.content.input_chunks import open_input
 from opsq.content.manifest import Content
-from opsq.content.segments import cut_legs
+from opsq.content.segments import cut_segments
 from opsq.content.splitter import Splitting
 
 STDIN = "-"
 _AHEAD_LEGS = 4
-"""A round that cannot be resumed has at most so many legs without delivered results, if they have chunks enough for all programs."""
+"""A round that cannot be resumed has at most so many segments without delivered results, if they have chunks enough for all programs."""
 _AHEAD_CHUNKS_PER_JOB = 4
 
 
@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class Feeder:
-    """Submits the legs of a round.
+    """Submits the segments of a round.
 
     Args:
         on_leg: told of each, once it is submitted.
@@ -71,7 +71,7 @@ class Feeder:
         """
         part = 0
         held: Content | None = None
-        # Which leg is the last must be known only where the round may be looked for later.
+        # Which segment is the last must be known only where the round may be looked for later.
         for content in self._contents():
             if self._is_bounded:
                 self._submit(content, part, is_last=False)
@@ -85,7 +85,7 @@ class Feeder:
             self._submit(held, part, is_last=True)
 
     def delivered(self, submission_id: int) -> None:
-        """The results of a leg are delivered."""
+        """The results of a segment are delivered."""
         with self._change:
             self._under_way.pop(submission_id, None)
             self._change.notify_all()
@@ -117,7 +117,7 @@ class Feeder:
 
     def _streamed(self, path: str) -> Iterator[Content]:
         with io.FileIO(0, "rb", closefd=False) if path == STDIN else open_input(path) as file:
-            yield from cut_legs(
+            yield from cut_segments(
                 _Interruptible(file, self._wake_read),
                 path,
                 self._splitting,

@@ -147,10 +147,10 @@ class RoundRun:
         if self._plan.is_fresh:
             self._round.forget_all()
         elif self._plan.is_resumable:
-            for leg in self._round.find():
-                self._round.check_own(leg.submission_id)
+            for segment in self._round.find():
+                self._round.check_own(segment.submission_id)
                 self._has_found = True
-                self._delivery.add(leg.submission_id)
+                self._delivery.add(segment.submission_id)
 
     def _feed(self) -> None:
         try:

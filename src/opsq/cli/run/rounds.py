@@ -1,6 +1,6 @@
 """A round: what one command line of `opsq run` does, as submissions that carry its key, so that the same line finds them again.
 
-A round is one submission, or several in a row where a stream was cut into legs. This file asks the daemon and nobody else; it must not
+A round is one submission, or several in a row where a stream was cut into segments. This file asks the daemon and nobody else; it must not
 run programs or write results.
 """
 
@@ -21,7 +21,7 @@ from opsq.errors import Conflict, NotFound
 from opsq.wire.messages import Cancel, Changed, DeadChunk, History, HistoryFilter, HistoryRows, SubmissionState
 
 KEY, PART, PARTS = "run", "run_part", "run_parts"
-"""Metadata: the key of the round, which of its legs this is, and (only with the last) how many there are."""
+"""Metadata: the key of the round, which of its segments this is, and (only with the last) how many there are."""
 
 _VERSION = 1
 _KEY_BYTES = 15
@@ -43,7 +43,7 @@ class Round:
     Args:
         producer: reconnects by itself, for ever.
         key: of this round.
-        options: those of `Producer.submit` that hold for every leg.
+        options: those of `Producer.submit` that hold for every segment.
         is_resumable: it can be found again, so its content must survive what happens to this machine.
     """
 
@@ -85,25 +85,27 @@ class Round:
         """What is there of it from before, in order.
 
         Returns:
-            All its legs; nothing if it is not whole, or has ended in a way from which it cannot go on.
+            All its segments; nothing if it is not whole, or has ended in a way from which it cannot go on.
 
         Effects: what is of no use is forgotten; dead chunks have new attempts.
         """
-        found = sorted(self._producer.submissions(metadata={KEY: self._name}), key=lambda leg: leg.submission_id)
+        found = sorted(
+            self._producer.submissions(metadata={KEY: self._name}), key=lambda segment: segment.submission_id
+        )
         if not found:
             return []
-        is_whole = [leg.metadata.get(PART) for leg in found] == list(range(len(found))) and found[-1].metadata.get(
-            PARTS
-        ) == len(found)
-        if not is_whole or any(leg.state in {"cancelled", "expired"} for leg in found):
-            for leg in found:
-                self.forget(leg.submission_id)
+        is_whole = [segment.metadata.get(PART) for segment in found] == list(range(len(found))) and found[
+            -1
+        ].metadata.get(PARTS) == len(found)
+        if not is_whole or any(segment.state in {"cancelled", "expired"} for segment in found):
+            for segment in found:
+                self.forget(segment.submission_id)
             return []
-        for leg in found:
-            if leg.dead_count:
-                self._producer.submission(leg.submission_id).requeue()
+        for segment in found:
+            if segment.dead_count:
+                self._producer.submission(segment.submission_id).requeue()
         with self._lock:
-            self._submissions = [leg.submission_id for leg in found]
+            self._submissions = [segment.submission_id for segment in found]
         return found
 
     def forget_all(self) -> None:
@@ -112,7 +114,7 @@ class Round:
             self.forget(state.submission_id)
 
     def forget(self, submission_id: int) -> None:
-        """Remove a leg with its results, whatever its state is."""
+        """Remove a segment with its results, whatever its state is."""
         link = self._producer.link
         submission = self._producer.submission(submission_id)
         try:
@@ -127,7 +129,7 @@ class Round:
                 self._submissions.remove(submission_id)
 
     def open_writer(self) -> ContentWriter:
-        """A writer for the content of the next leg."""
+        """A writer for the content of the next segment."""
         welcome = self._producer.link.welcome
         return ContentWriter(
             self._producer.contents.store,
@@ -137,7 +139,7 @@ class Round:
         )
 
     def submit(self, content: Content, part: int, *, is_last: bool) -> int:
-        """Hand over a leg; returns its id."""
+        """Hand over a segment; returns its id."""
         metadata = {
             **self._options.get("metadata", {}),
             KEY: self._name,
@@ -151,7 +153,7 @@ class Round:
         return submission_id
 
     def states(self) -> list[SubmissionState]:
-        """How its legs stand, those that are removed left out."""
+        """How its segments stand, those that are removed left out."""
         found = []
         for submission_id in self.submissions:
             try:
@@ -161,7 +163,7 @@ class Round:
         return found
 
     def check_own(self, submission_id: int) -> None:
-        """See that all results of a leg so far are those of the round's own program. Cost: its history, found by index.
+        """See that all results of a segment so far are those of the round's own program. Cost: its history, found by index.
 
         Raises:
             Conflict: another consumer, which took whatever there was, has completed chunks of it.
@@ -183,11 +185,11 @@ class Round:
             after = page.next_after
 
     def has_dead(self, submission_id: int) -> bool:
-        """Whether a leg has dead chunks."""
+        """Whether a segment has dead chunks."""
         return bool(self._producer.submission(submission_id).state().dead_count)
 
     def dead(self, submission_id: int, count: int) -> list[DeadChunk]:
-        """The first dead chunks of a leg."""
+        """The first dead chunks of a segment."""
         found: list[DeadChunk] = []
         for chunk in self._producer.submission(submission_id).dead():
             found.append(chunk)

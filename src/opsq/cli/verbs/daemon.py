@@ -15,7 +15,7 @@ from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_shapes import StartDocument, StopDocument
 from opsq.daemon import lifecycle
 from opsq.daemon.lifecycle import StartResult
-from opsq.daemon.temporary_daemon import mark
+from opsq.daemon.temporary_daemon import write_marker
 from opsq.errors import UsageError
 from opsq.settings import SETTINGS, Settings
 from opsq.wire.messages import DaemonState, Status
@@ -39,12 +39,14 @@ def start(
         )
     if foreground:
         sys.stdout.flush()
-        status = lifecycle.run_foreground(found)
+        from opsq.daemon.daemon_process import run
+
+        status = run(found)
         if status:
             raise Exit(status)
         return
     result = lifecycle.start(found)
-    mark(found, is_temporary=False)  # one that `opsq run` has started stays from now on
+    write_marker(found, is_temporary=False)  # one that `opsq run` has started stays from now on
     waiting = _unlike(found, settings) if result.status == "already_running" else []
     _say_started(caller, result)
     if waiting and not caller.is_quiet:

@@ -230,8 +230,8 @@ def _content_of(daemon: Connection, submission_id: int) -> tuple[Content, Store]
         raise NotFound(f"There is no submission {submission_id}.", hint="`opsq list` shows what there is.")
     if not described[0].content:
         raise ContentMissing(f"Submission {submission_id} has no content.")
-    from opsq.content.content_store import open_store
     from opsq.content.manifest import decode
+    from opsq.content.store_kinds import open_store
 
     return decode(described[0].content), open_store(daemon.welcome.store)
 

@@ -27,7 +27,7 @@ from opsq.cli.run.round_run import RECONNECT_S, Ended, RoundRun, RunPlan
 from opsq.cli.run.rounds import Round, key_of, new_key
 from opsq.cli.upload import expand, read_whole
 from opsq.client.sync.producer import Producer
-from opsq.daemon.temporary_daemon import Tenancy, runs_already
+from opsq.daemon.temporary_daemon import DaemonUse, round_conflict
 from opsq.errors import (
     CommandNotExecutable,
     CommandNotFound,
@@ -144,13 +144,13 @@ def run(
         is_keeping=on_dead == "keep",
         is_reporting=programs.progress,
     )
-    with _daemon(caller, key) as tenancy:
-        connect = _connect(caller, tenancy)
+    with _daemon(caller, key) as daemon_use:
+        connect = _connect(caller, daemon_use)
         producer = _claiming(connect, key if is_resumable else None)
         try:
             round_ = Round(producer, key, options, is_resumable=is_resumable)
             ended = RoundRun(caller, connect, round_, plan).run()
-            is_temporary = tenancy is not None and tenancy.is_temporary
+            is_temporary = daemon_use is not None and daemon_use.is_temporary
             _conclude(caller, round_, plan, ended, changes=_changes(found), is_temporary=is_temporary)
         finally:
             producer.close()
@@ -228,29 +228,29 @@ def _key(resume: str | None, stamps: list[_Stamp], line: list[object], options: 
 
 
 @contextlib.contextmanager
-def _daemon(caller: Caller, key: bytes) -> Iterator[Tenancy | None]:
+def _daemon(caller: Caller, key: bytes) -> Iterator[DaemonUse | None]:
     """A daemon to work with, and the round for us alone; None: it is not ours to start and stop."""
     settings = caller.settings
     if is_remote(settings) or settings.source("socket") == "--socket":
         yield None
         return
-    tenancy = Tenancy(settings)
+    daemon_use = DaemonUse(settings)
     try:
-        tenancy.claim(key)
-        yield tenancy.enter()
+        daemon_use.claim(key)
+        yield daemon_use.enter()
     finally:
         with contextlib.suppress(OpsqError):  # it ends by itself when nobody uses it
-            tenancy.leave()
+            daemon_use.leave()
 
 
-def _connect(caller: Caller, tenancy: Tenancy | None) -> Connect:
+def _connect(caller: Caller, daemon_use: DaemonUse | None) -> Connect:
     """What connects to the daemon; one that is there for us is started again if somebody has killed it."""
 
     def connect(*, name: str = "", claim: Claim | None = None) -> Connection:
         try:
             return caller.connect(name=name, claim=claim)
         except Unreachable:
-            if tenancy is None or not tenancy.revive():
+            if daemon_use is None or not daemon_use.revive():
                 raise
         return caller.connect(name=name, claim=claim)
 
@@ -263,7 +263,7 @@ def _claiming(connect: Connect, key: bytes | None) -> Producer:
     try:
         return Producer(lambda: connect(name="", claim=claim), reconnect_s=RECONNECT_S)
     except NameTaken as error:
-        raise runs_already() from error
+        raise round_conflict() from error
 
 
 # --- after ------------------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from opsq.cli.spark.spark_shapes import (
 )
 from opsq.client.sync.producer import Producer
 from opsq.content.manifest import decode as decode_content
-from opsq.daemon.temporary_daemon import Tenancy
+from opsq.daemon.temporary_daemon import DaemonUse
 from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.runner.polled_consumer import Until
@@ -287,12 +287,12 @@ def _daemon(caller: Caller) -> Iterator[bool]:
     if is_remote(settings) or settings.source("socket") == "--socket":
         yield False
         return
-    tenancy = Tenancy(settings)
+    daemon_use = DaemonUse(settings)
     try:
-        yield tenancy.enter().is_temporary
+        yield daemon_use.enter().is_temporary
     finally:
         with contextlib.suppress(OpsqError):  # it ends by itself when nobody uses it
-            tenancy.leave()
+            daemon_use.leave()
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -42,7 +42,7 @@ class Ask:
 def not_sent(requests: Sequence[Request], error: BaseException) -> list[ErrorReply]:
     """What to take for the answers of requests that could not be sent; an interrupt counts as one that may pass."""
     known = error if isinstance(error, OpsqError) else StorageFull("Sending was interrupted.")
-    return [ErrorReply(id_of(request), known.code, known.message, known.hint) for request in requests if id_of(request)]
+    return [ErrorReply.of(id_of(request), known) for request in requests if id_of(request)]
 
 
 def log_lost(lost: Lost) -> None:

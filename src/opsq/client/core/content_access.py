@@ -40,7 +40,7 @@ class Contents:
             StoreNotVisible: it cannot be seen from here.
         """
         if self._store is None:
-            from opsq.content.content_store import open_store
+            from opsq.content.store_kinds import open_store
 
             with self._opening:
                 if self._store is None:
@@ -52,7 +52,7 @@ class Contents:
     @property
     def unchecked(self) -> Store:
         """The store for what needs nothing of it, without a look whether it can be seen."""
-        from opsq.content.content_store import open_store
+        from opsq.content.store_kinds import open_store
 
         return self._store or open_store(self._welcome.store)
 

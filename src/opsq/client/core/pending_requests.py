@@ -98,10 +98,7 @@ class Exchange:
     def fail_all(self, error: OpsqError) -> list[tuple[OnReply, ErrorReply]]:
         """Forget all requests; returns who is to be told what."""
         failed, self._pending = self._pending, {}
-        return [
-            (pending.on_reply, ErrorReply(request_id, error.code, error.message, error.hint))
-            for request_id, pending in failed.items()
-        ]
+        return [(pending.on_reply, ErrorReply.of(request_id, error)) for request_id, pending in failed.items()]
 
 
 def id_of(message: Request | Reply) -> int:

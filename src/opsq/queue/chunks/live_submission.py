@@ -179,7 +179,7 @@ class Supply:
 
     @property
     def may_have_more(self) -> bool:
-        """Whether it is worth asking for another block; False for sure when the last chunk of all has just been taken.
+        """Whether it is worth control for another block; False for sure when the last chunk of all has just been taken.
 
         A submission of one chunk would else come up once more, only to be set aside by the gate that its own chunk has closed.
         """

@@ -52,7 +52,7 @@ class Following:
         try:
             self._parked.reserve(peer, request, now)
         except OpsqError as error:
-            self._core.reply(peer, ErrorReply(request.id, error.code, error.message, error.hint))
+            self._core.reply(peer, ErrorReply.of(request.id, error))
 
     def _deal(self, most: int, now: Now) -> int:
         """Give one chunk each to the first calls that are alike: of one connection and strategy, for one chunk.

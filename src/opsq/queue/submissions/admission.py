@@ -171,7 +171,7 @@ class Room:
             try:
                 waiting.admit(now)
             except OpsqError as error:
-                self._core.reply(waiting.peer, ErrorReply(waiting.request_id, error.code, error.message, error.hint))
+                self._core.reply(waiting.peer, ErrorReply.of(waiting.request_id, error))
 
     def tick(self, now: Now) -> None:
         """Refuse those whose time is over, and look whether the disk has room again: nobody tells of that."""
@@ -196,7 +196,7 @@ class Room:
     def _refuse(self, peer: Peer, request_id: int) -> None:
         waiting = self._leave(peer, request_id)
         error = self._lack(waiting.needed() or 0, waiting.content_bytes) or self._others()
-        self._core.reply(peer, ErrorReply(request_id, error.code, error.message, error.hint))
+        self._core.reply(peer, ErrorReply.of(request_id, error))
 
     def _lack(self, chunks_count: int, content_bytes: int) -> NoRoom | None:
         """Why there is no room for so much; None: there is."""

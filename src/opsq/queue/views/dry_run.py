@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opsq.queue.state import Core
 
 PARTS = ("walk", "look_ups", "gates", "order", "supply")
-"""What a reserve spends its time on: reading rows, loading submissions, asking gates, keeping the order, finding free chunks."""
+"""What a reserve spends its time on: reading rows, loading submissions, control gates, keeping the order, finding free chunks."""
 
 
 class Found(NamedTuple):

@@ -79,7 +79,7 @@ class Servers(Programs):
             return 1
         return max(1, min(_DEPTH_LIMIT, int(_DEPTH_S / max(self._service_s, 1e-6))))
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- control -------------------------------------------------------------------------------------------------------
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         """See `Programs.start`."""

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from opsq.content.content_store import Store
-from opsq.content.multipart import PartWriter, Written, compose, digest_of
+from opsq.content.multipart import PartWriter, WrittenPart, compose, digest_of
 from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, OpsqError, Unreachable
 from opsq.spark.formats import chunk_format
 from opsq.spark.formats.decoder import conform
@@ -34,7 +34,7 @@ class PartMessage(NamedTuple):
     partition: int
     request_key: bytes
     rows_count: int
-    written: Written | None
+    written: WrittenPart | None
 
 
 class WritePlan(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ def hand_over(
         return submission.id
 
 
-def _check_there(store: Store, folder: str, parts: Sequence[Written]) -> None:
+def _check_there(store: Store, folder: str, parts: Sequence[WrittenPart]) -> None:
     """See to it that no part was deleted since it was written: a daemon deletes folders that no submission names after a day."""
     missing = {part.name for part in parts}.difference(store.objects(folder)) if parts else set()
     if missing:

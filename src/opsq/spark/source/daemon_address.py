@@ -13,7 +13,8 @@ import msgspec
 
 from opsq.client.sync.connection import show_address
 from opsq.client.sync.queue import Queue, connect, find_daemon
-from opsq.content.content_store import Store, open_store
+from opsq.content.content_store import Store
+from opsq.content.store_kinds import open_store
 from opsq.errors import OpsqError, StoreNotVisible, Unreachable
 from opsq.spark.source.source_options import Reach
 

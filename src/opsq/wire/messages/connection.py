@@ -9,6 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from opsq.errors import OpsqError
 from opsq.wire.messages.fields import Id, Message, Record
 
 
@@ -73,6 +74,11 @@ class ErrorReply(Message):
     code: str
     message: str
     hint: str = ""
+
+    @classmethod
+    def of(cls, request_id: int, error: OpsqError) -> ErrorReply:
+        """Make the reply that reports an exception."""
+        return cls(request_id, error.code, error.message, error.hint)
 
 
 class Draining(Message):

@@ -20,7 +20,7 @@ from opsq.wire.messages import VERSION, ErrorReply, Heartbeat, Hello, Reply, Req
 _DIAL_S = 5.0
 
 
-class Asking:
+class ControlConnection:
     """A greeted connection that asks one thing at a time.
 
     Raises:
@@ -84,7 +84,7 @@ class Asking:
         """Close the connection."""
         self._socket.close()
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> ControlConnection:
         return self
 
     def __exit__(self, *exc: object) -> None:
