@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -123,7 +123,8 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
 
     Args:
         flags: values given on the command line, by setting name; None stands for "not given".
-        environ: the environment; default `os.environ`. An empty variable counts as unset.
+        environ: the environment; default `os.environ`. An empty variable counts as unset. Without an XDG variable in
+            it, the folders are those that platformdirs finds for this process.
 
     Raises:
         UsageError: a value is not one that the setting takes, a file has an unknown key, or no state folder can be
@@ -194,11 +195,8 @@ def _candidates(
 
 
 def _file_paths(environ: Mapping[str, str]) -> list[str]:
-    config_home = environ.get("XDG_CONFIG_HOME", "")
-    if not config_home.startswith("/"):  # the XDG rules: a relative path is to be ignored
-        home = _home(environ)
-        config_home = f"{home}/.config" if home else ""
-    return ([f"{config_home}/opsq/opsq.toml"] if config_home else []) + [SYSTEM_FILE]
+    folder, _ = _user_folder("config", environ)
+    return ([f"{folder}/opsq.toml"] if folder else []) + [SYSTEM_FILE]
 
 
 def _read_file(path: str) -> dict[str, object]:
@@ -236,28 +234,26 @@ def _read_file(path: str) -> dict[str, object]:
     return content
 
 
-def _home(environ: Mapping[str, str]) -> str:
-    """The home folder by HOME, else by the password database for the uid that the kernel tells; empty if unknown."""
-    home = environ.get("HOME", "")
-    if not home.startswith("/"):
-        import pwd
+def _user_folder(kind: Literal["config", "state"], environ: Mapping[str, str]) -> tuple[str, str]:
+    """The folder of this user for settings or state, and what determined it; empty if the user has no home."""
+    variable = f"XDG_{kind.upper()}_HOME"
+    if environ.get(variable, "").startswith("/"):  # the XDG rules: a relative path is to be ignored
+        return f"{environ[variable].rstrip('/')}/opsq", variable
+    import platformdirs  # not at the top: it takes a hot verb longer than all of the settings
 
-        try:
-            home = pwd.getpwuid(os.geteuid()).pw_dir
-        except KeyError:
-            home = ""
-    return home.rstrip("/") if home.startswith("/") else ""
+    try:
+        folder: str = getattr(platformdirs.PlatformDirs("opsq"), f"user_{kind}_dir")
+    except RuntimeError:
+        return "", ""
+    return folder, "HOME" if environ.get("HOME") else "password database"
 
 
 def _default_state_dir(environ: Mapping[str, str]) -> tuple[str, str]:
-    state_home = environ.get("XDG_STATE_HOME", "")
-    if state_home.startswith("/"):
-        return f"{state_home.rstrip('/')}/opsq", "XDG_STATE_HOME"
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not environ.get("XDG_STATE_HOME", "").startswith("/"):
         return ROOT_STATE_DIR, "default for root"
-    home = _home(environ)
-    if home:
-        return f"{home}/.local/state/opsq", "HOME" if environ.get("HOME") else "password database"
+    folder, source = _user_folder("state", environ)
+    if folder:
+        return folder, source
     raise UsageError(
         f"No state folder can be determined: HOME is unset, and user {os.geteuid()} is not in the password database.",
         hint="Set one of --state-dir, OPSQ_STATE_DIR, HOME.",

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import platformdirs
+import platformdirs.macos
 import pytest
 
 from opsq import settings
@@ -115,30 +117,53 @@ def test_relative_flag_is_taken_from_the_working_folder(home: Path, monkeypatch:
 
 def test_state_folder_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert load(environ={"HOME": "/h"}).state_dir == "/h/.local/state/opsq"
-    assert load(environ={"HOME": "/h", "XDG_STATE_HOME": "/x/"}).state_dir == "/x/opsq"
-    assert load(environ={"HOME": "/h", "XDG_STATE_HOME": "relative"}).state_dir == "/h/.local/state/opsq"
-    assert load(environ={"HOME": "/h", "XDG_RUNTIME_DIR": "/run/user/4711"}).socket == "/h/.local/state/opsq/opsq.sock"
+    monkeypatch.setenv("HOME", "/h")
+    assert load().state_dir == "/h/.local/state/opsq"
+    monkeypatch.setenv("XDG_STATE_HOME", "/x/")
+    assert (load().state_dir, load().source("state_dir")) == ("/x/opsq", "XDG_STATE_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert (load().state_dir, load().source("state_dir")) == ("/h/.local/state/opsq", "HOME")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/4711")
+    assert load().socket == "/h/.local/state/opsq/opsq.sock"
+
+
+def test_macos_keeps_state_and_settings_where_its_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.setattr(platformdirs, "PlatformDirs", platformdirs.macos.MacOS)
+    assert load().state_dir == "/h/Library/Application Support/opsq"
+    assert settings.config_paths()[0] == "/h/Library/Application Support/opsq/opsq.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/x")
+    assert settings.config_paths()[0] == "/x/opsq/opsq.toml"
 
 
 def test_case_101_root_without_any_variable_uses_the_system_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """USER and LOGNAME may be absent or lie: only the kernel's uid counts."""
+    """USER and LOGNAME may be absent or wrong: only the kernel's uid counts."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert load(environ={}).state_dir == "/var/lib/opsq"
-    assert load(environ={"HOME": "/root", "USER": "nobody"}).state_dir == "/var/lib/opsq"
+    monkeypatch.delenv("HOME")
+    assert load().state_dir == "/var/lib/opsq"
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setenv("USER", "nobody")
+    assert load().state_dir == "/var/lib/opsq"
+    monkeypatch.setenv("XDG_STATE_HOME", "/x")
+    assert load().state_dir == "/x/opsq"
 
 
 def test_case_100_home_unset_comes_from_the_password_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1)
-    found = load(environ={})
+    for name in ("geteuid", "getuid"):
+        monkeypatch.setattr(os, name, lambda: 1)
+    monkeypatch.delenv("HOME")
+    found = load()
     assert found.state_dir == pwd.getpwuid(1).pw_dir.rstrip("/") + "/.local/state/opsq"
     assert found.source("state_dir") == "password database"
 
 
 def test_case_100_no_home_at_all_names_three_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 3_999_999_999)
+    for name in ("geteuid", "getuid"):
+        monkeypatch.setattr(os, name, lambda: 3_999_999_999)
+    monkeypatch.delenv("HOME")
     with pytest.raises(UsageError, match=r"--state-dir, OPSQ_STATE_DIR, HOME"):
-        load(environ={})
+        load()
 
 
 def test_case_10_long_state_folder_falls_back_to_a_short_socket(runtime_dir: Path) -> None:
@@ -174,11 +199,12 @@ def test_store_is_always_a_url() -> None:
     assert load({"store": "s3://bucket/prefix"}).store == "s3://bucket/prefix"
 
 
-def test_import_loads_only_cheap_modules() -> None:
-    """The hot verbs import this at every process start."""
+def test_only_cheap_modules_are_loaded_where_the_environment_names_the_folders() -> None:
+    """The hot verbs load the settings at every process start; what platformdirs imports doubles the time that takes."""
     heavy = {"pathlib", "tomllib", "difflib", "hashlib", "logging", "asyncio", "socket", "subprocess", "pytimeparse2"}
-    code = f"import sys, opsq.settings as s; s.load(); sys.exit(not {heavy}.isdisjoint(sys.modules))"
-    run = subprocess.run(
-        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True
-    )
+    heavy.add("platformdirs")
+    check = f"assert {heavy}.isdisjoint(sys.modules)"
+    code = f"import sys, opsq.settings as s; {check}; s.load(); {check}"
+    environ = {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CONFIG_HOME": "/none", "OPSQ_STATE_DIR": "/none"}
+    run = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True)
     assert run.returncode == 0, run.stderr

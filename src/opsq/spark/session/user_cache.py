@@ -6,9 +6,11 @@ import hashlib
 import os
 from pathlib import Path
 
+import platformdirs
+
 
 def cache_folder(kind: str, made_of: str) -> Path:
-    """Where to keep it, whether it is there or not: in `XDG_CACHE_HOME` if that is a whole path, else in `~/.cache`.
+    """Where to keep it, whether it is there or not: in the cache folder that the system has for users.
 
     Args:
         kind: the first part of its name.
@@ -17,10 +19,8 @@ def cache_folder(kind: str, made_of: str) -> Path:
     Raises:
         FileNotFoundError: this user has no home.
     """
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):
-        home = os.path.expanduser("~")
-        if not os.path.isabs(home):
-            raise FileNotFoundError("this user has no home folder")
-        cache = os.path.join(home, ".cache")
-    return Path(cache, "opsq", f"{kind}-{hashlib.sha256(os.fsencode(made_of)).hexdigest()[:16]}")
+    try:
+        cache = platformdirs.user_cache_dir("opsq")
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home folder") from error
+    return Path(cache, f"{kind}-{hashlib.sha256(os.fsencode(made_of)).hexdigest()[:16]}")
