@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from opsq.queue.state import Core
+from opsq.queue.state import EngineState
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -23,7 +23,7 @@ class Adversary(NamedTuple):
     build: Callable[[Rig, int], None]
 
 
-class CountingCore(Core):
+class CountingState(EngineState):
     """Counts what is taken from `rows_left`: the rows visited, submissions passed over and chunks given by all calls so far."""
 
     _left = 0
@@ -43,14 +43,14 @@ class CountingCore(Core):
         self._left -= rows_count
 
 
-def counting(rig: Rig) -> CountingCore:
+def counting(rig: Rig) -> CountingState:
     """Have the engine of a rig count."""
-    core = rig.engine._core
-    left = core.__dict__.pop("rows_left", 0)
-    core.__class__ = CountingCore
-    assert isinstance(core, CountingCore)
-    core._left = left
-    return core
+    state = rig.engine._state
+    left = state.__dict__.pop("rows_left", 0)
+    state.__class__ = CountingState
+    assert isinstance(state, CountingState)
+    state._left = left
+    return state
 
 
 def submit(rig: Rig, rows: Iterable[dict[str, Any]], chunks_count: int = 1, **options: Any) -> None:

@@ -19,7 +19,7 @@ from opsq.wire.messages import CompleteAndReserve, ErrorReply, Message, Reply
 
 if TYPE_CHECKING:
     from opsq.queue.chunks.complete import Completed
-    from opsq.queue.chunks.live_submission import BlockWork, Supply
+    from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
     from opsq.queue.chunks.reservations import Part
     from opsq.queue.folding import Fold
     from opsq.queue.state import Peer
@@ -47,7 +47,7 @@ class Batch:
         """Completions by block, reservation, attempt, exit status and consumer: what agrees in all of them becomes one row."""
         self.results: list[tuple[int, int, int, bytes]] = []
         self.dead: list[DeadRow] = []
-        self.tried: dict[tuple[int, int], tuple[Supply, BlockWork]] = {}
+        self.tried: dict[tuple[int, int], tuple[LiveSubmission, BlockWork]] = {}
         self.leased: dict[int, Part] = {}
         self.unleased: list[tuple[int, int, int, int]] = []
         self.lane_counts: dict[int, tuple[int, int, int, int, int]] = {}
@@ -59,7 +59,7 @@ class Batch:
         """Reserves to be answered after the commit."""
         self.accepted_count = 0
         """Chunks of the submissions in it."""
-        self.started: dict[Supply, None] = {}
+        self.started: dict[LiveSubmission, None] = {}
         """Submissions whose unique keys are free once this is committed."""
         self.fold: Fold | None = None
         self.forbids_fold = False
@@ -99,8 +99,8 @@ class Batch:
             backlog.put_results(writer, self.results)
         if self.dead:
             backlog.put_dead(writer, self.dead)
-        for (submission_id, block), (supply, work) in self.tried.items():
-            backlog.put_attempts(writer, submission_id, block, supply.attempts_of(database.reader, work))
+        for (submission_id, block), (submission, work) in self.tried.items():
+            backlog.put_attempts(writer, submission_id, block, submission.attempts_of(database.reader, work))
         if self.leased:
             held = [(part, _leased_mask(part)) for part in self.leased.values()]
             backlog.delete_leases(writer, (part.row_key for part, mask in held if not mask))
@@ -138,14 +138,14 @@ def request_id(message: Message) -> int:
 def _leased_mask(part: Part) -> int:
     """What of a part is under a lease once this batch is committed."""
     is_leased = part.reservation.is_lease and not part.reservation.is_taken_up
-    return part.mask & ~part.work.settling if is_leased and part.supply.is_open else 0
+    return part.mask & ~part.work.settling if is_leased and part.submission.is_open else 0
 
 
 def _lease_row(part: Part, mask: int, now: Now) -> LeaseRow:
     reservation = part.reservation
     return LeaseRow(
         reservation.id,
-        part.supply.id,
+        part.submission.id,
         part.work.index,
         part.granted,
         mask,

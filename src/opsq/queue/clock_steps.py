@@ -12,7 +12,7 @@ import apsw
 
 from opsq.clock import Now
 from opsq.queue.batch import Batch
-from opsq.queue.state import Core
+from opsq.queue.state import EngineState
 from opsq.store import backlog, meta, submissions
 from opsq.store.database import Database
 
@@ -20,23 +20,23 @@ STEP_MS = 500
 """What makes a step; a clock that is slewed makes one now and then."""
 
 
-class Steps:
+class ClockSteps:
     """Compares the clocks.
 
     Args:
         boot: names the boot of the machine, within which monotonic instants can be compared; empty: it is not known.
     """
 
-    def __init__(self, core: Core, boot: str) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, boot: str) -> None:
+        self._state = state
         self._boot = boot
-        self._offset_ms = _offset_ms(core.now)
-        reader = core.reader
+        self._offset_ms = _offset_ms(state.now)
+        reader = state.reader
         is_same_boot = bool(boot) and meta.get_text(reader, "boot") == boot
         step_ms = self._offset_ms - meta.get_int(reader, "clock_offset") if is_same_boot else 0
-        core.missed_step_ms = step_ms if abs(step_ms) >= STEP_MS else 0
-        if (core.missed_step_ms or (boot and not is_same_boot)) and not core.database.is_read_only:
-            self._move_now(core.missed_step_ms)
+        state.missed_step_ms = step_ms if abs(step_ms) >= STEP_MS else 0
+        if (state.missed_step_ms or (boot and not is_same_boot)) and not state.database.is_read_only:
+            self._move_now(state.missed_step_ms)
 
     def watch(self, now: Now) -> None:
         """See whether the wall clock has been stepped."""
@@ -47,30 +47,30 @@ class Steps:
 
     def _move_now(self, step_ms: int) -> None:
         """Write it before anybody is served; with the first batch if there is no room for it."""
-        database = self._core.database
+        database = self._state.database
         try:
             database.begin()
-            _move(self._boot, self._offset_ms, step_ms, database, self._core.batch)
+            _move(self._boot, self._offset_ms, step_ms, database, self._state.batch)
             database.commit()
         except apsw.FullError:
             database.rollback()
             self._move(step_ms)
             return
-        self._core.missed_step_ms = 0
+        self._state.missed_step_ms = 0
 
     def _move(self, step_ms: int) -> None:
-        batch = self._core.batch
+        batch = self._state.batch
         batch.statements.append(partial(_move, self._boot, self._offset_ms, step_ms))
         batch.entries.append(_Stepped(self, step_ms))
 
     def moved(self, step_ms: int) -> None:
         """The instants were moved in the file."""
-        for supply in self._core.supplies.values():
-            row = supply.row
-            if row.delay_ms is not None and row.not_before_at is not None and supply.state == "scheduled":
-                supply.row = row = row._replace(not_before_at=row.not_before_at + step_ms)
-            if row.expires_ms is not None and row.expires_at is not None and supply.state in {"scheduled", "open"}:
-                supply.row = row._replace(expires_at=row.expires_at + step_ms)
+        for submission in self._state.live.values():
+            row = submission.row
+            if row.delay_ms is not None and row.not_before_at is not None and submission.state == "scheduled":
+                submission.row = row = row._replace(not_before_at=row.not_before_at + step_ms)
+            if row.expires_ms is not None and row.expires_at is not None and submission.state in {"scheduled", "open"}:
+                submission.row = row._replace(expires_at=row.expires_at + step_ms)
 
     def not_moved(self, step_ms: int) -> None:
         """The batch is gone: the step is seen again."""
@@ -91,14 +91,14 @@ def _move(boot: str, offset_ms: int, step_ms: int, database: Database, _: Batch)
 
 
 class _Stepped:
-    __slots__ = ("_step_ms", "_steps")
+    __slots__ = ("_clock_steps", "_step_ms")
 
-    def __init__(self, steps: Steps, step_ms: int) -> None:
-        self._steps = steps
+    def __init__(self, steps: ClockSteps, step_ms: int) -> None:
+        self._clock_steps = steps
         self._step_ms = step_ms
 
     def settle(self, now: Now) -> None:
-        self._steps.moved(self._step_ms)
+        self._clock_steps.moved(self._step_ms)
 
     def cancel(self, now: Now) -> None:
-        self._steps.not_moved(self._step_ms)
+        self._clock_steps.not_moved(self._step_ms)

@@ -18,25 +18,25 @@ from opsq.clock import MonoNs, Now
 from opsq.errors import ProtocolError, StorageFull
 from opsq.queue.batch import Batch
 from opsq.queue.chunks.complete import Outcomes
-from opsq.queue.chunks.dead import Letters
+from opsq.queue.chunks.dead import DeadLetters
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.clock_steps import Steps
-from opsq.queue.dispatch.pipelined import Following
-from opsq.queue.dispatch.reserve import Parked
+from opsq.queue.clock_steps import ClockSteps
+from opsq.queue.dispatch.pipelined import Pipelined
+from opsq.queue.dispatch.reserve import ReserveCalls
 from opsq.queue.folding import Folding
 from opsq.queue.policy import Policy
-from opsq.queue.state import Core, Peer
-from opsq.queue.submissions.admission import Room
-from opsq.queue.submissions.finish import Endings
+from opsq.queue.state import EngineState, Peer
+from opsq.queue.submissions.admission import Admission
+from opsq.queue.submissions.finish import Finisher
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.submissions.retention import Retention
-from opsq.queue.submissions.submit import Intake
-from opsq.queue.submissions.unique_until_start import Starts
-from opsq.queue.views.explain_strategy import Explaining
-from opsq.queue.views.explain_work import Reasons
-from opsq.queue.views.history import Chronicle
+from opsq.queue.submissions.submit import Submitter
+from opsq.queue.submissions.unique_until_start import UniqueUntilStart
+from opsq.queue.views.explain_strategy import StrategyExplainer
+from opsq.queue.views.explain_work import WorkExplainer
+from opsq.queue.views.history import HistoryView
 from opsq.queue.views.reports import Reports
-from opsq.queue.views.subscriptions import Watched
+from opsq.queue.views.subscriptions import Subscriptions
 from opsq.store.database import Database, Deposed
 from opsq.wire import messages as m
 
@@ -69,38 +69,40 @@ class Engine:
         folders: Sequence[Path] = (),
         boot: str = "",
     ) -> None:
-        self._core = core = Core(database, policy, now, rng or random.Random())
-        core.folding = self._folding = Folding(core)
-        core.watched = self._watched = Watched(core)
-        self._reservations = Reservations(core)
-        self._endings = Endings(core, self._reservations)
-        self._letters = Letters(core, self._endings)
-        chronicle = Chronicle(core)
-        self._outcomes = self._reservations.outcomes = Outcomes(core, self._reservations, self._endings)
-        self._room = Room(core, (database.path.parent, *folders))
-        keys = Keys(core)
-        self._intake = Intake(core, self._room, keys)
-        self._parked = Parked(core, self._reservations)
-        self._following = Following(core, self._parked, self._reservations)
-        self._reports = self._watched.reports = Reports(core, self._reservations, self._parked, self._room)
-        self._retention = Retention(core, self._endings)
-        self._starts = Starts(core, self._reservations)
+        self._state = state = EngineState(database, policy, now, rng or random.Random())
+        state.folding = self._folding = Folding(state)
+        state.subscriptions = self._subscriptions = Subscriptions(state)
+        self._reservations = Reservations(state)
+        self._finisher = Finisher(state, self._reservations)
+        self._dead_letters = DeadLetters(state, self._finisher)
+        chronicle = HistoryView(state)
+        self._outcomes = self._reservations.outcomes = Outcomes(state, self._reservations, self._finisher)
+        self._admission = Admission(state, (database.path.parent, *folders))
+        keys = Keys(state)
+        self._submitter = Submitter(state, self._admission, keys)
+        self._reserve_calls = ReserveCalls(state, self._reservations)
+        self._pipelined = Pipelined(state, self._reserve_calls, self._reservations)
+        self._reports = self._subscriptions.reports = Reports(
+            state, self._reservations, self._reserve_calls, self._admission
+        )
+        self._retention = Retention(state, self._finisher)
+        self._unique_until_start = UniqueUntilStart(state, self._reservations)
         self._flying: Batch | None = None
         self._heard = now
         self._last_tick: MonoNs = now.mono
         self._full_retry: MonoNs = now.mono
-        self._steps = Steps(core, boot)
+        self._clock_steps = ClockSteps(state, boot)
         self._folding.restore()
-        self._room.restore()
+        self._admission.restore()
         self._reservations.restore(now)
-        self._intake.restore(now)
-        self._endings.restore(now)
+        self._submitter.restore(now)
+        self._finisher.restore(now)
         self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
-            m.Submit: self._intake.submit,
+            m.Submit: self._submitter.submit,
             m.Find: lambda peer, request, _: keys.find(peer, request),
             m.Withdraw: keys.withdraw,
-            m.CheckCapacity: self._intake.check_capacity,
-            m.Reserve: self._parked.reserve,
+            m.CheckCapacity: self._submitter.check_capacity,
+            m.Reserve: self._reserve_calls.reserve,
             m.Complete: self.complete,
             m.CompleteAndReserve: self.complete_and_reserve,
             m.Fail: self.fail,
@@ -115,40 +117,40 @@ class Engine:
             m.GetAttachment: lambda peer, request, _: self._reports.attachment(peer, request),
             m.Show: lambda peer, request, _: self._reports.show(peer, request),
             m.List: lambda peer, request, _: self._reports.list(peer, request),
-            m.Wait: lambda peer, request, _: self._watched.wait(peer, request),
-            m.Results: self._watched.results,
-            m.Cancel: self._endings.cancel,
-            m.Remove: self._endings.remove,
-            m.Dead: lambda peer, request, _: self._letters.dead(peer, request),
-            m.Requeue: self._letters.requeue,
-            m.Drop: self._letters.drop,
+            m.Wait: lambda peer, request, _: self._subscriptions.wait(peer, request),
+            m.Results: self._subscriptions.results,
+            m.Cancel: self._finisher.cancel,
+            m.Remove: self._finisher.remove,
+            m.Dead: lambda peer, request, _: self._dead_letters.dead(peer, request),
+            m.Requeue: self._dead_letters.requeue,
+            m.Drop: self._dead_letters.drop,
             m.History: lambda peer, request, _: chronicle.history(peer, request),
             m.Prune: self._retention.prune,
             m.Status: self._reports.status,
-            m.Explain: Explaining(core, self._parked).explain,
-            m.ExplainWork: Reasons(core, self._reservations, self._parked).explain_work,
-            m.Pause: core.rules.pause,
-            m.Resume: core.rules.resume,
-            m.Limit: core.rules.limit,
-            m.Unlimit: core.rules.unlimit,
-            m.Weight: core.rules.set_weight,
-            m.ShowRules: lambda peer, request, _: core.rules.show(peer, request),
+            m.Explain: StrategyExplainer(state, self._reserve_calls).explain,
+            m.ExplainWork: WorkExplainer(state, self._reservations, self._reserve_calls).explain_work,
+            m.Pause: state.rules.pause,
+            m.Resume: state.rules.resume,
+            m.Limit: state.rules.limit,
+            m.Unlimit: state.rules.unlimit,
+            m.Weight: state.rules.set_weight,
+            m.ShowRules: lambda peer, request, _: state.rules.show(peer, request),
         }
 
     @property
     def outbox(self) -> list[tuple[Peer, m.Reply]]:
         """Replies and pushes to be sent now; the driver empties it after each call."""
-        return self._core.outbox
+        return self._state.outbox
 
     @property
     def removed_content(self) -> list[str]:
         """Hex request keys of submissions that are gone, whose content the driver is to delete; it empties the list."""
-        return self._endings.removed_content
+        return self._finisher.removed_content
 
     @property
     def is_full(self) -> bool:
         """Whether the storage was full at the last commit."""
-        return self._core.is_full
+        return self._state.is_full
 
     # --- requests -----------------------------------------------------------------------------------------------------------------
 
@@ -159,9 +161,9 @@ class Engine:
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started counts as lost, what it had not is free."""
         peer.is_connected = False
-        self._parked.disconnect(peer)
-        self._watched.disconnect(peer)
-        self._room.disconnect(peer)
+        self._reserve_calls.disconnect(peer)
+        self._subscriptions.disconnect(peer)
+        self._admission.disconnect(peer)
         self._reservations.disconnect(peer, now)
         self._serve(now)
 
@@ -175,14 +177,14 @@ class Engine:
         peer.heard = now.mono
         if now is not self._heard:  # all requests of a frame come at one instant
             self._heard = now
-            self._steps.watch(now)
-            self._core.gates.tick(now)
+            self._clock_steps.watch(now)
+            self._state.gates.tick(now)
         verb = self._verbs.get(type(request))
         if verb is None:
             raise ProtocolError(f"{type(request).__name__} cannot be used here.")
         verb(peer, request, now)
-        core = self._core
-        if core.has_news or core.has_granted or core.singles:
+        state = self._state
+        if state.has_news or state.has_granted or state.singles:
             self._serve(now)
 
     def _serve(self, now: Now, *, is_turn: bool = False) -> None:
@@ -190,17 +192,17 @@ class Engine:
 
         One look for all that a call hands out: it costs as much as a reserve.
         """
-        core = self._core
-        self._parked.serve(now, is_turn=is_turn)
-        self._starts.look()
-        if core.has_granted:
-            core.has_granted = False
+        state = self._state
+        self._reserve_calls.serve(now, is_turn=is_turn)
+        self._unique_until_start.look()
+        if state.has_granted:
+            state.has_granted = False
             try:
-                core.database.check_owner()
+                state.database.check_owner()
             except Deposed as error:
                 raise Fatal(str(error)) from error
-        if core.singles and not self._following.has_turn:
-            core.singles.clear()
+        if state.singles and not self._pipelined.has_turn:
+            state.singles.clear()
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
         """Complete chunks; answered after the commit."""
@@ -218,7 +220,7 @@ class Engine:
         if undecided:
             self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, refusals, now))
             return
-        batch = self._core.batch
+        batch = self._state.batch
         batch.replies.append((peer, m.Completed(request.id, refusals)))
         if isinstance(request, m.CompleteAndReserve):
             batch.following.append((peer, request))
@@ -227,34 +229,34 @@ class Engine:
         self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reclaim, action: Callable[[Now], None]
     ) -> None:
         """Go on with a request when all that is being committed now has been."""
-        batch = self._core.batch
+        batch = self._state.batch
         batch.after.append(action)
-        batch.on_failed.append(lambda error: self._core.reply(peer, m.ErrorReply.of(request.id, error)))
+        batch.on_failed.append(lambda error: self._state.reply(peer, m.ErrorReply.of(request.id, error)))
 
     def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
         """Complete chunks and, once that is committed, reserve."""
-        self._parked.plan(request.strategy)
+        self._reserve_calls.plan(request.strategy)
         self._complete(peer, request, request.completions, [], now)
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
         """Count failed attempts; answered after the commit."""
         refusals = self._outcomes.fail(peer.consumer, request.failures, now)
-        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def release(self, peer: Peer, request: m.Release, now: Now) -> None:
         """Give chunks back."""
         refusals = self._reservations.release(request.held, now)
-        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def release_consumer(self, peer: Peer, request: m.ReleaseConsumer, now: Now) -> None:
         """Give back what another consumer holds."""
         count = self._reservations.release_consumer(request.consumer, now)
-        self._core.batch.replies.append((peer, m.Changed(request.id, count)))
+        self._state.batch.replies.append((peer, m.Changed(request.id, count)))
 
     def extend(self, peer: Peer, request: m.Extend, now: Now) -> None:
         """Move deadlines."""
         refusals = self._reservations.extend(request.held, request.lease_s, now)
-        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def reclaim(self, peer: Peer, request: m.Reclaim, now: Now) -> None:
         """Take up again what was held before a reconnect."""
@@ -262,25 +264,25 @@ class Engine:
             self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
             return
         refusals = self._reservations.reclaim(peer, request.held, now)
-        self._core.batch.replies.append((peer, m.Completed(request.id, refusals)))
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def heartbeat(self, peer: Peer, request: m.Heartbeat, now: Now) -> None:
         """The consumer lives: `handle` has noted it."""
-        self._core.reply(peer, m.Alive(request.id))
+        self._state.reply(peer, m.Alive(request.id))
 
     def cancel_wait(self, peer: Peer, request: m.CancelWait, now: Now) -> None:
         """A parked call is not wanted any more."""
-        self._parked.cancel_wait(peer, request.request_id)
-        self._watched.cancel_wait(peer, request.request_id)
-        self._room.cancel_wait(peer, request.request_id)
+        self._reserve_calls.cancel_wait(peer, request.request_id)
+        self._subscriptions.cancel_wait(peer, request.request_id)
+        self._admission.cancel_wait(peer, request.request_id)
 
     # --- batches ------------------------------------------------------------------------------------------------------------------
 
     def has_batch(self, now: Now) -> bool:
         """Whether there is something to commit, and no commit is under way."""
-        if self._flying is not None or (self._core.is_full and now.mono < self._full_retry):
+        if self._flying is not None or (self._state.is_full and now.mono < self._full_retry):
             return False
-        return bool(self._core.batch) or self._folding.is_due(now)
+        return bool(self._state.batch) or self._folding.is_due(now)
 
     def begin_batch(self, now: Now) -> bool:
         """Write the rows of all intents inside a transaction, which the driver then commits.
@@ -292,20 +294,20 @@ class Engine:
             apsw.Error: hand it to `end_batch`.
             Fatal: we do not own the file any more.
         """
-        core = self._core
+        state = self._state
         if self._folding.is_due(now):
-            core.save_passes()
-        batch = self._flying = core.batch
-        core.batch = Batch()
-        self._starts.write(batch)
+            state.save_passes()
+        batch = self._flying = state.batch
+        state.batch = Batch()
+        self._unique_until_start.write(batch)
         batch.first_seq = self._folding.last_seq + 1
         if not batch.forbids_fold and self._folding.is_due(now):
             batch.fold = self._folding.slice(now)
         if not batch.has_rows:
             return False
         try:
-            core.database.begin()
-            batch.apply(core.database, now)
+            state.database.begin()
+            batch.apply(state.database, now)
         except Deposed as error:
             raise Fatal(str(error)) from error
         return True
@@ -316,85 +318,85 @@ class Engine:
         Raises:
             Fatal: the outcome of the commit is unknown.
         """
-        batch, core = self._flying, self._core
+        batch, state = self._flying, self._state
         if batch is None:
             return
         self._flying = None
         if error is not None:
             self._failed(batch, error, now)
             return
-        if core.is_full and batch.has_rows:
-            core.is_full = False
-            core.has_news = True
+        if state.is_full and batch.has_rows:
+            state.is_full = False
+            state.has_news = True
         self._folding.committed(batch.history, now)
-        self._room.ended(batch, is_committed=True)
+        self._admission.ended(batch, is_committed=True)
         batch.settle(now)
-        core.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
+        state.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
         for action in batch.after:
             action(now)
-        self._room.serve(now)
-        self._following.add(batch.following)
-        self._following.serve(now)
+        self._admission.serve(now)
+        self._pipelined.add(batch.following)
+        self._pipelined.serve(now)
         self._folding.run_waiting(now)
         if batch.has_rows:
-            core.has_granted = False  # the transaction that was committed just now has made sure of the owner
+            state.has_granted = False  # the transaction that was committed just now has made sure of the owner
         self._serve(now)
 
     def _failed(self, batch: Batch, error: Exception, now: Now) -> None:
         """Everything that waits is refused: later intents may rest on those of the batch that is gone."""
-        core = self._core
-        is_gone = core.database.rollback()
+        state = self._state
+        is_gone = state.database.rollback()
         if not isinstance(error, apsw.FullError | apsw.BusyError) or not is_gone:
             raise Fatal(f"The outcome of a commit is unknown: {error}") from error
-        core.is_full = True
+        state.is_full = True
         self._full_retry = MonoNs(now.mono + FULL_RETRY_NS)
         refusal = StorageFull(
-            f"No room left for {core.database.path}.", hint="Nothing of this request was stored; send it again later."
+            f"No room left for {state.database.path}.", hint="Nothing of this request was stored; send it again later."
         )
-        waiting, core.batch = core.batch, Batch()
+        waiting, state.batch = state.batch, Batch()
         for lost in (waiting, batch):
-            self._room.ended(lost, is_committed=False)
-            core.outbox += [(peer, reply) for peer, reply in lost.cancel(refusal, now) if peer.is_connected]
+            self._admission.ended(lost, is_committed=False)
+            state.outbox += [(peer, reply) for peer, reply in lost.cancel(refusal, now) if peer.is_connected]
 
     # --- time ---------------------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
         """Do what is due. A tick that comes late by half a heartbeat postpones all expiries by one heartbeat."""
-        core = self._core
-        heartbeat_ns = int(core.policy.heartbeat_s * 1e9)
+        state = self._state
+        heartbeat_ns = int(state.policy.heartbeat_s * 1e9)
         if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2:
             self._reservations.hold(MonoNs(now.mono + heartbeat_ns))
         self._last_tick = now.mono
-        self._steps.watch(now)
-        if not core.is_full:
-            self._intake.tick(now)
-            self._endings.tick(now)
+        self._clock_steps.watch(now)
+        if not state.is_full:
+            self._submitter.tick(now)
+            self._finisher.tick(now)
             self._reservations.tick(now)
             self._retention.tick(now)
-        elif now.mono >= self._full_retry and not core.batch:
-            core.batch.statements.append(lambda database, _: database.probe())
-        self._room.tick(now)
-        core.gates.tick(now)
+        elif now.mono >= self._full_retry and not state.batch:
+            state.batch.statements.append(lambda database, _: database.probe())
+        self._admission.tick(now)
+        state.gates.tick(now)
         self._outcomes.tick(now)
         self._serve(now)  # what has become free goes to those whose time is over now, too
-        self._parked.tick(now)
-        self._watched.tick(now)
+        self._reserve_calls.tick(now)
+        self._subscriptions.tick(now)
 
     def next_tick_s(self, now: Now) -> float:
         """Seconds until `tick` has something to do, at most 1."""
         if self._retention.is_active:
             return 0.0
-        core = self._core
+        state = self._state
         left_s = TICK_LIMIT_S
         for timed in (
-            core.retries,
-            self._endings,
+            state.retries,
+            self._finisher,
             self._reservations,
-            self._intake,
-            self._parked,
-            self._watched,
-            self._room,
-            core.gates,
+            self._submitter,
+            self._reserve_calls,
+            self._subscriptions,
+            self._admission,
+            state.gates,
         ):
             due = timed.next_due()
             if due is not None and due - now.mono < left_s * 1e9:
@@ -403,21 +405,25 @@ class Engine:
 
     def has_turn(self) -> bool:
         """Whether a bounded run stopped half-way; `turn` goes on."""
-        return self._following.has_turn or self._parked.has_turn or (self._letters.has_turn and self._flying is None)
+        return (
+            self._pipelined.has_turn
+            or self._reserve_calls.has_turn
+            or (self._dead_letters.has_turn and self._flying is None)
+        )
 
     def turn(self, now: Now) -> None:
         """Go on with a bounded run."""
-        if self._letters.has_turn and self._flying is None:
-            self._letters.turn(now)
-        self._following.serve(now)
+        if self._dead_letters.has_turn and self._flying is None:
+            self._dead_letters.turn(now)
+        self._pipelined.serve(now)
         self._serve(now, is_turn=True)
 
     # --- the end ------------------------------------------------------------------------------------------------------------------
 
     def stop_handing_out(self) -> None:
         """Answer parked and future reserves with nothing."""
-        self._core.is_draining = True
-        self._parked.stop()
+        self._state.is_draining = True
+        self._reserve_calls.stop()
 
     def is_quiet(self) -> bool:
         """Whether no connection holds anything any more."""
@@ -430,4 +436,4 @@ class Engine:
     def fold_all(self) -> None:
         """Have the next batches fold everything, so that the stopped file tells the whole truth by itself."""
         self._folding.is_urgent = True
-        self._core.save_passes(everything=True)
+        self._state.save_passes(everything=True)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now
 from opsq.ids import block_mask
-from opsq.queue.chunks.live_submission import BlockWork, Supply
-from opsq.queue.state import Core
+from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
+from opsq.queue.state import EngineState
 from opsq.store import backlog, history, meta, submissions
 from opsq.store.database import Database
 
@@ -46,16 +46,16 @@ class Event(NamedTuple):
 class Folding:
     """The events that are in `history` and not yet in `block`."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
         self._events: deque[Event] = deque()
-        self._oldest: MonoNs = core.now.mono
+        self._oldest: MonoNs = state.now.mono
         self._hurry_seq = 0
         """Events up to this one have waited long enough."""
         self._flying: list[Event] = []
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
-        self.folded_seq = meta.get_int(core.reader, "folded_seq")
-        self.last_seq = max(self.folded_seq, history.last_seq(core.reader))
+        self.folded_seq = meta.get_int(state.reader, "folded_seq")
+        self.last_seq = max(self.folded_seq, history.last_seq(state.reader))
         self.is_urgent = False
 
     def __len__(self) -> int:
@@ -66,21 +66,21 @@ class Folding:
 
         Those of a submission whose removal has begun count for nothing: nobody asks for it any more.
         """
-        core = self._core
+        state = self._state
         is_there: dict[int, bool] = {}
-        for row in history.unfolded(core.reader, self.folded_seq):
+        for row in history.unfolded(state.reader, self.folded_seq):
             event = Event(*row)
             self._events.append(event)
             if event.submission_id not in is_there:
-                is_there[event.submission_id] = submissions.is_there(core.reader, event.submission_id)
+                is_there[event.submission_id] = submissions.is_there(state.reader, event.submission_id)
             if not is_there[event.submission_id]:
                 continue
             if event.kind in _TOUCHES:
-                blocks = core.unfolded_done.setdefault(event.submission_id, {})
+                blocks = state.unfolded_done.setdefault(event.submission_id, {})
                 blocks[event.block] = blocks.get(event.block, 0) | (event.mask if event.kind in _CLEARS else 0)
             if event.kind == history.COMPLETED:
-                core.unfolded_completed[event.submission_id] = (
-                    core.unfolded_completed.get(event.submission_id, 0) + event.mask.bit_count()
+                state.unfolded_completed[event.submission_id] = (
+                    state.unfolded_completed.get(event.submission_id, 0) + event.mask.bit_count()
                 )
 
     def committed(self, rows: list[history.HistoryRow], now: Now) -> None:
@@ -145,7 +145,7 @@ class Folding:
         """Take the oldest events and work out what they change."""
         if now.mono - self._oldest > LAZY_NS:
             self._hurry_seq, self._oldest = self._events[-1].seq, now.mono
-        fold = Fold(self._core, self)
+        fold = Fold(self._state, self)
         limit = max(SLICE_EVENTS, len(self._events) // SLICE_PART)
         while self._events and len(fold.events) < limit:
             event = self._events[0]
@@ -169,14 +169,14 @@ class Folding:
 class Fold:
     """One slice: what some events change in `block`, and in memory once that is committed."""
 
-    def __init__(self, core: Core, folding: Folding) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, folding: Folding) -> None:
+        self._state = state
         self._folding = folding
         self.events: list[Event] = []
         self._masks: dict[tuple[int, int], int] = {}
         self._completed: dict[int, int] = {}
         self._frontiers: dict[int, int] = {}
-        self._supplies: dict[int, Supply | None] = {}
+        self._submissions: dict[int, LiveSubmission | None] = {}
         self._gaps = 0
 
     def add(self, event: Event) -> bool:
@@ -185,15 +185,15 @@ class Fold:
             self.events.append(event)
             return True
         submission_id = event.submission_id
-        if submission_id not in self._supplies:
-            found = self._supplies[submission_id] = self._core.supply(submission_id)
+        if submission_id not in self._submissions:
+            found = self._submissions[submission_id] = self._state.submission(submission_id)
             if found is not None:
                 found.pins += 1
-        supply = self._supplies[submission_id]
-        if supply is None:
+        submission = self._submissions[submission_id]
+        if submission is None:
             self.events.append(event)
             return True
-        frontier = self._frontiers.get(submission_id, supply.frontier)
+        frontier = self._frontiers.get(submission_id, submission.frontier)
         if event.block >= frontier:
             step = event.block + 1 - frontier
             if self._gaps + step > SLICE_GAPS:
@@ -213,29 +213,29 @@ class Fold:
         self, database: Database, count: Callable[[frozenset[int], tuple[int, int, int, int, int]], None]
     ) -> None:
         """Write the changed blocks, the frontiers and the counters; `count` adds to the counters of lanes."""
-        writer, core = database.writer, self._core
+        writer, state = database.writer, self._state
         put: list[tuple[int, int, int]] = []
         finished: list[tuple[int, int]] = []
         tried: list[tuple[int, int]] = []
         for (submission_id, index), mask in self._masks.items():
-            supply = self._supplies[submission_id]
-            if supply is None:
+            submission = self._submissions[submission_id]
+            if submission is None:
                 continue
-            work = supply.block(core.reader, index)
+            work = submission.block(state.reader, index)
             remaining = work.pending & ~mask
             if remaining:
                 put.append((submission_id, index, remaining))
                 continue
-            if index < supply.frontier:
+            if index < submission.frontier:
                 finished.append((submission_id, index))
             if work.attempts != ():
                 tried.append((submission_id, index))
         for submission_id, frontier in self._frontiers.items():
-            supply = self._supplies[submission_id]
-            if supply is not None:
+            submission = self._submissions[submission_id]
+            if submission is not None:
                 put += [
-                    (submission_id, index, self._pending(supply, index))
-                    for index in range(supply.frontier, frontier)
+                    (submission_id, index, self._pending(submission, index))
+                    for index in range(submission.frontier, frontier)
                     if (submission_id, index) not in self._masks
                 ]
         backlog.put_blocks(writer, put)
@@ -243,48 +243,48 @@ class Fold:
             backlog.delete_blocks(writer, finished)
         if tried:
             backlog.delete_attempts(writer, tried)
-        counted = {submission_id for submission_id, supply in self._supplies.items() if supply is not None}
+        counted = {submission_id for submission_id, submission in self._submissions.items() if submission is not None}
         backlog.put_frontiers(
             writer,
             (
                 (
-                    self._frontiers.get(submission_id, supply.frontier),
+                    self._frontiers.get(submission_id, submission.frontier),
                     self._completed.get(submission_id, 0),
                     submission_id,
                 )
-                for submission_id, supply in self._supplies.items()
-                if supply is not None
+                for submission_id, submission in self._submissions.items()
+                if submission is not None
             ),
         )
         for submission_id in counted & self._completed.keys():
-            supply = self._supplies[submission_id]
-            if supply is not None:
-                count(supply.lanes, (0, 0, self._completed[submission_id], 0, 0))
+            submission = self._submissions[submission_id]
+            if submission is not None:
+                count(submission.lanes, (0, 0, self._completed[submission_id], 0, 0))
         if self.events:
             history.index(writer, self.events[0].seq, self.events[-1].seq)
             meta.put(writer, "folded_seq", self.events[-1].seq)
 
-    def _pending(self, supply: Supply, index: int) -> int:
-        work = supply.blocks.get(index)
-        return work.pending if work is not None else block_mask(supply.total, index)
+    def _pending(self, submission: LiveSubmission, index: int) -> int:
+        work = submission.blocks.get(index)
+        return work.pending if work is not None else block_mask(submission.total, index)
 
     def settle(self, now: Now) -> None:
         """The fold is committed: memory says the same as `block`."""
         for submission_id, frontier in self._frontiers.items():
-            supply = self._supplies[submission_id]
-            if supply is not None:
-                supply.frontier = frontier
+            submission = self._submissions[submission_id]
+            if submission is not None:
+                submission.frontier = frontier
         for (submission_id, index), mask in self._masks.items():
-            supply = self._supplies[submission_id]
-            work: BlockWork | None = supply.blocks.get(index) if supply is not None else None
-            if supply is None or work is None:
+            submission = self._submissions[submission_id]
+            work: BlockWork | None = submission.blocks.get(index) if submission is not None else None
+            if submission is None or work is None:
                 continue
             work.pending &= ~mask
             work.done &= ~mask
-            supply.forget_if_plain(work)
-        for submission_id, supply in self._supplies.items():
-            if supply is not None:
-                supply.folded += self._completed.get(submission_id, 0)
+            submission.forget_if_plain(work)
+        for submission_id, submission in self._submissions.items():
+            if submission is not None:
+                submission.folded += self._completed.get(submission_id, 0)
         self._unpin()
         if self.events:
             self._folding.folded(self.events[-1].seq)
@@ -295,7 +295,7 @@ class Fold:
         self._folding.put_back(self.events)
 
     def _unpin(self) -> None:
-        for supply in self._supplies.values():
-            if supply is not None:
-                supply.pins -= 1
-                self._core.forget_if_over(supply)
+        for submission in self._submissions.values():
+            if submission is not None:
+                submission.pins -= 1
+                self._state.forget_if_over(submission)

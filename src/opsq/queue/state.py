@@ -1,6 +1,6 @@
 """What the parts of the engine share: the database, the batch being formed, what is in memory of submissions, and the outbox.
 
-Must not decide anything; each part of the engine is given the one `Core` and changes only what it owns.
+Must not decide anything; each part of the engine is given the one `EngineState` and changes only what it owns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opsq.clock import MonoNs, Now
 from opsq.errors import OpsqError
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.live_submission import BlockWork, Supply
+from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Front, Walk, make_front
 from opsq.queue.dispatch.gates import Gates
@@ -37,11 +37,11 @@ from opsq.wire.messages import Reply
 if TYPE_CHECKING:
     from opsq.queue.chunks.reservations import Reservation
     from opsq.queue.dispatch.reserve import Call
-    from opsq.queue.dispatch.until_empty import Remaining
+    from opsq.queue.dispatch.until_empty import UntilEmpty
     from opsq.queue.folding import Folding
-    from opsq.queue.views.subscriptions import Watched
+    from opsq.queue.views.subscriptions import Subscriptions
 
-SUPPLIES_KEPT = 20_000
+SUBMISSIONS_KEPT = 20_000
 """Submissions of which the file says all that is known stay in memory up to this number (about 1 KiB each)."""
 FRONTS_KEPT = 256
 """Fronts of strategies that are used no more are forgotten beyond this number; a new call walks again."""
@@ -69,12 +69,12 @@ class Peer:
         self.described: set[int] = set()
 
 
-class Core:
+class EngineState:
     """The state that the parts of the engine share."""
 
     folding: Folding
-    watched: Watched
-    remaining: Remaining
+    subscriptions: Subscriptions
+    until_empty: UntilEmpty
 
     def __init__(self, database: Database, policy: Policy, now: Now, rng: random.Random) -> None:
         self.database = database
@@ -86,7 +86,7 @@ class Core:
         self.outbox: list[tuple[Peer, Reply]] = []
         self.retries: Timers[tuple[int, int, int, int]] = Timers()
         self.expiries: Timers[SubmissionId] = Timers()
-        self.supplies: OrderedDict[int, Supply] = OrderedDict()
+        self.live: OrderedDict[int, LiveSubmission] = OrderedDict()
         self._fronts: OrderedDict[str, Front | FairFront] = OrderedDict()
         self._fair: dict[FairFront, None] = {}
         self._by_lane: dict[int, dict[Front | FairFront, None]] = {}
@@ -136,52 +136,52 @@ class Core:
 
     # --- submissions in memory ----------------------------------------------------------------------------------------------------
 
-    def supply(self, submission_id: int, beside: Iterable[int] = ()) -> Supply | None:
+    def submission(self, submission_id: int, beside: Iterable[int] = ()) -> LiveSubmission | None:
         """The submission in memory, loaded if need be, in whatever state; None when there is none. Cost: two look-ups the first time.
 
         Args:
             beside: submissions that will be asked for soon: if this one is to be loaded, they are with it.
         """
-        supply = self.supplies.get(submission_id)
-        if supply is None:
-            others = [other for other in beside if other not in self.supplies and other != submission_id]
+        submission = self.live.get(submission_id)
+        if submission is None:
+            others = [other for other in beside if other not in self.live and other != submission_id]
             rows = submissions.load(self._loading, submission_id, others)
             for row in reversed(rows):
-                supply = self.keep(Supply(row))
-                done = self.unfolded_done.pop(supply.id, None)
+                submission = self.keep(LiveSubmission(row))
+                done = self.unfolded_done.pop(submission.id, None)
                 if done is not None:
-                    self._overlay(supply, done)
-            if supply is None or supply.id != submission_id:
+                    self._overlay(submission, done)
+            if submission is None or submission.id != submission_id:
                 self.unfolded_done.pop(submission_id, None)
                 self.unfolded_completed.pop(submission_id, None)
                 return None
-        return supply
+        return submission
 
-    def keep(self, supply: Supply) -> Supply:
+    def keep(self, submission: LiveSubmission) -> LiveSubmission:
         """Hold a submission in memory, and drop the oldest idle ones when there are too many."""
-        self.supplies[supply.id] = supply
+        self.live[submission.id] = submission
         if not self.has_old_delays:
-            supply.has_all_delays = True
-        if len(self.supplies) > SUPPLIES_KEPT:
+            submission.has_all_delays = True
+        if len(self.live) > SUBMISSIONS_KEPT:
             # Two for each that comes: so all are looked at in turn, and whoever has 10⁵ of them at work does not look at many in vain.
             for _ in range(2):
-                oldest_id, oldest = next(iter(self.supplies.items()))
-                if oldest is supply or not oldest.is_plain:
-                    self.supplies.move_to_end(oldest_id)
+                oldest_id, oldest = next(iter(self.live.items()))
+                if oldest is submission or not oldest.is_plain:
+                    self.live.move_to_end(oldest_id)
                 else:
-                    del self.supplies[oldest_id]
-        return supply
+                    del self.live[oldest_id]
+        return submission
 
-    def _overlay(self, supply: Supply, done: dict[int, int]) -> None:
+    def _overlay(self, submission: LiveSubmission, done: dict[int, int]) -> None:
         """Put completions that were not folded when the last process ended on top of a freshly loaded submission."""
         for index, mask in done.items():
-            work = supply.block(self.reader, index)
+            work = submission.block(self.reader, index)
             if work.attempts == ():
                 work.attempts = None
             work.done |= mask
-        completed = self.unfolded_completed.pop(supply.id, 0)
-        supply.completed += completed
-        supply.unfinished -= completed
+        completed = self.unfolded_completed.pop(submission.id, 0)
+        submission.completed += completed
+        submission.unfinished -= completed
 
     # --- tokens -------------------------------------------------------------------------------------------------------------------
 
@@ -241,9 +241,9 @@ class Core:
         if isinstance(front, FairFront):
             self._fair[front] = None
         if walk.is_single:
-            supply = self.supply(~walk.lane_id)
-            if supply is not None and supply.is_open:
-                front.offer(supply)
+            submission = self.submission(~walk.lane_id)
+            if submission is not None and submission.is_open:
+                front.offer(submission)
         return front
 
     def unregister(self, front: Front | FairFront) -> None:
@@ -311,47 +311,47 @@ class Core:
             lane_ids.sort(key=lambda lane_id: lanes.open_count(self.reader, lane_id, RARE_COUNT))
         return Walk(lane_ids[0] if lane_ids else lanes.ALL, tuple(lane_ids[1:]), absent)
 
-    def became_free(self, supply: Supply) -> None:
+    def became_free(self, submission: LiveSubmission) -> None:
         """Chunks of an open submission are free that were not: tell every front that walks one of its lanes."""
-        if not supply.is_open:
+        if not submission.is_open:
             return
-        self.remaining.freed(supply)
+        self.until_empty.freed(submission)
         by_lane = self._by_lane
         everywhere = by_lane.get(lanes.ALL, {})
         for front in list(everywhere):
-            front.offer(supply)
+            front.offer(submission)
         if len(by_lane) > bool(everywhere):
-            for lane_id in (~supply.id, *(lane_id for lane_id, _ in supply.lane_of.values())):
+            for lane_id in (~submission.id, *(lane_id for lane_id, _ in submission.lane_of.values())):
                 for front in list(by_lane.get(lane_id, ())):
-                    front.offer(supply)
+                    front.offer(submission)
         self.has_news = True
 
-    def give_back(self, supply: Supply, work: BlockWork) -> None:
+    def give_back(self, submission: LiveSubmission, work: BlockWork) -> None:
         """Chunks of a block were given back: make those that are free available."""
-        if supply.state in submissions.FINAL_STATES:
-            supply.forget_if_plain(work)
-            self.forget_if_over(supply)
-        elif supply.give_back(work) or supply.cursor < supply.blocks_count:
-            self.became_free(supply)
+        if submission.state in submissions.FINAL_STATES:
+            submission.forget_if_plain(work)
+            self.forget_if_over(submission)
+        elif submission.give_back(work) or submission.cursor < submission.blocks_count:
+            self.became_free(submission)
 
-    def restore_delays(self, supply: Supply, now: Now) -> None:
+    def restore_delays(self, submission: LiveSubmission, now: Now) -> None:
         """Set the timers of all chunks of a submission that wait for a retry from before a restart."""
-        for work, due, row in supply.restore_delays(self.reader, now):
-            self.add_retry(due, supply, work, row)
+        for work, due, row in submission.restore_delays(self.reader, now):
+            self.add_retry(due, submission, work, row)
 
-    def add_retry(self, due: MonoNs, supply: Supply, work: BlockWork, row: AttemptRow) -> None:
+    def add_retry(self, due: MonoNs, submission: LiveSubmission, work: BlockWork, row: AttemptRow) -> None:
         """Have delayed chunks come back at `due`."""
-        self.retries.add(due, (supply.id, work.index, row.mask, row.attempts + row.lost))
+        self.retries.add(due, (submission.id, work.index, row.mask, row.attempts + row.lost))
 
     def reply(self, peer: Peer, message: Reply) -> None:
         """Send now: the message tells nothing that waits for a commit."""
         if peer.is_connected:
             self.outbox.append((peer, message))
 
-    def forget_if_over(self, supply: Supply) -> None:
+    def forget_if_over(self, submission: LiveSubmission) -> None:
         """Drop a submission that has ended and has nothing left in memory."""
-        if not supply.blocks and not supply.is_closing and not supply.pins and supply.state != "open":
-            self.supplies.pop(supply.id, None)
+        if not submission.blocks and not submission.is_closing and not submission.pins and submission.state != "open":
+            self.live.pop(submission.id, None)
 
 
 def _leave(table: dict[int, dict[Front | FairFront, None]], lane_id: int, front: Front | FairFront) -> None:

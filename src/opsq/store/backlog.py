@@ -56,7 +56,7 @@ class LeaseRow(NamedTuple):
     for_restart: int
 
 
-def supply(
+def pending_blocks(
     connection: apsw.Connection, submission_id: int, start: int, frontier: int, limit: int
 ) -> list[tuple[int, int]]:
     """(block, pending) of up to `limit` blocks in `[start, frontier)` that have something pending, ascending."""

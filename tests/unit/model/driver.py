@@ -151,7 +151,7 @@ class Driver(RuleBasedStateMachine):
 
     def _promised(self) -> list[tuple[Peer, m.Reply]]:
         """Replies that have been added to the batch that is being formed."""
-        batch = self.rig.engine._core.batch
+        batch = self.rig.engine._state.batch
         known = self.seen[1] if self.seen[0] is batch else 0
         self.seen = (batch, len(batch.replies))
         return batch.replies[known:]
@@ -170,7 +170,7 @@ class Driver(RuleBasedStateMachine):
 
     def _take_slices(self) -> None:
         """Slices that have been added to the batch that is being formed: the model takes the same chunks, if it may."""
-        batch = self.rig.engine._core.batch
+        batch = self.rig.engine._state.batch
         known = self.seen_entries[1] if self.seen_entries[0] is batch else 0
         self.seen_entries = (batch, len(batch.entries))
         for entry in batch.entries[known:]:
@@ -326,9 +326,9 @@ class Driver(RuleBasedStateMachine):
         assert stored == expected
 
     def _check_counts(self) -> None:
-        engine_core = self.rig.engine._core
+        engine_state = self.rig.engine._state
         for submission in self.model.submissions.values():
-            held = engine_core.supply(submission.id)
+            held = engine_state.submission(submission.id)
             assert held is not None
             counts = (held.completed, held.dead, held.reserved_count)
             assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved")), (
@@ -336,7 +336,7 @@ class Driver(RuleBasedStateMachine):
             )
             if not self.model.has_unread_delays:
                 assert held.delayed_count == submission.count("delayed")
-        states = {state: count for state, count in engine_core.states.items() if count}
+        states = {state: count for state, count in engine_state.states.items() if count}
         expected: dict[str, int] = {}
         for submission in self.model.submissions.values():
             expected[submission.state] = expected.get(submission.state, 0) + 1
@@ -344,7 +344,7 @@ class Driver(RuleBasedStateMachine):
         unfinished = sum(
             len(s.chunks) - s.count("done", "dead", "skipped", "dropped") for s in self.model.submissions.values()
         )
-        assert self.rig.engine._room._backlog_count == unfinished
+        assert self.rig.engine._admission._backlog_count == unfinished
 
     def _check_results(self) -> None:
         self._see_missed_step()

@@ -96,7 +96,7 @@ class Rig:
         self.engine = Engine(self.database, self.policy, self.now, rng=SteadyRandom(self._lives), boot=self.boot)
         self.told.clear()
         self.answered: list[int] = []
-        parked = self.engine._parked
+        parked = self.engine._reserve_calls
         answer = parked.reserved
 
         def note(peer: Peer, request_id: int, *rest: Any) -> m.Reserved:

@@ -65,7 +65,9 @@ def test_timers_end_with_the_reservations_calls_and_waits_that_they_were_for(rig
         rig.send(peer, m.CancelWait(results))
     rig.settle()
     engine = rig.engine
-    assert [items_count(each._deadlines) for each in (engine._reservations, engine._parked, engine._watched)] == [
+    assert [
+        items_count(each._deadlines) for each in (engine._reservations, engine._reserve_calls, engine._subscriptions)
+    ] == [
         0,
         0,
         0,

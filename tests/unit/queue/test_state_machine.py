@@ -33,7 +33,7 @@ SMALL = {
     (folding, "LAZY_EVENTS"): 12,
     (live_submission, "READ_BLOCKS"): 2,
     (front, "WALK_ROWS"): 2,
-    (state, "SUPPLIES_KEPT"): 3,
+    (state, "SUBMISSIONS_KEPT"): 3,
     (reserve, "TURN_ROWS"): 2000,
     (pipelined, "TURN_CALLS"): 2,
     (submissions, "REMOVE_ROWS"): 2,
@@ -370,7 +370,7 @@ class Machine(Consuming):
         )
         found = {}
         for reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, for_restart in leases:
-            mac = self.rig.engine._core.mac(submission_id, block, reservation_id, attempt, granted & FULL)
+            mac = self.rig.engine._state.mac(submission_id, block, reservation_id, attempt, granted & FULL)
             ticket = Ticket(submission_id, block, granted & FULL, reservation_id, attempt, mac)
             indexes = frozenset(mask_indexes(block, mask & FULL))
             found[reservation_id, ticket] = indexes

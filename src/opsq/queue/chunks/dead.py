@@ -14,8 +14,8 @@ from opsq.clock import Now
 from opsq.errors import Conflict, OpsqError
 from opsq.queue.batch import Batch
 from opsq.queue.chunks.dead_slices import Dropped, Job, Requeued, event_row, masks_of, refusal
-from opsq.queue.chunks.live_submission import BlockWork, Supply
-from opsq.queue.state import Core, Peer
+from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
+from opsq.queue.state import EngineState, Peer
 from opsq.store import backlog, dead, history, lanes, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
@@ -23,19 +23,19 @@ from opsq.store.dead import Place, Where
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, DeadSelection, Drop, Requeue
 
 if TYPE_CHECKING:
-    from opsq.queue.submissions.finish import Endings
+    from opsq.queue.submissions.finish import Finisher
 
 SLICE_CHUNKS = 512
 """Chunks of one slice: a few milliseconds when each lies in a block of its own."""
 SLICE_SUBMISSIONS = 64
 
 
-class Letters:
+class DeadLetters:
     """Lists, requeues and drops dead letters."""
 
-    def __init__(self, core: Core, endings: Endings) -> None:
-        self._core = core
-        self._endings = endings
+    def __init__(self, state: EngineState, finisher: Finisher) -> None:
+        self._state = state
+        self._finisher = finisher
         self._ready: deque[Job] = deque()
         self._busy: set[int] = set()
         """Submissions of which letters are being requeued or dropped by a batch that has not ended."""
@@ -45,13 +45,13 @@ class Letters:
     def dead(self, peer: Peer, request: Dead) -> None:
         """Answer with a page of dead letters."""
         if request.submission_id is not None:
-            self._endings.find(request.submission_id)
+            self._finisher.find(request.submission_id)
         where = self._where(request.submission_id, request.where)
         if where is None:
-            self._core.reply(peer, DeadChunks(request.id, [], None))
+            self._state.reply(peer, DeadChunks(request.id, [], None))
             return
-        rows, following = dead.page(self._core.reader, where, request.after, request.limit)
-        self._core.reply(peer, DeadChunks(request.id, [DeadChunk(*row) for row in rows], following))
+        rows, following = dead.page(self._state.reader, where, request.after, request.limit)
+        self._state.reply(peer, DeadChunks(request.id, [DeadChunk(*row) for row in rows], following))
 
     def requeue(self, peer: Peer, request: Requeue, now: Now) -> None:
         """Give dead chunks new attempts; revive submissions that failed, were cancelled or expired.
@@ -71,10 +71,10 @@ class Letters:
     def _job(self, peer: Peer, request: DeadSelection) -> Job | None:
         """What is to be done; None: the conditions name a pair that no submission has, and that was answered."""
         if request.submission_id is not None:
-            self._endings.find(request.submission_id)
+            self._finisher.find(request.submission_id)
         where = self._where(request.submission_id, request.where)
         if where is None:
-            self._core.reply(peer, Changed(request.id, 0))
+            self._state.reply(peer, Changed(request.id, 0))
             return None
         indexes = None
         if request.indexes is not None:
@@ -87,7 +87,7 @@ class Letters:
 
     def _where(self, submission_id: int | None, conditions: DeadFilter) -> Where | None:
         """The conditions as the store knows them; None when a metadata pair has never been."""
-        found = [lanes.find(self._core.reader, key, value) for key, value in conditions.metadata.items()]
+        found = [lanes.find(self._state.reader, key, value) for key, value in conditions.metadata.items()]
         lane_ids = tuple(lane_id for lane_id in found if lane_id is not None)
         wanted = set(conditions.submission_ids)
         if submission_id is not None:
@@ -109,55 +109,55 @@ class Letters:
     @property
     def has_turn(self) -> bool:
         """Whether a slice may be worked out now."""
-        return bool(self._ready) and not self._core.is_full
+        return bool(self._ready) and not self._state.is_full
 
     def turn(self, now: Now) -> None:
         """Work out one slice; no batch may be under way, since what it has written is seen and not yet known."""
         job = self._ready.popleft()
         job.committed_count = job.count
         try:
-            if self._core.is_ending:
+            if self._state.is_ending:
                 raise Conflict("The daemon is ending.", hint="Send it again to the next one.")
             self._slice(job, now)
         except OpsqError as error:
-            self._core.reply(job.peer, refusal(job, error))
+            self._state.reply(job.peer, refusal(job, error))
 
     def _after_batch(self, job: Job, then: Callable[[Now], None] | None = None) -> None:
         """Go on when the batch that is being formed is committed; if it fails, so does the request."""
-        self._core.batch.after.append(then or (lambda _: self._ready.append(job)))
-        self._core.batch.on_failed.append(lambda error: self._core.reply(job.peer, refusal(job, error)))
+        self._state.batch.after.append(then or (lambda _: self._ready.append(job)))
+        self._state.batch.on_failed.append(lambda error: self._state.reply(job.peer, refusal(job, error)))
 
     def _after_folds(self, job: Job) -> None:
         """Go on when all that has been committed by then is folded."""
-        folding = self._core.folding
+        folding = self._state.folding
         self._after_batch(job, lambda _: folding.after(folding.last_seq, lambda _: self._ready.append(job)))
 
     def _slice(self, job: Job, now: Now) -> None:
         """Requeue or drop the next chunks, or wait until that can be done."""
         chosen, following = self._next(job)
-        core = self._core
-        if not job.is_drop and chosen.keys() & core.folding.deaths():
-            core.folding.after(
-                core.folding.last_seq, lambda _: self._ready.append(job)
+        state = self._state
+        if not job.is_drop and chosen.keys() & state.folding.deaths():
+            state.folding.after(
+                state.folding.last_seq, lambda _: self._ready.append(job)
             )  # more have died while this waited
             return
-        pieces: list[tuple[Supply, list[int]]] = []
+        pieces: list[tuple[LiveSubmission, list[int]]] = []
         for submission_id, chunks in chosen.items():
-            supply = core.supply(submission_id)
+            submission = state.submission(submission_id)
             if submission_id in self._busy or (
-                supply is not None and supply.is_closing and not self._is_first_of_one(job)
+                submission is not None and submission.is_closing and not self._is_first_of_one(job)
             ):
                 self._after_batch(job)
                 return
-            if supply is not None:
-                pieces.append((supply, chunks))
+            if submission is not None:
+                pieces.append((submission, chunks))
             elif job.request.submission_id is not None:
-                self._endings.find(submission_id)  # it was removed while this waited
-        for supply, chunks in pieces:
+                self._finisher.find(submission_id)  # it was removed while this waited
+        for submission, chunks in pieces:
             if job.is_drop:
-                self._drop(job, supply, chunks, now)
+                self._drop(job, submission, chunks, now)
             else:
-                self._requeue(job, supply, chunks, now)
+                self._requeue(job, submission, chunks, now)
         if job.indexes is not None:
             job.indexes = job.indexes[SLICE_CHUNKS:]
         job.after = following
@@ -171,9 +171,9 @@ class Letters:
     def _go_on(self, job: Job, *, has_rows: bool) -> None:
         """Answer after the last slice, else have the next one follow."""
         if job.after is None and has_rows:
-            self._core.batch.replies.append((job.peer, job.result()))
+            self._state.batch.replies.append((job.peer, job.result()))
         elif job.after is None:
-            self._core.reply(job.peer, job.result())
+            self._state.reply(job.peer, job.result())
         elif not has_rows:
             self._ready.append(job)
         elif job.is_drop:
@@ -183,7 +183,7 @@ class Letters:
 
     def _next(self, job: Job) -> tuple[dict[int, list[int]], Place | None]:
         """The chunks of the next slice by submission, and where the one after it begins; None: this is the last."""
-        reader = self._core.reader
+        reader = self._state.reader
         if job.indexes is not None:
             submission_id = job.where.submission_ids[0]
             if job.count == 0:
@@ -202,7 +202,7 @@ class Letters:
         return chosen, following
 
     def _check_indexes(self, submission_id: int, indexes: list[int]) -> None:
-        unknown = sorted(set(indexes) - set(dead.are_dead(self._core.reader, submission_id, indexes)))
+        unknown = sorted(set(indexes) - set(dead.are_dead(self._state.reader, submission_id, indexes)))
         if unknown:
             raise Conflict(
                 f"Chunk {submission_id}/{unknown[0]} is not dead.", hint="`opsq dead list` shows the dead chunks."
@@ -210,146 +210,155 @@ class Letters:
 
     # --- requeue ------------------------------------------------------------------------------------------------------------------
 
-    def _requeue(self, job: Job, supply: Supply, chunks: list[int], now: Now) -> None:
-        core = self._core
-        if supply.is_closing:
-            raise Conflict(f"Submission {supply.id} is just ending.", hint="Try again.")
-        is_final = supply.state in submissions.FINAL_STATES
-        if job.touched == supply.id and is_final and supply.state != "completed":
+    def _requeue(self, job: Job, submission: LiveSubmission, chunks: list[int], now: Now) -> None:
+        state = self._state
+        if submission.is_closing:
+            raise Conflict(f"Submission {submission.id} is just ending.", hint="Try again.")
+        is_final = submission.state in submissions.FINAL_STATES
+        if job.touched == submission.id and is_final and submission.state != "completed":
             return  # it has ended again since, and not for want of these chunks
-        skipped = supply.row.chunks_skipped - supply.row.chunks_dropped if is_final else 0
+        skipped = submission.row.chunks_skipped - submission.row.chunks_dropped if is_final else 0
         if not chunks and not skipped:
             return
-        if is_final and not self._takes_key(job, supply):
+        if is_final and not self._takes_key(job, submission):
             return
         masks = masks_of(chunks)
-        works = {index: supply.block(core.reader, index) for index in masks}
-        batch = core.batch
-        batch.history += [event_row(supply.id, history.REQUEUED, index, mask, now) for index, mask in masks.items()]
+        works = {index: submission.block(state.reader, index) for index in masks}
+        batch = state.batch
+        batch.history += [event_row(submission.id, history.REQUEUED, index, mask, now) for index, mask in masks.items()]
         batch.forbids_fold = True
 
         def write(database: Database, _: Batch) -> None:
             writer = database.writer
             backlog.put_blocks(
-                writer, [(supply.id, index, works[index].pending | mask) for index, mask in masks.items()]
+                writer, [(submission.id, index, works[index].pending | mask) for index, mask in masks.items()]
             )
-            backlog.delete_dead(writer, supply.id, chunks)
-            submissions.add_dead(writer, supply.id, -len(chunks))
+            backlog.delete_dead(writer, submission.id, chunks)
+            submissions.add_dead(writer, submission.id, -len(chunks))
             if is_final:
-                submissions.revive(writer, supply.row, supply.lanes, now.wall)
+                submissions.revive(writer, submission.row, submission.lanes, now.wall)
 
         for index, mask in masks.items():
             work = works[index]
             kept = [
-                row._replace(mask=row.mask & ~mask) for row in supply.attempts_of(core.reader, work) if row.mask & ~mask
+                row._replace(mask=row.mask & ~mask)
+                for row in submission.attempts_of(state.reader, work)
+                if row.mask & ~mask
             ]
             work.attempts = (*kept, AttemptRow(mask, 0, 0, now.wall, 0))
-            batch.tried[supply.id, index] = (supply, work)
+            batch.tried[submission.id, index] = (submission, work)
         batch.statements.append(write)
-        batch.count(supply.lanes, (0, 0, 0, -len(chunks), -skipped))
-        self._begin(supply)
-        supply.is_closing = is_final
-        supply.unfinished += len(chunks) + skipped
+        batch.count(submission.lanes, (0, 0, 0, -len(chunks), -skipped))
+        self._begin(submission)
+        submission.is_closing = is_final
+        submission.unfinished += len(chunks) + skipped
         job.count += len(chunks) + skipped
-        job.touched = supply.id
-        batch.entries.append(Requeued(self, job.request.id, supply, works, masks, skipped, now.wall))
+        job.touched = submission.id
+        batch.entries.append(Requeued(self, job.request.id, submission, works, masks, skipped, now.wall))
 
-    def _takes_key(self, job: Job, supply: Supply) -> bool:
+    def _takes_key(self, job: Job, submission: LiveSubmission) -> bool:
         """Whether a submission may be revived as far as its unique key goes, which it then has."""
-        core, unique_key = self._core, supply.row.unique_key
-        if unique_key is None or supply.row.unique_until == submissions.STARTED:
+        state, unique_key = self._state, submission.row.unique_key
+        if unique_key is None or submission.row.unique_until == submissions.STARTED:
             return True
-        holder = core.unique_keys.get(unique_key) or submissions.by_unique_key(core.reader, unique_key)
+        holder = state.unique_keys.get(unique_key) or submissions.by_unique_key(state.reader, unique_key)
         if holder is not None:
             job.refused.append(
-                f"Submission {supply.id} cannot be revived: {holder} has its unique key {unique_key!r} now."
+                f"Submission {submission.id} cannot be revived: {holder} has its unique key {unique_key!r} now."
             )
             return False
-        core.unique_keys[unique_key] = supply.id
-        core.has_until_start |= supply.row.unique_until == submissions.UNTIL_START
+        state.unique_keys[unique_key] = submission.id
+        state.has_until_start |= submission.row.unique_until == submissions.UNTIL_START
         return True
 
-    def settle_requeued(self, supply: Supply, works: dict[int, BlockWork], masks: dict[int, int], at: int) -> None:
+    def settle_requeued(
+        self, submission: LiveSubmission, works: dict[int, BlockWork], masks: dict[int, int], at: int
+    ) -> None:
         """A slice of a requeue was committed."""
-        core = self._core
-        self._requeue_is_over(supply)
-        supply.dead -= sum(mask.bit_count() for mask in masks.values())
-        if supply.state in submissions.FINAL_STATES:
-            core.states[supply.state] -= 1
-            core.states["open"] += 1
-            supply.state, supply.is_closing, supply.cursor = "open", False, 0
-            core.has_old_delays = True
-            supply.has_all_delays = False
-            supply.taken_until = 0
-            supply.row = supply.row._replace(
+        state = self._state
+        self._requeue_is_over(submission)
+        submission.dead -= sum(mask.bit_count() for mask in masks.values())
+        if submission.state in submissions.FINAL_STATES:
+            state.states[submission.state] -= 1
+            state.states["open"] += 1
+            submission.state, submission.is_closing, submission.cursor = "open", False, 0
+            state.has_old_delays = True
+            submission.has_all_delays = False
+            submission.taken_until = 0
+            submission.row = submission.row._replace(
                 state="open",
                 finished_at=None,
                 reason="",
-                chunks_skipped=supply.row.chunks_dropped,
+                chunks_skipped=submission.row.chunks_dropped,
                 expires_at=None,
                 expires_ms=None,
                 revived_at=at,
             )
-            core.keep(supply)
-        supply.loaded.clear()  # what was read ahead may lack a block that has work again
+            state.keep(submission)
+        submission.loaded.clear()  # what was read ahead may lack a block that has work again
         for index, kept in works.items():
-            work = supply.blocks.setdefault(index, kept)
+            work = submission.blocks.setdefault(index, kept)
             work.pending |= masks[index]
-            supply.give_back(work)
-        core.became_free(supply)
+            submission.give_back(work)
+        state.became_free(submission)
 
-    def not_requeued(self, supply: Supply, works: dict[int, BlockWork], count: int) -> None:
+    def not_requeued(self, submission: LiveSubmission, works: dict[int, BlockWork], count: int) -> None:
         """The batch of a slice is gone."""
         for work in works.values():
             work.attempts = None
-        self._requeue_is_over(supply)
-        supply.unfinished -= count
-        self._endings.still_open(supply)
+        self._requeue_is_over(submission)
+        submission.unfinished -= count
+        self._finisher.still_open(submission)
 
-    def _requeue_is_over(self, supply: Supply) -> None:
-        self._end(supply)
-        if supply.row.unique_key is not None and self._core.unique_keys.get(supply.row.unique_key) == supply.id:
-            del self._core.unique_keys[supply.row.unique_key]
+    def _requeue_is_over(self, submission: LiveSubmission) -> None:
+        self._end(submission)
+        if (
+            submission.row.unique_key is not None
+            and self._state.unique_keys.get(submission.row.unique_key) == submission.id
+        ):
+            del self._state.unique_keys[submission.row.unique_key]
 
     # --- drop ---------------------------------------------------------------------------------------------------------------------
 
-    def _drop(self, job: Job, supply: Supply, chunks: list[int], now: Now) -> None:
+    def _drop(self, job: Job, submission: LiveSubmission, chunks: list[int], now: Now) -> None:
         if not chunks:
             return
-        masks, batch = masks_of(chunks), self._core.batch
-        batch.history += [event_row(supply.id, history.DROPPED, index, mask, now) for index, mask in masks.items()]
+        masks, batch = masks_of(chunks), self._state.batch
+        batch.history += [event_row(submission.id, history.DROPPED, index, mask, now) for index, mask in masks.items()]
 
         def write(database: Database, _: Batch) -> None:
-            backlog.delete_dead(database.writer, supply.id, chunks)
-            dead.put_dropped(database.writer, supply.id, masks)
-            submissions.add_dropped(database.writer, supply.id, len(chunks))
+            backlog.delete_dead(database.writer, submission.id, chunks)
+            dead.put_dropped(database.writer, submission.id, masks)
+            submissions.add_dropped(database.writer, submission.id, len(chunks))
 
         batch.statements.append(write)
-        batch.count(supply.lanes, (0, 0, 0, -len(chunks), len(chunks)))
-        self._begin(supply)
+        batch.count(submission.lanes, (0, 0, 0, -len(chunks), len(chunks)))
+        self._begin(submission)
         job.count += len(chunks)
-        batch.entries.append(Dropped(self, job.request.id, supply, masks))
+        batch.entries.append(Dropped(self, job.request.id, submission, masks))
 
-    def settle_dropped(self, supply: Supply, masks: dict[int, int]) -> None:
+    def settle_dropped(self, submission: LiveSubmission, masks: dict[int, int]) -> None:
         """A slice of a drop was committed."""
         count = sum(mask.bit_count() for mask in masks.values())
-        row = supply.row
-        supply.dead -= count
-        supply.row = row._replace(chunks_skipped=row.chunks_skipped + count, chunks_dropped=row.chunks_dropped + count)
-        self._end(supply)
+        row = submission.row
+        submission.dead -= count
+        submission.row = row._replace(
+            chunks_skipped=row.chunks_skipped + count, chunks_dropped=row.chunks_dropped + count
+        )
+        self._end(submission)
 
-    def not_dropped(self, supply: Supply) -> None:
+    def not_dropped(self, submission: LiveSubmission) -> None:
         """The batch of a slice is gone."""
-        self._end(supply)
+        self._end(submission)
 
     # --- one batch ----------------------------------------------------------------------------------------------------------------
 
-    def _begin(self, supply: Supply) -> None:
+    def _begin(self, submission: LiveSubmission) -> None:
         """Letters of a submission change with the batch: it stays in memory, and no other request touches them until then."""
-        self._busy.add(supply.id)
-        supply.pins += 1
+        self._busy.add(submission.id)
+        submission.pins += 1
 
-    def _end(self, supply: Supply) -> None:
-        self._busy.discard(supply.id)
-        supply.pins -= 1
-        self._core.forget_if_over(supply)
+    def _end(self, submission: LiveSubmission) -> None:
+        self._busy.discard(submission.id)
+        submission.pins -= 1
+        self._state.forget_if_over(submission)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from opsq.clock import Now
 from opsq.errors import Conflict, OpsqError
 from opsq.ids import SubmissionId
-from opsq.queue.chunks.live_submission import BlockWork, Supply
+from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
 from opsq.queue.state import Peer
 from opsq.store.dead import Place, Where
 from opsq.store.history import HistoryRow
 from opsq.wire.messages import Changed, DeadFilter, DeadSelection, Drop, ErrorReply, Reply
 
 if TYPE_CHECKING:
-    from opsq.queue.chunks.dead import Letters
+    from opsq.queue.chunks.dead import DeadLetters
 
 NOTHING = DeadFilter()
 _REFUSED_SHOWN = 3
@@ -76,21 +76,21 @@ def refusal(job: Job, error: OpsqError) -> ErrorReply:
 class Requeued:
     """Dead chunks of one submission that have new attempts once their batch is committed."""
 
-    __slots__ = ("_at", "_letters", "_skipped", "_supply", "_works", "masks", "request_id")
+    __slots__ = ("_at", "_dead_letters", "_skipped", "_submission", "_works", "masks", "request_id")
 
     def __init__(
         self,
-        letters: Letters,
+        dead_letters: DeadLetters,
         request_id: int,
-        supply: Supply,
+        submission: LiveSubmission,
         works: dict[int, BlockWork],
         masks: dict[int, int],
         skipped: int,
         at: int,
     ) -> None:
-        self._letters = letters
+        self._dead_letters = dead_letters
         self.request_id = request_id
-        self._supply = supply
+        self._submission = submission
         self._works = works
         self.masks = masks
         self._skipped = skipped
@@ -99,39 +99,41 @@ class Requeued:
     @property
     def submission_id(self) -> SubmissionId:
         """Whose chunks they are."""
-        return self._supply.id
+        return self._submission.id
 
     def settle(self, now: Now) -> None:
         """They have."""
-        self._letters.settle_requeued(self._supply, self._works, self.masks, self._at)
+        self._dead_letters.settle_requeued(self._submission, self._works, self.masks, self._at)
 
     def cancel(self, now: Now) -> None:
         """They have not."""
-        self._letters.not_requeued(
-            self._supply, self._works, sum(mask.bit_count() for mask in self.masks.values()) + self._skipped
+        self._dead_letters.not_requeued(
+            self._submission, self._works, sum(mask.bit_count() for mask in self.masks.values()) + self._skipped
         )
 
 
 class Dropped:
     """Dead chunks of one submission that are given up once their batch is committed."""
 
-    __slots__ = ("_letters", "_supply", "masks", "request_id")
+    __slots__ = ("_dead_letters", "_submission", "masks", "request_id")
 
-    def __init__(self, letters: Letters, request_id: int, supply: Supply, masks: dict[int, int]) -> None:
-        self._letters = letters
+    def __init__(
+        self, dead_letters: DeadLetters, request_id: int, submission: LiveSubmission, masks: dict[int, int]
+    ) -> None:
+        self._dead_letters = dead_letters
         self.request_id = request_id
-        self._supply = supply
+        self._submission = submission
         self.masks = masks
 
     @property
     def submission_id(self) -> SubmissionId:
         """Whose chunks they are."""
-        return self._supply.id
+        return self._submission.id
 
     def settle(self, now: Now) -> None:
         """They are."""
-        self._letters.settle_dropped(self._supply, self.masks)
+        self._dead_letters.settle_dropped(self._submission, self.masks)
 
     def cancel(self, now: Now) -> None:
         """They are not."""
-        self._letters.not_dropped(self._supply)
+        self._dead_letters.not_dropped(self._submission)

@@ -1,7 +1,7 @@
-"""The supply of one submission: which of its chunks are free, and in what masks the others are busy.
+"""The work of one submission in memory: which of its chunks are free, and in what masks the others are busy.
 
-Owns `BlockWork` and `Supply`, which live in memory only; must not know strategies, connections or transactions. A block is in memory while
-anything about it is not plain: below the cursor and free again, reserved, settling, finished but not folded, or waiting for a retry.
+Must not know strategies, connections or transactions. A block is in memory while anything about it is not plain: below
+the cursor and free again, reserved, settling, finished but not folded, or waiting for a retry.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BlockWork:
         self.done = 0
         self.delayed = 0
         self.is_returned = False
-        """It lies in the heap of its supply."""
+        """It is in the heap of its submission."""
         self.attempts: tuple[AttemptRow, ...] | None = ()
         self.parts: list[Part] = []
 
@@ -61,7 +61,7 @@ class BlockWork:
         return self.pending & ~self.done
 
 
-class Supply:
+class LiveSubmission:
     """The work of one submission.
 
     Blocks below `cursor` have been offered: those of them with free chunks are in the heap `returned`, so chunks come in index order and no
@@ -266,7 +266,7 @@ class Supply:
                 yield index, work.free
         start = self.cursor
         while start < self.frontier:
-            rows = backlog.supply(reader, self.id, start, self.frontier, READ_BLOCKS)
+            rows = backlog.pending_blocks(reader, self.id, start, self.frontier, READ_BLOCKS)
             for index, pending in rows:
                 mask = self._free_later(reader, index, pending, now)
                 if mask and index not in behind:
@@ -297,7 +297,7 @@ class Supply:
 
         They enter `blocks` at once, so that a fold between now and their turn is not missed.
         """
-        rows = backlog.supply(reader, self.id, self.cursor, self.frontier, READ_BLOCKS)
+        rows = backlog.pending_blocks(reader, self.id, self.cursor, self.frontier, READ_BLOCKS)
         if not rows:
             self.cursor = self.frontier
             return False

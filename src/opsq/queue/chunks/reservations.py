@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from opsq.clock import MonoNs, Now, WallMs, after
 from opsq.ids import first_bits
-from opsq.queue.chunks.live_submission import BlockWork, Supply, split_by_attempt
-from opsq.queue.state import Core, Peer
+from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission, split_by_attempt
+from opsq.queue.state import EngineState, Peer
 from opsq.queue.timers import Timers
 from opsq.store import backlog
 from opsq.wire.messages import ChunkMask, HeldChunks, Refusal, Revoked
@@ -76,13 +76,13 @@ class Reservation:
 class Part:
     """What a reservation holds of one block, at one attempt: `granted` at first, `mask` still."""
 
-    __slots__ = ("attempt", "granted", "mac", "mask", "reservation", "started", "supply", "work")
+    __slots__ = ("attempt", "granted", "mac", "mask", "reservation", "started", "submission", "work")
 
     def __init__(
-        self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int, attempt: int, mac: int
+        self, reservation: Reservation, submission: LiveSubmission, work: BlockWork, mask: int, attempt: int, mac: int
     ) -> None:
         self.reservation = reservation
-        self.supply = supply
+        self.submission = submission
         self.work = work
         self.granted = mask
         self.mask = mask
@@ -93,24 +93,24 @@ class Part:
     @property
     def key(self) -> tuple[int, int, int]:
         """Names the part within its reservation."""
-        return self.supply.id, self.work.index, self.granted
+        return self.submission.id, self.work.index, self.granted
 
     @property
     def row_key(self) -> tuple[int, int, int, int]:
         """The primary key of its row, if it is leased."""
-        return self.reservation.id, self.supply.id, self.work.index, self.granted
+        return self.reservation.id, self.submission.id, self.work.index, self.granted
 
 
 class Reservations:
     """The table of reservations."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
         self._by_id: dict[int, Reservation] = {}
         self._deadlines: Timers[int] = Timers()
-        self._next_id = core.starts << 32
+        self._next_id = state.starts << 32
         self.outcomes: Outcomes
-        self._hold_until: MonoNs = core.now.mono
+        self._hold_until: MonoNs = state.now.mono
 
     # --- granting -----------------------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Reservations:
 
         So what a pipelining client is handed out together is one reservation, and what it completes together one row of history a block.
         """
-        singles = self._core.singles
+        singles = self._state.singles
         if singles:
             known = singles.get((peer, length_s))
             if (
@@ -142,51 +142,53 @@ class Reservations:
         reservation = singles[peer, length_s] = self.open(peer, length_s, now, is_lease=False)
         return reservation
 
-    def add(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
+    def add(self, reservation: Reservation, submission: LiveSubmission, work: BlockWork, mask: int) -> list[Part]:
         """Reserve free chunks of a block: one part for each attempt number among them. The caller tells the gates."""
-        core = self._core
+        state = self._state
         work.reserved |= mask
-        supply.reserved_count += mask.bit_count()
-        attempts = work.attempts if work.attempts is not None else supply.attempts_of(core.reader, work)
+        submission.reserved_count += mask.bit_count()
+        attempts = work.attempts if work.attempts is not None else submission.attempts_of(state.reader, work)
         parts = []
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
-            mac = core.mac(supply.id, work.index, reservation.id, attempt, hit)
-            part = Part(reservation, supply, work, hit, attempt, mac)
-            reservation.parts[supply.id, work.index, hit] = part
+            mac = state.mac(submission.id, work.index, reservation.id, attempt, hit)
+            part = Part(reservation, submission, work, hit, attempt, mac)
+            reservation.parts[submission.id, work.index, hit] = part
             parts.append(part)
         work.parts += parts
         return parts
 
-    def take_each(self, peer: Peer, supply: Supply, most: int, now: Now) -> list[Part]:
+    def take_each(self, peer: Peer, submission: LiveSubmission, most: int, now: Now) -> list[Part]:
         """Reserve up to `most` chunks of one block, a part for each; none if its next block is not as plain as most are."""
-        core = self._core
-        found = supply.next_block(core.reader, now)
+        state = self._state
+        found = submission.next_block(state.reader, now)
         if found is None:
             return []
         work, late = found
         for due, row in late:
-            core.add_retry(due, supply, work, row)
+            state.add_retry(due, submission, work, row)
         if work.attempts != ():
             return []
-        length_s = supply.row.reservation_s
+        length_s = submission.row.reservation_s
         reservation = self.open_single(peer, length_s, now)
-        parts = self._add_each(reservation, supply, work, first_bits(work.free, most))
+        parts = self._add_each(reservation, submission, work, first_bits(work.free, most))
         self.seal(reservation, length_s, now)
         return parts
 
-    def _add_each(self, reservation: Reservation, supply: Supply, work: BlockWork, mask: int) -> list[Part]:
+    def _add_each(self, reservation: Reservation, submission: LiveSubmission, work: BlockWork, mask: int) -> list[Part]:
         """Reserve free chunks of a block of which none was tried in vain: a part for each, in order."""
-        core = self._core
+        state = self._state
         count = mask.bit_count()
         work.reserved |= mask
-        supply.reserved_count += count
-        core.gates.taken(supply, count)
+        submission.reserved_count += count
+        state.gates.taken(submission, count)
         parts = []
         while mask:
             chunk = mask & -mask
             mask ^= chunk
-            part = Part(reservation, supply, work, chunk, 0, core.mac(supply.id, work.index, reservation.id, 0, chunk))
-            reservation.parts[supply.id, work.index, chunk] = part
+            part = Part(
+                reservation, submission, work, chunk, 0, state.mac(submission.id, work.index, reservation.id, 0, chunk)
+            )
+            reservation.parts[submission.id, work.index, chunk] = part
             parts.append(part)
         work.parts += parts
         return parts
@@ -231,15 +233,15 @@ class Reservations:
         """Whether the token was made by us for these chunks, however long ago."""
         if held.mask & ~held.granted:
             return False
-        return held.mac == self._core.mac(
+        return held.mac == self._state.mac(
             held.submission_id, held.block, held.reservation_id, held.attempt, held.granted
         )
 
     def is_settling(self, held_list: list[HeldChunks]) -> bool:
         """Whether something about any of these chunks is being committed."""
         for held in held_list:
-            supply = self._core.supplies.get(held.submission_id)
-            work = supply.blocks.get(held.block) if supply is not None else None
+            submission = self._state.live.get(held.submission_id)
+            work = submission.blocks.get(held.block) if submission is not None else None
             if work is not None and work.settling & held.mask:
                 return True
         return False
@@ -249,15 +251,17 @@ class Reservations:
         return Refusal(held.submission_id, held.block, mask, code, f"{self._present_state(held)}.")
 
     def _present_state(self, held: HeldChunks) -> str:
-        supply = self._core.supply(held.submission_id)
+        submission = self._state.submission(held.submission_id)
         name = f"Chunk {held.submission_id}/{held.block * 64 + (held.mask & -held.mask).bit_length() - 1}"
-        if supply is None:
+        if submission is None:
             return f"Submission {held.submission_id} is not known"
-        if not supply.is_open:
-            return f"{name}: the submission is {supply.state if supply.state != 'open' else 'about to end'}"
-        work = supply.blocks.get(held.block)
-        pending = work.unfinished if work is not None else backlog.pending(self._core.reader, supply.id, held.block)
-        if work is None and held.block >= supply.frontier:
+        if not submission.is_open:
+            return f"{name}: the submission is {submission.state if submission.state != 'open' else 'about to end'}"
+        work = submission.blocks.get(held.block)
+        pending = (
+            work.unfinished if work is not None else backlog.pending(self._state.reader, submission.id, held.block)
+        )
+        if work is None and held.block >= submission.frontier:
             return f"{name} is waiting and not reserved; a reservation that expires again and again needs a longer --reservation or --lease"
         if not pending & held.mask:
             return f"{name} is finished"
@@ -289,17 +293,23 @@ class Reservations:
         if not part.mask:
             part.work.parts.remove(part)
             self._drop(part)
-        self._given_back(part.supply, part.work, mask)
+        self._given_back(part.submission, part.work, mask)
 
-    def _given_back(self, supply: Supply, work: BlockWork, mask: int) -> None:
+    def _given_back(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
         """These chunks, which were reserved, are so no more."""
         count = mask.bit_count()
         work.reserved &= ~mask
-        supply.reserved_count -= count
-        self._core.gates.given_back(supply, count)
+        submission.reserved_count -= count
+        self._state.gates.given_back(submission, count)
 
     def take_from_holders(
-        self, supply: Supply, work: BlockWork, mask: int, *, code: str = "", spared: Reservation | None = None
+        self,
+        submission: LiveSubmission,
+        work: BlockWork,
+        mask: int,
+        *,
+        code: str = "",
+        spared: Reservation | None = None,
     ) -> None:
         """Nobody holds `mask` any more. With a `code`, holders other than `spared` are told."""
         taken = 0
@@ -310,7 +320,7 @@ class Reservations:
                 taken |= hit
                 reservation = part.reservation
                 if code and reservation is not spared and reservation.peer is not None:
-                    self._core.reply(reservation.peer, Revoked([ChunkMask(supply.id, work.index, hit)], code))
+                    self._state.reply(reservation.peer, Revoked([ChunkMask(submission.id, work.index, hit)], code))
                 part.mask &= ~hit
                 part.started &= ~hit
                 if not part.mask:
@@ -319,12 +329,12 @@ class Reservations:
             kept.append(part)
         if taken:
             work.parts = kept
-            self._given_back(supply, work, taken)
+            self._given_back(submission, work, taken)
 
     def _drop(self, part: Part) -> None:
         """Nothing is left of a part that its block knows no more."""
         reservation = part.reservation
-        reservation.parts.pop((part.supply.id, part.work.index, part.granted), None)
+        reservation.parts.pop((part.submission.id, part.work.index, part.granted), None)
         if not reservation.parts:
             self._stop_alarm(reservation)
             self._by_id.pop(reservation.id, None)
@@ -334,7 +344,7 @@ class Reservations:
     def still_held(self, part: Part, mask: int) -> None:
         """The batch in which chunks would have left their holder is gone: they stay, unless nobody is there to hold them."""
         if part.reservation.peer is None and not part.reservation.is_lease:
-            self.take_from_holders(part.supply, part.work, part.mask & mask)
+            self.take_from_holders(part.submission, part.work, part.mask & mask)
         else:
             self._set_alarm(part.reservation)  # one that has expired does so again
 
@@ -342,7 +352,7 @@ class Reservations:
         """Chunks are settling: the rows of leases that hold them change with the batch."""
         for part in work.parts:
             if part.mask & mask and part.reservation.is_lease:
-                self._core.batch.leased[id(part)] = part
+                self._state.batch.leased[id(part)] = part
 
     def release(self, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
         """Give chunks back; counts no attempt. Leases give back with the commit, other reservations at once."""
@@ -359,15 +369,15 @@ class Reservations:
     def _give_back(self, part: Part, mask: int) -> None:
         if part.reservation.is_lease:
             part.work.settling |= mask
-            self._core.batch.leased[id(part)] = part
-            self._core.batch.entries.append(_GivenBack(self, part, mask))
+            self._state.batch.leased[id(part)] = part
+            self._state.batch.entries.append(_GivenBack(self, part, mask))
         else:
-            self.free(part.supply, part.work, mask)
+            self.free(part.submission, part.work, mask)
 
-    def free(self, supply: Supply, work: BlockWork, mask: int) -> None:
+    def free(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
         """Take chunks from their holders and make them available again, now."""
-        self.take_from_holders(supply, work, mask)
-        self._core.give_back(supply, work)
+        self.take_from_holders(submission, work, mask)
+        self._state.give_back(submission, work)
 
     def release_consumer(self, consumer: str, now: Now) -> int:
         """Give back all that one consumer holds, leases included; the count of chunks."""
@@ -375,7 +385,7 @@ class Reservations:
         for reservation in [r for r in self._by_id.values() if r.consumer == consumer]:
             given = self.give_back(reservation)
             if given and reservation.peer is not None:
-                self._core.reply(reservation.peer, Revoked(given, "reservation_lost"))
+                self._state.reply(reservation.peer, Revoked(given, "reservation_lost"))
             count += sum(chunk.mask.bit_count() for chunk in given)
         return count
 
@@ -385,13 +395,13 @@ class Reservations:
         for part in list(reservation.parts.values()):
             mask = part.mask & ~part.work.settling
             if mask:
-                given.append(ChunkMask(part.supply.id, part.work.index, mask))
+                given.append(ChunkMask(part.submission.id, part.work.index, mask))
                 self._give_back(part, mask)
         return given
 
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started is lost, the rest is free at once. Leases stay."""
-        self._core.consumers.pop(peer, None)
+        self._state.consumers.pop(peer, None)
         for reservation in list(peer.reservations.values()):
             reservation.peer = None
             if not reservation.is_lease:
@@ -405,15 +415,15 @@ class Reservations:
             if started:
                 self.outcomes.lose(part, started, reason, now)
             if mask & ~started:
-                self.free(part.supply, part.work, mask & ~started)
+                self.free(part.submission, part.work, mask & ~started)
 
     # --- keeping ------------------------------------------------------------------------------------------------------------------
 
     def start(self, peer: Peer, chunks: list[ChunkMask]) -> None:
         """Note that work on chunks has begun, so that losing the peer counts against them."""
         for chunk in chunks:
-            supply = self._core.supplies.get(chunk.submission_id)
-            work = supply.blocks.get(chunk.block) if supply is not None else None
+            submission = self._state.live.get(chunk.submission_id)
+            work = submission.blocks.get(chunk.block) if submission is not None else None
             for part in work.parts if work is not None else ():
                 if part.reservation.peer is peer:
                     part.started |= part.mask & chunk.mask
@@ -429,7 +439,7 @@ class Reservations:
             reservation = part.reservation
             self.seal(reservation, lease_s if lease_s is not None else reservation.length_s, now)
             if reservation.is_lease:
-                self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
+                self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
         return refusals
 
     def reclaim(self, peer: Peer, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
@@ -442,39 +452,39 @@ class Reservations:
         return refusals
 
     def _take_up(self, peer: Peer, held: HeldChunks, now: Now) -> int:
-        core = self._core
-        supply = core.supply(held.submission_id)
-        if supply is None or not supply.is_open or held.block >= supply.blocks_count:
+        state = self._state
+        submission = state.submission(held.submission_id)
+        if submission is None or not submission.is_open or held.block >= submission.blocks_count:
             return 0
         reservation = self._by_id.get(held.reservation_id)
         if reservation is not None and reservation.peer is not peer:
             self._move(reservation, peer, now)
         part = self.find(held)
         kept = held.mask & part.mask if part is not None else 0
-        work = supply.block(core.reader, held.block)
+        work = submission.block(state.reader, held.block)
         mask = held.mask & ~kept & (work.free | work.delayed)
         if mask:
-            core.remaining.freed(supply)
+            state.until_empty.freed(submission)
             if reservation is None:
                 again = Now(now.mono, WallMs(0))
                 reservation = Reservation(
-                    held.reservation_id, peer.consumer, peer, supply.row.reservation_s, again, is_lease=False
+                    held.reservation_id, peer.consumer, peer, submission.row.reservation_s, again, is_lease=False
                 )
                 self._by_id[reservation.id] = peer.reservations[reservation.id] = reservation
                 self.seal(reservation, reservation.length_s, now)
-            supply.delayed_count -= (work.delayed & mask).bit_count()
+            submission.delayed_count -= (work.delayed & mask).bit_count()
             work.delayed &= ~mask
             work.reserved |= mask
-            supply.reserved_count += mask.bit_count()
-            core.gates.taken(supply, mask.bit_count(), is_grant=False)
+            submission.reserved_count += mask.bit_count()
+            state.gates.taken(submission, mask.bit_count(), is_grant=False)
             if part is None:
-                part = Part(reservation, supply, work, held.granted, held.attempt, held.mac)
+                part = Part(reservation, submission, work, held.granted, held.attempt, held.mac)
                 part.mask = 0
                 reservation.parts[part.key] = part
                 work.parts.append(part)
             part.mask |= mask
             if reservation.is_lease:
-                core.batch.leased[id(part)] = part
+                state.batch.leased[id(part)] = part
         return kept | mask
 
     def _move(self, reservation: Reservation, peer: Peer, now: Now) -> None:
@@ -487,18 +497,18 @@ class Reservations:
             self.hold_by_connection(reservation, now)
         elif reservation.is_for_restart:
             reservation.is_taken_up = True
-            self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
-            self._core.batch.entries.append(_TakenUp(self, reservation))
+            self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
+            self._state.batch.entries.append(_TakenUp(self, reservation))
         elif reservation.deadline <= now.mono:  # it has expired, but for chunks that were just being committed
             self.seal(reservation, reservation.length_s, now)
-            self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
+            self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
 
     def hold_by_connection(self, reservation: Reservation, now: Now) -> None:
         """A reservation is its connection's from now on; if that is gone already, nobody's."""
         reservation.is_lease = reservation.is_for_restart = reservation.is_taken_up = False
         longest = max(
-            (part.supply.row.reservation_s for part in reservation.parts.values()),
-            default=self._core.policy.reservation_s,
+            (part.submission.row.reservation_s for part in reservation.parts.values()),
+            default=self._state.policy.reservation_s,
         )
         self.seal(reservation, longest, now)
         peer = reservation.peer
@@ -529,11 +539,13 @@ class Reservations:
                 self._set_alarm(reservation)
                 continue
             parts = reservation.parts.values()
-            held = [ChunkMask(p.supply.id, p.work.index, mask) for p in parts if (mask := p.mask & ~p.work.settling)]
+            held = [
+                ChunkMask(p.submission.id, p.work.index, mask) for p in parts if (mask := p.mask & ~p.work.settling)
+            ]
             if reservation.peer is not None:
                 reservation.peer.reservations.pop(reservation.id, None)
                 if held:
-                    self._core.reply(reservation.peer, Revoked(held, "reservation_lost"))
+                    self._state.reply(reservation.peer, Revoked(held, "reservation_lost"))
             reservation.peer = None
             for part in parts:
                 part.started = part.mask  # expiry counts as a loss: whoever sits on chunks for so long has started them
@@ -551,17 +563,21 @@ class Reservations:
         for reservation in list(self._by_id.values()):
             if not reservation.is_lease and reservation.parts:
                 reservation.is_lease = reservation.is_for_restart = True
-                self.seal(reservation, self._core.policy.restart_lease_s, now)
-                self._core.batch.leased |= {id(part): part for part in reservation.parts.values()}
+                self.seal(reservation, self._state.policy.restart_lease_s, now)
+                self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
 
     def restore(self, now: Now) -> None:
         """Take up the leases of the file: what remains of each lies between nothing and its full length."""
-        for row in backlog.leases(self._core.reader):
-            supply = self._core.supply(row.submission_id)
-            work = supply.block(self._core.reader, row.block) if supply is not None and supply.is_open else None
+        for row in backlog.leases(self._state.reader):
+            submission = self._state.submission(row.submission_id)
+            work = (
+                submission.block(self._state.reader, row.block)
+                if submission is not None and submission.is_open
+                else None
+            )
             mask = row.mask & work.free if work is not None else 0
-            if supply is None or work is None or not mask:
-                self._core.batch.unleased.append((row.reservation_id, row.submission_id, row.block, row.granted))
+            if submission is None or work is None or not mask:
+                self._state.batch.unleased.append((row.reservation_id, row.submission_id, row.block, row.granted))
                 continue
             reservation = self._by_id.get(row.reservation_id)
             if reservation is None:
@@ -569,19 +585,19 @@ class Reservations:
                 reservation = Reservation(
                     row.reservation_id, row.consumer, None, length_s, Now(now.mono, WallMs(0)), is_lease=True
                 )
-                remaining_s = min(max(row.deadline_at + self._core.missed_step_ms - now.wall, 0), row.length_ms) / 1000
+                remaining_s = min(max(row.deadline_at + self._state.missed_step_ms - now.wall, 0), row.length_ms) / 1000
                 reservation.is_for_restart = bool(row.for_restart)
                 reservation.deadline = after(now.mono, remaining_s)
                 self._by_id[reservation.id] = reservation
                 self._set_alarm(reservation)
-            mac = self._core.mac(supply.id, row.block, reservation.id, row.attempt, row.granted)
-            part = Part(reservation, supply, work, row.granted, row.attempt, mac)
+            mac = self._state.mac(submission.id, row.block, reservation.id, row.attempt, row.granted)
+            part = Part(reservation, submission, work, row.granted, row.attempt, mac)
             part.mask = mask
             reservation.parts[part.key] = part
             work.parts.append(part)
             work.reserved |= mask
-            supply.reserved_count += mask.bit_count()
-            self._core.gates.taken(supply, mask.bit_count(), is_grant=False)
+            submission.reserved_count += mask.bit_count()
+            self._state.gates.taken(submission, mask.bit_count(), is_grant=False)
 
 
 class _GivenBack:
@@ -596,12 +612,12 @@ class _GivenBack:
 
     def settle(self, now: Now) -> None:
         self._part.work.settling &= ~self._mask
-        self._reservations.free(self._part.supply, self._part.work, self._mask)
+        self._reservations.free(self._part.submission, self._part.work, self._mask)
 
     def cancel(self, now: Now) -> None:
         self._part.work.settling &= ~self._mask
         self._reservations.still_held(self._part, self._mask)
-        self._reservations.free(self._part.supply, self._part.work, self._mask & ~self._part.mask)
+        self._reservations.free(self._part.submission, self._part.work, self._mask & ~self._part.mask)
 
 
 class _TakenUp:

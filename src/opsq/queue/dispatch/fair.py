@@ -21,8 +21,8 @@ from opsq.strategy.arms import SUBMISSION_KEY, VALUES_SQL, Arm, Filter, values_s
 from opsq.strategy.tree import Value
 
 if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import Supply
-    from opsq.queue.state import Core
+    from opsq.queue.chunks.live_submission import LiveSubmission
+    from opsq.queue.state import EngineState
 
 TURN_CHUNKS = 8
 """Chunks a value is given in one turn, unless the call asks for many turns."""
@@ -96,7 +96,7 @@ class FairFront:
     has_turns = True
 
     def __init__(
-        self, core: Core, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None, scope: str = ""
+        self, state: EngineState, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None, scope: str = ""
     ) -> None:
         self.arm = arm
         self._inner = [inner.within(arm.filters, arm.gates) for inner in arm.inner]
@@ -112,27 +112,27 @@ class FairFront:
         self.rows_visited = 0
         self.scope = f"{scope} > {arm.name}" if scope else arm.name
         """Names its passes in the file."""
-        saved = rules.passes(core.reader, self.scope)
+        saved = rules.passes(state.reader, self.scope)
         self._served_pass = saved.pop(SERVED, 0.0)
         self._saved = {lane_id: pass_ for lane_id, pass_ in saved.items() if pass_ > self._served_pass}
         self.changed: dict[int, float | None] = dict.fromkeys(saved.keys() - self._saved.keys())
         """Passes that are not saved yet; None: of no account any more."""
         self._resting: dict[int, None] = {}
         self._sweep_at: float = SWEEP_MIN
-        self._core = core
+        self._state = state
         if not self._has_scope:
             self._wake(self._share(lanes.ALL, None))
 
     # --- what others tell ---------------------------------------------------------------------------------------------------------
 
-    def offer(self, supply: Supply) -> None:
+    def offer(self, submission: LiveSubmission) -> None:
         """A submission may have free work from now on: its value takes part."""
-        if not passes(self.arm.filters, supply):
+        if not passes(self.arm.filters, submission):
             return
         if self.arm.fair_key == SUBMISSION_KEY:
-            share = self._share(~supply.id, supply.id)
+            share = self._share(~submission.id, submission.id)
         else:
-            share = self._share(*supply.lane_of.get(self.arm.fair_key, (lanes.ALL, None)))
+            share = self._share(*submission.lane_of.get(self.arm.fair_key, (lanes.ALL, None)))
         was_dry = self.is_dry
         self._wake(share)
         if was_dry and self._on_news is not None:
@@ -173,33 +173,33 @@ class FairFront:
 
     # --- serving ------------------------------------------------------------------------------------------------------------------
 
-    def next(self, core: Core) -> tuple[Supply, int] | None:
+    def next(self, state: EngineState) -> tuple[LiveSubmission, int] | None:
         """The submission that comes next, of the value with the lowest pass, and how many of its chunks may be given."""
-        while self.has_more and core.rows_left > 0:
-            self._find_values(core)
-        while self._waiting and core.rows_left > 0:
+        while self.has_more and state.rows_left > 0:
+            self._find_values(state)
+        while self._waiting and state.rows_left > 0:
             share = self._shares[self._waiting[0][-1]]
-            for front in self._fronts(core, share):
-                found = front.next(core) if front is not None else None
+            for front in self._fronts(state, share):
+                found = front.next(state) if front is not None else None
                 if found is not None:
                     return found
-                if core.rows_left <= 0:
+                if state.rows_left <= 0:
                     return None
-            core.rows_left -= 1
-            self._rest(core, share)
+            state.rows_left -= 1
+            self._rest(state, share)
         return None
 
-    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+    def served(self, state: EngineState, taken: int, *, has_more: bool) -> None:
         """The submission that `next` gave has given `taken` chunks."""
         share = self._shares[self._waiting[0][-1]]
         front = next(front for front in share.fronts or () if front is not None and not front.is_dry)
-        front.served(core, taken, has_more=has_more)
+        front.served(state, taken, has_more=has_more)
         if taken:
             self._served_pass = self.changed[SERVED] = max(self._served_pass, share.pass_)
-            share.pass_ += taken / core.rules.weight(self.arm.fair_key, share.value)
+            share.pass_ += taken / state.rules.weight(self.arm.fair_key, share.value)
             self.changed[share.lane_id] = share.pass_
         if share.is_dry:
-            self._rest(core, share)
+            self._rest(state, share)
         else:
             heapq.heapreplace(self._waiting, share.place)
 
@@ -207,12 +207,12 @@ class FairFront:
         """At most `TURN_CHUNKS`, or a sixteenth of a call that asks for many turns."""
         return max(TURN_CHUNKS, count // 16)
 
-    def close(self, core: Core) -> None:
+    def close(self, state: EngineState) -> None:
         """The front is not used any more."""
         for share in self._shares.values():
             for front in share.fronts or ():
                 if front is not None:
-                    core.unregister(front)
+                    state.unregister(front)
 
     def fork(self, on_news: Callable[[], None] | None = None) -> Self:
         """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
@@ -256,11 +256,11 @@ class FairFront:
             "rows_visited": self.rows_visited,
         }
 
-    def _fronts(self, core: Core, share: Share) -> list[Front | FairFront | None]:
+    def _fronts(self, state: EngineState, share: Share) -> list[Front | FairFront | None]:
         """The fronts of a value, made when it is first looked at; again, when a lane that they need has come or gone meanwhile."""
         fronts = share.fronts
-        if fronts is None or share.lanes_version != core.lanes_version:
-            share.lanes_version = core.lanes_version
+        if fronts is None or share.lanes_version != state.lanes_version:
+            share.lanes_version = state.lanes_version
             if fronts is None:
                 fronts = share.fronts = [None] * len(self._inner)
             own = Filter(self.arm.fair_key, share.value)
@@ -268,10 +268,10 @@ class FairFront:
                 front = fronts[number]
                 if front is None or front.is_stale:
                     if front is not None:
-                        core.retire(front)
+                        state.retire(front)
                     arm = inner if own in inner.filters else inner._replace(filters=(*inner.filters, own))
-                    core.charge(MAKE_ROWS)
-                    fronts[number] = core.make(arm, lambda: self._news(share), (own, share.lane_id), self.scope)
+                    state.charge(MAKE_ROWS)
+                    fronts[number] = state.make(arm, lambda: self._news(share), (own, share.lane_id), self.scope)
         return fronts
 
     def _news(self, share: Share) -> None:
@@ -280,7 +280,7 @@ class FairFront:
         if was_dry and self._on_news is not None:
             self._on_news()
 
-    def _rest(self, core: Core, share: Share) -> None:
+    def _rest(self, state: EngineState, share: Share) -> None:
         """The value with the lowest pass has nothing to give now: its fronts are kept if it is cheaper than to make them again."""
         heapq.heappop(self._waiting)
         share.is_waiting = False
@@ -296,16 +296,16 @@ class FairFront:
                 self._resting[share.lane_id] = None
                 return
         for front in fronts:
-            core.retire(front)
+            state.retire(front)
         share.fronts = None
 
-    def _find_values(self, core: Core) -> None:
+    def _find_values(self, state: EngineState) -> None:
         """Read some more values of the key: of all, or of the submissions in the lane of the scope."""
         if self._has_scope:
             walk = self.walk
             sql = values_sql(len(walk.probes), len(walk.absent_keys))
             bindings = (walk.lane_id, WALK_ROWS, self._level, *walk.probes, *walk.absent_keys, self.arm.fair_key)
-            rows: list[Any] = core.reader.execute(sql, bindings).fetchall()
+            rows: list[Any] = state.reader.execute(sql, bindings).fetchall()
             for submission_id, is_inside, lane_id in rows:
                 if not is_inside:
                     continue
@@ -314,9 +314,9 @@ class FairFront:
                 elif lane_id is None:
                     self._wake(self._share(lanes.ALL, None))
                 else:
-                    self._wake(self._shares.get(lane_id) or self._share(*lanes.pair_with_id(core.reader, lane_id)))
+                    self._wake(self._shares.get(lane_id) or self._share(*lanes.pair_with_id(state.reader, lane_id)))
         else:
-            rows = core.reader.execute(VALUES_SQL, (self.arm.fair_key, self._level, WALK_ROWS)).fetchall()
+            rows = state.reader.execute(VALUES_SQL, (self.arm.fair_key, self._level, WALK_ROWS)).fetchall()
             values: list[Any] = rows
             for value, lane_id, has_open in values:
                 if has_open:
@@ -324,5 +324,5 @@ class FairFront:
         if rows:
             self._level = rows[-1][0]
         self.rows_visited += len(rows)
-        core.rows_left -= len(rows)
+        state.rows_left -= len(rows)
         self.has_more = len(rows) == WALK_ROWS

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.chunks.live_submission import LiveSubmission
 from opsq.strategy.arms import (
     CUSTOM_PRIORITY,
     FAIR,
@@ -39,7 +39,7 @@ from opsq.strategy.arms import (
 
 if TYPE_CHECKING:
     from opsq.queue.dispatch.gates import Blocker
-    from opsq.queue.state import Core
+    from opsq.queue.state import EngineState
 
 WALK_ROWS = 32
 """Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
@@ -116,7 +116,7 @@ class Front:
 
     # --- what others tell ---------------------------------------------------------------------------------------------------------
 
-    def offer(self, submission: Supply) -> None:
+    def offer(self, submission: LiveSubmission) -> None:
         """A submission may have free work from now on."""
         if submission.id in self.members:
             return
@@ -132,16 +132,16 @@ class Front:
         if was_dry and self.on_news is not None:
             self.on_news()
 
-    def readmit(self, core: Core, blocker: Blocker) -> bool:
+    def readmit(self, state: EngineState, blocker: Blocker) -> bool:
         """A gate may have opened: bring back the best of what was set aside under it, unless it has a representative already."""
         keys = self.aside.get(blocker)
-        if not keys or blocker in self._representatives or core.gates.is_closed(self.arm.gates, blocker):
+        if not keys or blocker in self._representatives or state.gates.is_closed(self.arm.gates, blocker):
             return False
         was_dry = self.is_dry
         key = self._key_again(heapq.heappop(keys))
         if not keys:
             del self.aside[blocker]
-            core.gates.forget(blocker, self)
+            state.gates.forget(blocker, self)
         heapq.heappush(self.heap, key)
         self._represents[key[-1]] = blocker
         self._representatives[blocker] = key[-1]
@@ -156,53 +156,53 @@ class Front:
 
     # --- serving ------------------------------------------------------------------------------------------------------------------
 
-    def next(self, core: Core) -> tuple[Supply, int] | None:
+    def next(self, state: EngineState) -> tuple[LiveSubmission, int] | None:
         """The submission that comes next and how many of its chunks the gates allow; None when the front is dry or the turn is over.
 
-        Cost: O(log n) a submission; every row and every submission passed over is taken from `core.rows_left`.
+        Cost: O(log n) a submission; every row and every submission passed over is taken from `state.rows_left`.
         """
-        while core.rows_left > 0:
+        while state.rows_left > 0:
             if self._wants_walk():
                 before = self.rows_visited
-                self.has_more = self._read(core)
-                core.rows_left -= self.rows_visited - before
+                self.has_more = self._read(state)
+                state.rows_left -= self.rows_visited - before
                 continue
             if not self.heap:
                 return None
             submission_id = self.heap[0][-1]
-            supply = core.supply(submission_id, islice(self._ahead, LOADED_TOGETHER))
-            if supply is None or not supply.is_open:
-                core.rows_left -= 1
-                self.drop(core)
+            submission = state.submission(submission_id, islice(self._ahead, LOADED_TOGETHER))
+            if submission is None or not submission.is_open:
+                state.rows_left -= 1
+                self.drop(state)
                 continue
-            blocker, room = core.gates.look(self.arm.gates, supply)
+            blocker, room = state.gates.look(self.arm.gates, submission)
             if blocker is None:
-                return supply, room
-            core.rows_left -= 1
-            core.charge(ASIDE_ROWS)
-            self._set_aside(core, blocker)
+                return submission, room
+            state.rows_left -= 1
+            state.charge(ASIDE_ROWS)
+            self._set_aside(state, blocker)
         return None
 
-    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+    def served(self, state: EngineState, taken: int, *, has_more: bool) -> None:
         """The submission that comes next gave `taken` chunks; `has_more`: it may have free ones left."""
         if not has_more:
-            self.drop(core)
+            self.drop(state)
 
-    def drop(self, core: Core) -> None:
+    def drop(self, state: EngineState) -> None:
         """The submission that comes next has nothing free any more."""
         submission_id = heapq.heappop(self.heap)[-1]
         self.members.discard(submission_id)
         if self._represents:
-            self._retire(core, submission_id)
+            self._retire(state, submission_id)
 
     def turn(self, count: int) -> int:
         """How many chunks one turn gives in a call for `count`."""
         return count
 
-    def close(self, core: Core) -> None:
+    def close(self, state: EngineState) -> None:
         """The front is not used any more."""
         for blocker in self.aside:
-            core.gates.forget(blocker, self)
+            state.gates.forget(blocker, self)
         self.aside.clear()
 
     def fork(self, on_news: Callable[[], None] | None = None) -> Self:
@@ -223,25 +223,25 @@ class Front:
         """The fronts that set submissions aside: this one."""
         yield self
 
-    def _set_aside(self, core: Core, blocker: Blocker) -> None:
+    def _set_aside(self, state: EngineState, blocker: Blocker) -> None:
         """The gate holds the submission that comes next: it waits under the gate."""
         key = heapq.heappop(self.heap)
         keys = self.aside.get(blocker)
         if keys is None:
             keys = self.aside[blocker] = []
-            core.gates.remember(blocker, self)
+            state.gates.remember(blocker, self)
         heapq.heappush(keys, key)
         self.set_aside_count += 1
         if self._represents:
-            self._retire(core, key[-1], but=blocker)
+            self._retire(state, key[-1], but=blocker)
 
-    def _retire(self, core: Core, submission_id: int, but: Blocker | None = None) -> None:
+    def _retire(self, state: EngineState, submission_id: int, but: Blocker | None = None) -> None:
         """A submission leaves the heap: whatever it represented gets the next representative, if its gate is open."""
         blocker = self._represents.pop(submission_id, None)
         if blocker is not None:
             del self._representatives[blocker]
             if blocker != but:
-                self.readmit(core, blocker)
+                self.readmit(state, blocker)
 
     # --- orders -------------------------------------------------------------------------------------------------------------------
 
@@ -262,19 +262,19 @@ class Front:
     def _wants_walk(self) -> bool:
         return not self.heap and self.has_more
 
-    def _rows(self, core: Core, *bound: int) -> list[Any]:
+    def _rows(self, state: EngineState, *bound: int) -> list[Any]:
         """The next rows above a bound; each ends with whether it passes the filters."""
         walk = self.walk
-        rows: list[Any] = core.reader.execute(
+        rows: list[Any] = state.reader.execute(
             self.walk_statement, (walk.lane_id, WALK_ROWS, *bound, *walk.probes, *walk.absent_keys)
         ).fetchall()
         self.rows_visited += len(rows)
         self._ahead = iter([row[-2] for row in rows if row[-1]])
         return rows
 
-    def _read(self, core: Core) -> bool:
+    def _read(self, state: EngineState) -> bool:
         """Read the next rows above the level into the heap; False when the lane ends there."""
-        rows = self._rows(core, *self._bound())
+        rows = self._rows(state, *self._bound())
         members = self.members
         for row in rows:
             *_, submission_id, passes = row
@@ -355,17 +355,17 @@ class Deck(Front):
         self._last_row: Key = (self._cut, -1)
         self._turn: Key = (0, -1, -1)
 
-    def served(self, core: Core, taken: int, *, has_more: bool) -> None:
+    def served(self, state: EngineState, taken: int, *, has_more: bool) -> None:
         """The submission has had its turn: it waits for the next lap, if it has more."""
         key = self.heap[0]
         self._turn = max(self._turn, key)
         if not has_more:
-            self.drop(core)
+            self.drop(state)
             return
         lap, place, submission_id = key
         heapq.heapreplace(self.heap, (lap + 1, place, submission_id))
         if self._represents:
-            self._retire(core, submission_id)
+            self._retire(state, submission_id)
 
     def turn(self, count: int) -> int:
         """A sixteenth of the call, at least one chunk, and whole blocks where that is possible."""
@@ -376,8 +376,8 @@ class Deck(Front):
         # The walk is the first lap: it ends before the second lap begins.
         return self.has_more and (not self.heap or self.heap[0][0] > 0)
 
-    def _read(self, core: Core) -> bool:
-        rows = self._rows(core, *self._last_row, self._cut if self._is_second_leg else SHUFFLES)
+    def _read(self, state: EngineState) -> bool:
+        rows = self._rows(state, *self._last_row, self._cut if self._is_second_leg else SHUFFLES)
         for shuffle, submission_id, passes in rows:
             self.level = self._place(0, shuffle, submission_id)
             self._last_row = (shuffle, submission_id)
@@ -412,15 +412,15 @@ class Deck(Front):
         return key[0] == 0 and key > self.level
 
 
-def passes(filters: tuple[Filter, ...], supply: Supply) -> bool:
+def passes(filters: tuple[Filter, ...], submission: LiveSubmission) -> bool:
     """Whether a submission passes all filters."""
-    metadata = supply.metadata
-    return all(entry.matches(supply.id, metadata) for entry in filters)
+    metadata = submission.metadata
+    return all(entry.matches(submission.id, metadata) for entry in filters)
 
 
-def takes(arm: Arm, supply: Supply) -> bool:
+def takes(arm: Arm, submission: LiveSubmission) -> bool:
     """Whether an arm may ever serve a submission, gates aside."""
-    return passes(arm.filters, supply) and (not arm.inner or any(takes(inner, supply) for inner in arm.inner))
+    return passes(arm.filters, submission) and (not arm.inner or any(takes(inner, submission) for inner in arm.inner))
 
 
 _FRONTS: dict[str, type[Front]] = {front.order.name: front for front in (Front, NewestFront, PriorityFront)}

@@ -18,9 +18,9 @@ from opsq.strategy.arms import SUBMISSION_KEY, Gate
 from opsq.strategy.tree import Max, Percent, Value
 
 if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import Supply
+    from opsq.queue.chunks.live_submission import LiveSubmission
     from opsq.queue.dispatch.front import Front
-    from opsq.queue.state import Core
+    from opsq.queue.state import EngineState
 
 REFRESH_NS = 1_000_000_000
 """A percentage follows the count of consumers at most this often."""
@@ -72,8 +72,8 @@ class Bucket:
 class Gates:
     """The gates of all strategies and rules."""
 
-    def __init__(self, core: Core, rules: Rules) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, rules: Rules) -> None:
+        self._state = state
         self._rules = rules
         self._live: dict[int, int] = {}
         self._taken_count = 0
@@ -85,9 +85,9 @@ class Gates:
         self._tokens: list[tuple[MonoNs, Blocker]] = []
         self._armed: set[Blocker] = set()
         """The rates whose next token is waited for: each once, to the nanosecond, so that a burst of 1 does not bound a high rate."""
-        self._clock = core.now
+        self._clock = state.now
         self._consumers_count = 1
-        self._refreshed: MonoNs = core.now.mono
+        self._refreshed: MonoNs = state.now.mono
 
     # --- looking ------------------------------------------------------------------------------------------------------------------
 
@@ -97,23 +97,23 @@ class Gates:
         if not added:
             return
         self._keys |= added
-        for supply in self._core.supplies.values():
-            if supply.reserved_count:
+        for submission in self._state.live.values():
+            if submission.reserved_count:
                 for key in added:
-                    found = supply.lane_of.get(key)
+                    found = submission.lane_of.get(key)
                     if found is not None:
-                        self._live[found[0]] = self._live.get(found[0], 0) + supply.reserved_count
+                        self._live[found[0]] = self._live.get(found[0], 0) + submission.reserved_count
 
-    def look(self, gates: tuple[Gate, ...], supply: Supply) -> tuple[Blocker | None, int]:
+    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
         """The first closed gate before a submission, or None and how many chunks may be handed out before one closes."""
         room = NO_LIMIT
         if not gates and not self._rules.version:
             return None, room
         for key, maximum in gates:
-            number = self._number_of(key, supply)
+            number = self._number_of(key, submission)
             if number is None:
                 continue
-            left = self.max_of(maximum) - self._count(number, supply)
+            left = self.max_of(maximum) - self._count(number, submission)
             if left < room:
                 if left <= 0:
                     return Blocker("live", number), 0
@@ -122,23 +122,23 @@ class Gates:
         if not version:
             return None, room
         # Counts rise and tokens fall by what is reserved and by nothing else: the room that was found holds until so much was.
-        spare = supply.taken_until - self._taken_count
-        if spare > self._core.wanted and supply.rules_version == version:
+        spare = submission.taken_until - self._taken_count
+        if spare > self._state.wanted and submission.rules_version == version:
             return None, min(room, spare)
-        blocker, allowed = self._look_at_rules(supply)
+        blocker, allowed = self._look_at_rules(submission)
         if blocker is not None:
             return blocker, 0
-        supply.taken_until = self._taken_count + allowed
+        submission.taken_until = self._taken_count + allowed
         return None, min(room, allowed)
 
-    def _look_at_rules(self, supply: Supply) -> tuple[Blocker | None, int]:
-        pauses, limits = self._rules.of(supply)
+    def _look_at_rules(self, submission: LiveSubmission) -> tuple[Blocker | None, int]:
+        pauses, limits = self._rules.of(submission)
         if pauses:
             return Blocker("pause", pauses[0].id), 0
         room, live, buckets, now = NO_LIMIT, self._live, self._buckets, self._clock.mono
         for limit, lane_id in limits:
             if limit.concurrency is not None:
-                left = limit.concurrency - (live.get(lane_id, 0) if lane_id >= 0 else self._count(lane_id, supply))
+                left = limit.concurrency - (live.get(lane_id, 0) if lane_id >= 0 else self._count(lane_id, submission))
                 if left < room:
                     if left <= 0:
                         return Blocker("live", lane_id), 0
@@ -165,8 +165,8 @@ class Gates:
             self._arm(blocker, bucket)
             return True
         if blocker.number < 0:
-            supply = self._core.supplies.get(~blocker.number)
-            count = supply.reserved_count + supply.delayed_count if supply is not None else 0
+            submission = self._state.live.get(~blocker.number)
+            count = submission.reserved_count + submission.delayed_count if submission is not None else 0
             return any(gate.key == SUBMISSION_KEY and count >= self.max_of(gate.max) for gate in gates) or count >= min(
                 (limit.concurrency or NO_LIMIT for limit in self._rules.limits_of_key(SUBMISSION_KEY)), default=NO_LIMIT
             )
@@ -176,17 +176,17 @@ class Gates:
             gate.key == key and count >= self.max_of(gate.max) for gate in gates
         ) or count >= self._rules.concurrency_of(blocker.number)
 
-    def reserved_under(self, key: str, supply: Supply) -> int:
+    def reserved_under(self, key: str, submission: LiveSubmission) -> int:
         """How many chunks are reserved under the value that a submission has of a key some gate asks about."""
-        number = self._number_of(key, supply)
-        return self._count(number, supply) if number is not None else 0
+        number = self._number_of(key, submission)
+        return self._count(number, submission) if number is not None else 0
 
     def count_at(self, blocker: Blocker) -> int:
         """How many chunks are counted at a gate that bounds them."""
         if blocker.number >= 0:
             return self._live.get(blocker.number, 0)
-        supply = self._core.supplies.get(~blocker.number)
-        return self._count(blocker.number, supply) if supply is not None else 0
+        submission = self._state.live.get(~blocker.number)
+        return self._count(blocker.number, submission) if submission is not None else 0
 
     def next_token_s(self, limit: LimitRow, lane_id: int) -> float:
         """Seconds until a rate lets a chunk through; 0: now."""
@@ -202,10 +202,13 @@ class Gates:
             return None
         if limit.key == SUBMISSION_KEY:
             supplies = [
-                supply for supply in self._core.supplies.values() if supply.reserved_count or supply.delayed_count
+                submission
+                for submission in self._state.live.values()
+                if submission.reserved_count or submission.delayed_count
             ]
             return max(
-                ((supply.reserved_count + supply.delayed_count, supply.id) for supply in supplies), default=(0, None)
+                ((submission.reserved_count + submission.delayed_count, submission.id) for submission in supplies),
+                default=(0, None),
             )
         found: tuple[int, Value | None] = (0, limit.value)
         for lane_id, count in self._live.items():
@@ -222,19 +225,19 @@ class Gates:
             return max(1, math.ceil(self._consumers_count * maximum.percent / 100))
         return maximum
 
-    def _number_of(self, key: str, supply: Supply) -> int | None:
+    def _number_of(self, key: str, submission: LiveSubmission) -> int | None:
         """The lane under which a key counts what a submission has reserved; None if it has none."""
         if key == SUBMISSION_KEY:
-            return ~supply.id
-        found = supply.lane_of.get(key)
+            return ~submission.id
+        found = submission.lane_of.get(key)
         return found[0] if found is not None else None
 
-    def _count(self, number: int, supply: Supply) -> int:
+    def _count(self, number: int, submission: LiveSubmission) -> int:
         if number >= 0:
             return self._live.get(number, 0)
-        if not supply.has_all_delays:
-            self._core.restore_delays(supply, self._clock)
-        return supply.reserved_count + supply.delayed_count
+        if not submission.has_all_delays:
+            self._state.restore_delays(submission, self._clock)
+        return submission.reserved_count + submission.delayed_count
 
     def _arm(self, blocker: Blocker, bucket: Bucket) -> None:
         """Have whoever waits for a token of this rate looked at when there is one."""
@@ -255,36 +258,36 @@ class Gates:
 
     # --- counting -----------------------------------------------------------------------------------------------------------------
 
-    def taken(self, supply: Supply, count: int, *, is_grant: bool = True) -> None:
+    def taken(self, submission: LiveSubmission, count: int, *, is_grant: bool = True) -> None:
         """Chunks of a submission were reserved; what is only taken up again after a reconnect spends no token."""
         self._taken_count += count
         if self._keys:
             live = self._live
-            for lane_id in self._lanes_of(supply):
+            for lane_id in self._lanes_of(submission):
                 live[lane_id] = live.get(lane_id, 0) + count
         if is_grant and self._rules.has_rates:
             now, buckets = self._clock.mono, self._buckets
-            for limit, lane_id in self._rules.rates_of(supply):
+            for limit, lane_id in self._rules.rates_of(submission):
                 bucket = buckets.get((limit.id, lane_id)) or self._bucket(limit, lane_id)
                 bucket.tokens = bucket.refill(now) - count  # filled up first, for what is over the burst by now is lost
 
-    def take_back(self, supply: Supply, count: int) -> None:
+    def take_back(self, submission: LiveSubmission, count: int) -> None:
         """Undo `taken` of a trial: nothing opens, for nothing was given to anybody."""
-        for lane_id in self._lanes_of(supply):
+        for lane_id in self._lanes_of(submission):
             left = self._live.get(lane_id, 0) - count
             if left > 0:
                 self._live[lane_id] = left
             else:
                 self._live.pop(lane_id, None)
         if self._rules.has_rates:
-            for limit, lane_id in self._rules.rates_of(supply):
+            for limit, lane_id in self._rules.rates_of(submission):
                 self._bucket(limit, lane_id).tokens += count
 
-    def given_back(self, supply: Supply, count: int) -> None:
+    def given_back(self, submission: LiveSubmission, count: int) -> None:
         """Chunks of a submission are reserved no more: gates may open."""
         if self._keys:
             live = self._live
-            for lane_id in self._lanes_of(supply):
+            for lane_id in self._lanes_of(submission):
                 left = live.get(lane_id, 0) - count
                 if left > 0:
                     live[lane_id] = left
@@ -292,24 +295,24 @@ class Gates:
                     live.pop(lane_id, None)
                 if self._waiting:
                     self._open(Blocker("live", lane_id))
-        self.slot_freed(supply)
-        if self._rules.pauses and not supply.reserved_count:
-            self._core.has_news = (
+        self.slot_freed(submission)
+        if self._rules.pauses and not submission.reserved_count:
+            self._state.has_news = (
                 True  # what is paused and reserved by nobody does not hold a call that waits for the end of work
             )
 
-    def slot_freed(self, supply: Supply) -> None:
+    def slot_freed(self, submission: LiveSubmission) -> None:
         """A chunk of a submission is neither reserved nor waiting for its retry any more."""
         if self._waiting:
-            self._open(Blocker("live", ~supply.id))
+            self._open(Blocker("live", ~submission.id))
 
-    def _lanes_of(self, supply: Supply) -> tuple[int, ...]:
+    def _lanes_of(self, submission: LiveSubmission) -> tuple[int, ...]:
         """The lanes of a submission that are counted; worked out when the keys change."""
-        if supply.counted_keys is not self._keys:
-            lane_of = supply.lane_of
-            supply.counted_keys = self._keys
-            supply.counted_lanes = tuple([lane_of[key][0] for key in self._keys if key in lane_of])
-        return supply.counted_lanes
+        if submission.counted_keys is not self._keys:
+            lane_of = submission.lane_of
+            submission.counted_keys = self._keys
+            submission.counted_lanes = tuple([lane_of[key][0] for key in self._keys if key in lane_of])
+        return submission.counted_lanes
 
     # --- waiting behind a gate ----------------------------------------------------------------------------------------------------
 
@@ -329,8 +332,8 @@ class Gates:
         fronts = self._waiting.get(blocker)
         if fronts:
             for front in list(fronts):
-                if front.readmit(self._core, blocker):
-                    self._core.has_news = True
+                if front.readmit(self._state, blocker):
+                    self._state.has_news = True
 
     def rules_changed(self) -> None:
         """Rules were set or lifted: whatever they held may go on."""
@@ -354,7 +357,7 @@ class Gates:
             self._open(blocker)
         if now.mono - self._refreshed >= REFRESH_NS:
             self._refreshed = now.mono
-            count = max(1, len(self._core.consumers))
+            count = max(1, len(self._state.consumers))
             if count != self._consumers_count:
                 self._consumers_count = count
                 for blocker in [blocker for blocker in self._waiting if blocker.kind == "live"]:

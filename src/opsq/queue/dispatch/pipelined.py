@@ -11,20 +11,20 @@ from collections import deque
 from opsq.clock import Now
 from opsq.errors import OpsqError
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.dispatch.reserve import Parked
-from opsq.queue.state import Core, Peer
+from opsq.queue.dispatch.reserve import ReserveCalls
+from opsq.queue.state import EngineState, Peer
 from opsq.wire.messages import CompleteAndReserve, ErrorReply, Grant
 
 TURN_CALLS = 32
 """Calls answered in one turn: a fraction of a millisecond."""
 
 
-class Following:
+class Pipelined:
     """The calls whose completions are committed and that have not been answered yet, in order."""
 
-    def __init__(self, core: Core, parked: Parked, reservations: Reservations) -> None:
-        self._core = core
-        self._parked = parked
+    def __init__(self, state: EngineState, reserve_calls: ReserveCalls, reservations: Reservations) -> None:
+        self._state = state
+        self._reserve_calls = reserve_calls
         self._reservations = reservations
         self._calls: deque[tuple[Peer, CompleteAndReserve]] = deque()
 
@@ -50,9 +50,9 @@ class Following:
         if not peer.is_connected:
             return
         try:
-            self._parked.reserve(peer, request, now)
+            self._reserve_calls.reserve(peer, request, now)
         except OpsqError as error:
-            self._core.reply(peer, ErrorReply.of(request.id, error))
+            self._state.reply(peer, ErrorReply.of(request.id, error))
 
     def _deal(self, most: int, now: Now) -> int:
         """Give one chunk each to the first calls that are alike: of one connection and strategy, for one chunk.
@@ -60,31 +60,33 @@ class Following:
         Returns:
             How many were answered; 0: the first call must go the long way.
         """
-        core = self._core
+        state = self._state
         peer, request = self._calls[0]
-        front = self._parked.ready_front(peer, request)
+        front = self._reserve_calls.ready_front(peer, request)
         if front is None:
             return 0
         request_ids = self._alike(peer, request.strategy, most)
         dealt = 0
         while dealt < len(request_ids):
-            found = front.next(core)
+            found = front.next(state)
             if found is None:
                 break
-            supply, room = found
+            submission, room = found
             parts = self._reservations.take_each(
-                peer, supply, 1 if front.has_turns else min(len(request_ids) - dealt, room), now
+                peer, submission, 1 if front.has_turns else min(len(request_ids) - dealt, room), now
             )
             if not parts:
                 break
-            front.served(core, len(parts), has_more=supply.may_have_more)
+            front.served(state, len(parts), has_more=submission.may_have_more)
             for part in parts:
-                grant = Grant(supply.id, part.work.index, part.granted, 0, part.mac)
-                core.outbox.append((peer, self._parked.reserved(peer, request_ids[dealt], part.reservation, [grant])))
+                grant = Grant(submission.id, part.work.index, part.granted, 0, part.mac)
+                state.outbox.append(
+                    (peer, self._reserve_calls.reserved(peer, request_ids[dealt], part.reservation, [grant]))
+                )
                 dealt += 1
         for _ in range(dealt):
             self._calls.popleft()
-        core.has_granted |= dealt > 0
+        state.has_granted |= dealt > 0
         return dealt
 
     def _alike(self, peer: Peer, strategy: str, most: int) -> list[int]:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import StorageFull
 from opsq.ids import first_bits
-from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.chunks.live_submission import LiveSubmission
 from opsq.queue.chunks.reservations import Part, Reservation, Reservations
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Front
-from opsq.queue.dispatch.until_empty import Remaining
-from opsq.queue.state import DESCRIBED_KEPT, Core, Peer
+from opsq.queue.dispatch.until_empty import UntilEmpty
+from opsq.queue.state import DESCRIBED_KEPT, EngineState, Peer
 from opsq.queue.timers import Timers
 from opsq.store import submissions
 from opsq.strategy.arms import Arm, compile_arms
@@ -96,18 +96,18 @@ class _Line(OrderedDict[Call, None]):
         self.no_wait_count -= call.request.wait_s == 0
 
 
-class Parked:
+class ReserveCalls:
     """Serves and parks reserve calls."""
 
-    def __init__(self, core: Core, reservations: Reservations) -> None:
-        check_named(core.policy.strategies)
-        self._core = core
+    def __init__(self, state: EngineState, reservations: Reservations) -> None:
+        check_named(state.policy.strategies)
+        self._state = state
         self._reservations = reservations
         self._plans: dict[str, _Plan] = {}
         self._lines: dict[str, _Line] = {}
         self._deadlines: Timers[Call] = Timers()
         self._has_turn = False
-        self._remaining = core.remaining = Remaining(core)
+        self._until_empty = state.until_empty = UntilEmpty(state)
 
     def plan(self, text: str) -> _Plan:
         """The canonical text and the arms of a strategy; `InvalidStrategy` if it is none."""
@@ -115,7 +115,7 @@ class Parked:
         if plan is None:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
-            tree = parse(text, self._core.policy.strategies)
+            tree = parse(text, self._state.policy.strategies)
             plan = self._plans[text] = _Plan(str(tree), [(arm.name, arm) for arm in compile_arms(tree)])
         return plan
 
@@ -136,28 +136,28 @@ class Parked:
             StorageFull: nothing is handed out while the disk is full, and the call does not want to wait.
         """
         plan = self.plan(request.strategy)
-        core = self._core
-        core.consumers[peer] = plan.text
-        if core.is_draining:
-            core.reply(peer, Reserved(request.id))
+        state = self._state
+        state.consumers[peer] = plan.text
+        if state.is_draining:
+            state.reply(peer, Reserved(request.id))
             return
-        if core.is_full and request.wait_s == 0:
+        if state.is_full and request.wait_s == 0:
             raise StorageFull(
                 "The storage is full, so nothing is handed out.",
                 hint="Free some space; the daemon tries again by itself.",
             )
         is_first = plan.text not in self._lines
-        if is_first and not core.is_full:
-            core.rows_left = TURN_ROWS
+        if is_first and not state.is_full:
+            state.rows_left = TURN_ROWS
             if _is_single(request) and self._deal(peer, request, plan, now):
                 return
         call = Call(peer, request, plan.text, now)
-        if not core.is_full:
+        if not state.is_full:
             # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its end.
             if is_first:
                 if self._answer(call, plan, now):
                     return
-            elif not (self._has_turn or core.has_news) and self._answer_nothing(call, plan):
+            elif not (self._has_turn or state.has_news) and self._answer_nothing(call, plan):
                 return
         self._lines.setdefault(plan.text, _Line()).join(call)
         peer.calls[request.id] = call
@@ -170,35 +170,35 @@ class Parked:
 
         It spares what only longer calls need: half of what a reserve costs.
         """
-        core = self._core
-        core.wanted = 1
-        front = core.front(*plan.arms[0]) if not core.rules.is_all_paused else None
-        found = front.next(core) if front is not None else None
+        state = self._state
+        state.wanted = 1
+        front = state.front(*plan.arms[0]) if not state.rules.is_all_paused else None
+        found = front.next(state) if front is not None else None
         if front is None or found is None:
             return False
-        supply = found[0]
-        parts = self._reservations.take_each(peer, supply, 1, now)
+        submission = found[0]
+        parts = self._reservations.take_each(peer, submission, 1, now)
         if not parts:
             return False
-        front.served(core, 1, has_more=supply.may_have_more)
+        front.served(state, 1, has_more=submission.may_have_more)
         (part,) = parts
-        grant = Grant(supply.id, part.work.index, part.granted, 0, part.mac)
-        core.has_granted = True
-        core.reply(peer, self.reserved(peer, request.id, part.reservation, [grant]))
+        grant = Grant(submission.id, part.work.index, part.granted, 0, part.mac)
+        state.has_granted = True
+        state.reply(peer, self.reserved(peer, request.id, part.reservation, [grant]))
         return True
 
     def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
         """The front from which a call of one chunk may take it without ceremony; None: it must be asked for by `reserve`."""
-        core = self._core
+        state = self._state
         if not _is_single(request) or not peer.is_connected:
             return None
         plan = self.plan(request.strategy)
-        if core.is_draining or core.is_full or core.rules.is_all_paused or plan.text in self._lines:
+        if state.is_draining or state.is_full or state.rules.is_all_paused or plan.text in self._lines:
             return None
-        core.consumers[peer] = plan.text
-        core.rows_left = TURN_ROWS
-        core.wanted = 1
-        return core.front(*plan.arms[0])
+        state.consumers[peer] = plan.text
+        state.rows_left = TURN_ROWS
+        state.wanted = 1
+        return state.front(*plan.arms[0])
 
     def cancel_wait(self, peer: Peer, request_id: int) -> None:
         """The caller does not want to wait any longer."""
@@ -234,8 +234,8 @@ class Parked:
         self._leave(call)
         for part in call.parts:
             if part.mask:
-                self._reservations.free(part.supply, part.work, part.mask)
-        self._core.reply(call.peer, Reserved(call.request.id))
+                self._reservations.free(part.submission, part.work, part.mask)
+        self._state.reply(call.peer, Reserved(call.request.id))
 
     def _leave(self, call: Call) -> None:
         call.is_over = True
@@ -252,7 +252,7 @@ class Parked:
     @property
     def has_turn(self) -> bool:
         """Whether a run stopped at its bound and wants to go on."""
-        return self._has_turn and not (self._core.is_full or self._core.is_draining)
+        return self._has_turn and not (self._state.is_full or self._state.is_draining)
 
     def serve(self, now: Now, *, is_turn: bool = False) -> None:
         """Serve parked calls after something has changed; the strategy whose first call waits longest comes first.
@@ -260,14 +260,14 @@ class Parked:
         Args:
             is_turn: a new turn of the event loop: a run that stopped at its bound goes on.
         """
-        core = self._core
-        if not (core.has_news or (is_turn and self._has_turn)) or core.is_full or core.is_draining:
+        state = self._state
+        if not (state.has_news or (is_turn and self._has_turn)) or state.is_full or state.is_draining:
             return
-        core.has_news = self._has_turn = False
-        core.rows_left = TURN_ROWS
+        state.has_news = self._has_turn = False
+        state.rows_left = TURN_ROWS
         for text, line in sorted(self._lines.items(), key=lambda item: item[1].first.since):
             plan = self.plan(text)
-            while line and core.rows_left > 0:
+            while line and state.rows_left > 0:
                 call = line.first
                 is_dealt = (
                     not call.parts and _is_single(call.request) and self._deal(call.peer, call.request, plan, now)
@@ -275,8 +275,8 @@ class Parked:
                 if not is_dealt and not self._answer(call, plan, now):
                     break
                 self._leave(call)
-                core.charge(ANSWER_ROWS)
-            if core.rows_left <= 0:
+                state.charge(ANSWER_ROWS)
+            if state.rows_left <= 0:
                 self._has_turn = True
                 return
             if line.no_wait_count or (line.until_empty_count and self._is_over(plan)):
@@ -286,7 +286,7 @@ class Parked:
 
     def _answer(self, call: Call, plan: _Plan, now: Now) -> bool:
         """Answer a call if it can be answered now: with grants, or with nothing when it does not want to wait."""
-        core, request = self._core, call.request
+        state, request = self._state, call.request
         if not self._fill(call, plan, now):
             self._has_turn = True
             return False
@@ -297,23 +297,23 @@ class Parked:
         if request.lease_s is not None:
             self._reply_after_commit(call, reservation, grants)
         else:
-            core.has_granted = True
-            core.reply(call.peer, self.reserved(call.peer, request.id, reservation, grants))
+            state.has_granted = True
+            state.reply(call.peer, self.reserved(call.peer, request.id, reservation, grants))
         return True
 
     def _answer_nothing(self, call: Call, plan: _Plan) -> bool:
         """Nothing is free: answer a call that does not want to wait for more."""
         request = call.request
         if request.until_empty:
-            may_come = self._remaining.may_come(plan.arms)
-            if may_come is None:
+            can_still_yield = self._until_empty.can_still_yield(plan.arms)
+            if can_still_yield is None:
                 self._has_turn = True  # then it is known in one of the next turns
                 return False
-            if not may_come:
-                self._core.reply(call.peer, Reserved(request.id, is_empty=True))
+            if not can_still_yield:
+                self._state.reply(call.peer, Reserved(request.id, is_empty=True))
                 return True
         if request.wait_s == 0:
-            self._core.reply(call.peer, Reserved(request.id))
+            self._state.reply(call.peer, Reserved(request.id))
             return True
         return False
 
@@ -322,55 +322,55 @@ class Parked:
         grants = []
         for part in call.parts:
             if part.mask == part.granted:
-                grants.append(Grant(part.supply.id, part.work.index, part.granted, part.attempt, part.mac))
+                grants.append(Grant(part.submission.id, part.work.index, part.granted, part.attempt, part.mac))
             elif part.mask:  # some of it was finished by an earlier holder while the run was interrupted
-                self._reservations.free(part.supply, part.work, part.mask)
+                self._reservations.free(part.submission, part.work, part.mask)
         return grants
 
     def _fill(self, call: Call, plan: _Plan, now: Now) -> bool:
         """Reserve up to the count asked for, from the first arms that have work; False: the turn is over before that was done."""
-        core, request = self._core, call.request
+        state, request = self._state, call.request
         if call.parts and not any(part.mask for part in call.parts):
             call.reservation, call.parts, call.wanted = None, [], request.count  # its submissions have ended meanwhile
-        for name, arm in () if core.rules.is_all_paused else plan.arms:
-            front = core.front(name, arm)
+        for name, arm in () if state.rules.is_all_paused else plan.arms:
+            front = state.front(name, arm)
             while call.wanted and front is not None:
                 if len(call.parts) >= PARTS_LIMIT:
                     return True
                 turn = front.turn(request.count)
-                core.wanted = min(call.wanted, turn)
-                found = front.next(core)
+                state.wanted = min(call.wanted, turn)
+                found = front.next(state)
                 if found is None:
                     break
-                supply, room = found
+                submission, room = found
                 most = min(call.wanted, room)
                 taken = (
-                    self._take(call, supply, turn, now, ends_whole=True)
+                    self._take(call, submission, turn, now, ends_whole=True)
                     if turn < most
-                    else self._take(call, supply, most, now)
+                    else self._take(call, submission, most, now)
                 )
                 call.wanted -= taken
-                core.rows_left -= 1
-                front.served(core, taken, has_more=supply.may_have_more)
-            if call.wanted and core.rows_left <= 0:
+                state.rows_left -= 1
+                front.served(state, taken, has_more=submission.may_have_more)
+            if call.wanted and state.rows_left <= 0:
                 return False
         return True
 
-    def _take(self, call: Call, supply: Supply, count: int, now: Now, *, ends_whole: bool = False) -> int:
+    def _take(self, call: Call, submission: LiveSubmission, count: int, now: Now, *, ends_whole: bool = False) -> int:
         """Reserve up to `count` chunks of one submission, in index order; if it `ends_whole`, rather fewer than a part of a last block.
 
         A turn that began within a block would else end within one too, and each call get twice as many parts of blocks.
         """
-        core, reservation = self._core, call.reservation
+        state, reservation = self._state, call.reservation
         left = count
-        while left and core.rows_left > 0:
-            found = supply.next_block(core.reader, now)
+        while left and state.rows_left > 0:
+            found = submission.next_block(state.reader, now)
             if found is None:
                 break
             work, late = found
             for due, row in late:
-                core.add_retry(due, supply, work, row)
-            core.rows_left -= 1
+                state.add_retry(due, submission, work, row)
+            state.rows_left -= 1
             mask = work.free
             if not mask:
                 continue
@@ -380,11 +380,11 @@ class Parked:
                 mask = first_bits(mask, left)
             left -= mask.bit_count()
             if reservation is None:
-                reservation = call.reservation = self._open(call, supply.row.reservation_s, now)
-            call.parts += self._reservations.add(reservation, supply, work, mask)
+                reservation = call.reservation = self._open(call, submission.row.reservation_s, now)
+            call.parts += self._reservations.add(reservation, submission, work, mask)
         if left < count:
-            core.gates.taken(supply, count - left)
-            call.shortest_s = min(call.shortest_s, supply.row.reservation_s)
+            state.gates.taken(submission, count - left)
+            call.shortest_s = min(call.shortest_s, submission.row.reservation_s)
         return count - left
 
     def _open(self, call: Call, length_s: float, now: Now) -> Reservation:
@@ -395,7 +395,7 @@ class Parked:
 
     def reserved(self, peer: Peer, request_id: int, reservation: Reservation, grants: list[Grant]) -> Reserved:
         """The reply to a reserve; it describes the submissions that this connection has not been told of yet."""
-        core, told = self._core, peer.described
+        state, told = self._state, peer.described
         described: list[SubmissionContent] = []
         room_bytes = DESCRIBED_BYTES
         for grant in grants:
@@ -404,29 +404,31 @@ class Parked:
                 if len(told) >= DESCRIBED_KEPT:
                     told.clear()
                 told.add(submission_id)
-                described.append(self.describe(core.supplies[submission_id]))
+                described.append(self.describe(state.live[submission_id]))
                 room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
         return Reserved(request_id, reservation.id, reservation.length_s, grants, described)
 
-    def describe(self, supply: Supply) -> SubmissionContent:
+    def describe(self, submission: LiveSubmission) -> SubmissionContent:
         """What a consumer needs to read the chunks of a submission."""
-        content = supply.row.short_content
+        content = submission.row.short_content
         if content is None:
-            content = submissions.content(self._core.reader, supply.id)
-        return SubmissionContent(supply.id, supply.total, content, supply.metadata, bool(supply.row.has_attachment))
+            content = submissions.content(self._state.reader, submission.id)
+        return SubmissionContent(
+            submission.id, submission.total, content, submission.metadata, bool(submission.row.has_attachment)
+        )
 
     def _reply_after_commit(self, call: Call, reservation: Reservation, grants: list[Grant]) -> None:
         """A lease is a row, so its reply waits for the commit."""
-        batch = self._core.batch
+        batch = self._state.batch
         batch.leased |= {id(part): part for part in reservation.parts.values()}
         batch.entries.append(_Leased(self._reservations, reservation))
         batch.replies.append((call.peer, self.reserved(call.peer, call.request.id, reservation, grants)))
 
     def _is_over(self, plan: _Plan) -> bool:
         """Whether nothing may come any more; where that is not known yet, the next turn goes on with the search."""
-        may_come = self._remaining.may_come(plan.arms)
-        self._has_turn = self._has_turn or may_come is None
-        return may_come is False
+        can_still_yield = self._until_empty.can_still_yield(plan.arms)
+        self._has_turn = self._has_turn or can_still_yield is None
+        return can_still_yield is False
 
 
 def _is_single(request: Reserve | CompleteAndReserve) -> bool:
@@ -452,4 +454,4 @@ class _Leased:
         if self._reservation.peer is not None:
             self._reservation.peer.described.clear()
         for part in list(self._reservation.parts.values()):
-            self._reservations.free(part.supply, part.work, part.mask)
+            self._reservations.free(part.submission, part.work, part.mask)

@@ -25,8 +25,8 @@ from opsq.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import Supply
-    from opsq.queue.state import Core, Peer
+    from opsq.queue.chunks.live_submission import LiveSubmission
+    from opsq.queue.state import EngineState, Peer
 
 NO_LIMIT = 1 << 62
 """More than can ever be reserved."""
@@ -38,11 +38,11 @@ WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 class Rules:
     """Every rule that is in force."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.pauses = rules.pauses(core.reader)
-        self.limits = rules.limits(core.reader)
-        self._weights = rules.weights(core.reader)
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self.pauses = rules.pauses(state.reader)
+        self.limits = rules.limits(state.reader)
+        self._weights = rules.weights(state.reader)
         self._weighing: set[tuple[str, Value]] = set()
         """Pairs whose weights are being committed."""
         self._next_id = max([*(row.id for row in self.pauses), *(row.id for row in self.limits)], default=0) + 1
@@ -78,51 +78,51 @@ class Rules:
         self._limit_of = {(row.key, row.value): (position, row) for position, row in enumerate(limits)}
         self._limits_under: dict[bytes, list[tuple[int, LimitRow, int]]] = {}
 
-    def of(self, supply: Supply) -> tuple[list[PauseRow], list[tuple[LimitRow, int]]]:
+    def of(self, submission: LiveSubmission) -> tuple[list[PauseRow], list[tuple[LimitRow, int]]]:
         """The pauses and the limits (each with its lane) that a submission falls under; worked out once a change.
 
         Cost: the pauses, and the limits that it falls under, however many there are.
         """
         found: tuple[list[PauseRow], list[tuple[LimitRow, int]]] | None = (
-            supply.rules if supply.rules_version == self.version else None
+            submission.rules if submission.rules_version == self.version else None
         )
         if found is None:
             pauses: list[PauseRow] = []
             if self._pauses:
-                metadata = supply.metadata | {SUBMISSION_KEY: supply.id}
+                metadata = submission.metadata | {SUBMISSION_KEY: submission.id}
                 pauses = [row for row in self._pauses if all(metadata.get(key) == value for key, value in row.pairs)]
-            under = self._under(supply)
+            under = self._under(submission)
             own = self._limit_of.get((SUBMISSION_KEY, None))
             if own is not None:
                 under = sorted(
-                    [*under, (*own, ~supply.id)]
+                    [*under, (*own, ~submission.id)]
                 )  # as the rules stand; positions differ, so that nothing else is compared
             limits = [(row, lane_id) for _, row, lane_id in under]
-            found = supply.rules = (pauses, limits)
-            supply.rates = [(row, lane_id) for row, lane_id in limits if row.rate_per_s is not None]
-            supply.rules_version = self.version
-            supply.taken_until = 0  # what was found under other rules does not hold any more
+            found = submission.rules = (pauses, limits)
+            submission.rates = [(row, lane_id) for row, lane_id in limits if row.rate_per_s is not None]
+            submission.rules_version = self.version
+            submission.taken_until = 0  # what was found under other rules does not hold any more
         return found
 
-    def _under(self, supply: Supply) -> list[tuple[int, LimitRow, int]]:
+    def _under(self, submission: LiveSubmission) -> list[tuple[int, LimitRow, int]]:
         """The limits on the metadata of a submission, in order: (place, limit, lane). Worked out once for all with the same metadata."""
-        found = self._limits_under.get(supply.row.lanes)
+        found = self._limits_under.get(submission.row.lanes)
         if found is None:
             limit_of, found = self._limit_of, []
-            for key, (lane_id, value) in supply.lane_of.items():
+            for key, (lane_id, value) in submission.lane_of.items():
                 pairs = ((key, None), (key, value))  # integers and text are never equal
                 found += [(*limit_of[pair], lane_id) for pair in pairs if pair in limit_of]
             found.sort()
             if len(self._limits_under) >= METADATA_KEPT:
                 self._limits_under.clear()
-            self._limits_under[supply.row.lanes] = found
+            self._limits_under[submission.row.lanes] = found
         return found
 
-    def rates_of(self, supply: Supply) -> list[tuple[LimitRow, int]]:
+    def rates_of(self, submission: LiveSubmission) -> list[tuple[LimitRow, int]]:
         """Those of the limits that a submission falls under that have a rate."""
-        if supply.rules_version != self.version:
-            self.of(supply)
-        return supply.rates
+        if submission.rules_version != self.version:
+            self.of(submission)
+        return submission.rates
 
     def is_paused(self, pause_id: int) -> bool:
         """Whether a pause is in force."""
@@ -152,14 +152,14 @@ class Rules:
         if pair is None:
             if len(self._keys_of_lanes) > 100_000:
                 self._keys_of_lanes.clear()
-            pair = self._keys_of_lanes[lane_id] = lanes.pair(self._core.reader, lane_id)
+            pair = self._keys_of_lanes[lane_id] = lanes.pair(self._state.reader, lane_id)
         return pair
 
     def forget_lane(self, lane: GoneLane) -> None:
         """A lane is no more, nor the weight that came with its submissions."""
         self._keys_of_lanes.pop(lane.id, None)
         pair = (lane.key, lane.value)
-        if pair in self._weights and pair not in self._weighing and rules.weight(self._core.reader, *pair) is None:
+        if pair in self._weights and pair not in self._weighing and rules.weight(self._state.reader, *pair) is None:
             del self._weights[pair]
 
     def weight(self, key: str, value: Value | None) -> float:
@@ -173,14 +173,14 @@ class Rules:
         pairs = tuple(sorted(request.metadata.items()))
         known = next((row for row in self.pauses if row.pairs == pairs), None)
         if known is not None and (known.by_operator or not request.by_operator):
-            self._core.batch.replies.append((peer, Changed(request.id, 0)))
+            self._state.batch.replies.append((peer, Changed(request.id, 0)))
             return
         row = PauseRow(
             known.id if known is not None else self._new_id(), pairs, request.by_operator, request.by_name, now.wall
         )
-        self._core.batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
+        self._state.batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
         self._change([other for other in self.pauses if other.pairs != pairs] + [row], self.limits)
-        self._core.batch.replies.append((peer, Changed(request.id, 1)))
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def resume(self, peer: Peer, request: Resume, now: Now) -> None:
         """End the pause with exactly these pairs.
@@ -191,15 +191,15 @@ class Rules:
         pairs = tuple(sorted(request.metadata.items()))
         known = next((row for row in self.pauses if row.pairs == pairs), None)
         if known is None:
-            self._core.batch.replies.append((peer, Changed(request.id, 0)))
+            self._state.batch.replies.append((peer, Changed(request.id, 0)))
             return
         if known.by_operator and not request.by_operator:
             raise NotPermitted(
                 f"An operator ({known.by_name or 'unnamed'}) paused this.", hint="`opsq resume --operator` ends it."
             )
-        self._core.batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
+        self._state.batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
         self._change([row for row in self.pauses if row is not known], self.limits)
-        self._core.batch.replies.append((peer, Changed(request.id, 1)))
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def limit(self, peer: Peer, request: Limit, now: Now) -> None:
         """Bound a pair, or each value of a key; replaces the limit for the same."""
@@ -223,9 +223,9 @@ class Rules:
             now.wall,
             request.rate_span_s,
         )
-        self._core.batch.statements.append(lambda database, _: rules.put_limit(database.writer, row))
+        self._state.batch.statements.append(lambda database, _: rules.put_limit(database.writer, row))
         self._change(self.pauses, [other for other in self.limits if other is not known] + [row])
-        self._core.batch.replies.append((peer, Changed(request.id, 1)))
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def unlimit(self, peer: Peer, request: Unlimit, now: Now) -> None:
         """Lift a limit; `NotFound` if there is none."""
@@ -234,31 +234,31 @@ class Rules:
         )
         if known is None:
             raise NotFound("There is no such limit.", hint="`opsq limits` lists them.")
-        self._core.batch.statements.append(lambda database, _: rules.delete_limit(database.writer, known.id))
+        self._state.batch.statements.append(lambda database, _: rules.delete_limit(database.writer, known.id))
         self._change(self.pauses, [row for row in self.limits if row is not known])
-        self._core.batch.replies.append((peer, Changed(request.id, 1)))
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def set_weight(self, peer: Peer, request: Weight, now: Now) -> None:
         """Give a value of a key a weight in `Fair`; it holds from its next turn on."""
         self.put_weight(request.key, request.value, request.weight, by_submission=False)
-        self._core.batch.replies.append((peer, Changed(request.id, 1)))
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def put_weight(self, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
         """Set a weight with the batch."""
         check_weight(weight)
         self._weights[key, value] = weight
         self._weighing.add((key, value))
-        self._core.batch.after.append(lambda _: self._weighing.discard((key, value)))
-        batch = self._core.batch
+        self._state.batch.after.append(lambda _: self._weighing.discard((key, value)))
+        batch = self._state.batch
         batch.statements.append(
             lambda db, _: rules.put_weight(db.writer, key, value, weight, by_submission=by_submission)
         )
-        self._core.batch.on_failed.append(lambda _: self._weighing.discard((key, value)))
-        self._core.batch.on_failed.append(lambda _: self._reload())
+        self._state.batch.on_failed.append(lambda _: self._weighing.discard((key, value)))
+        self._state.batch.on_failed.append(lambda _: self._reload())
 
     def show(self, peer: Peer, request: ShowRules) -> None:
         """Answer with all rules."""
-        self._core.reply(
+        self._state.reply(
             peer,
             RulesState(
                 request.id,
@@ -273,7 +273,7 @@ class Rules:
         )
 
     def _limit_state(self, row: LimitRow) -> LimitState:
-        reserved_count, busiest = self._core.gates.busiest(row) or (None, None)
+        reserved_count, busiest = self._state.gates.busiest(row) or (None, None)
         return LimitState(*row[1:-1], reserved_count, busiest, row.rate_span_s)
 
     def _new_id(self) -> int:
@@ -284,17 +284,17 @@ class Rules:
         """Rules hold at once: a pause that is being committed must not let another chunk through."""
         self.pauses, self.limits = pauses, limits
         self.version += 1
-        self._core.gates.watch(self.limited_keys)
-        self._core.gates.rules_changed()
-        self._core.has_news = True  # a pause may be the end of what a call waits for
-        self._core.batch.on_failed.append(lambda _: self._reload())
+        self._state.gates.watch(self.limited_keys)
+        self._state.gates.rules_changed()
+        self._state.has_news = True  # a pause may be the end of what a call waits for
+        self._state.batch.on_failed.append(lambda _: self._reload())
 
     def _reload(self) -> None:
         """The batch of a change is gone: what the file says holds."""
-        reader = self._core.reader
+        reader = self._state.reader
         self.pauses, self.limits, self._weights = rules.pauses(reader), rules.limits(reader), rules.weights(reader)
         self.version += 1
-        self._core.gates.rules_changed()
+        self._state.gates.rules_changed()
 
 
 def check_weight(weight: float) -> None:

@@ -15,8 +15,8 @@ from opsq.store import lanes
 from opsq.strategy.arms import Arm
 
 if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import Supply
-    from opsq.queue.state import Core
+    from opsq.queue.chunks.live_submission import LiveSubmission
+    from opsq.queue.state import EngineState
 
 SEARCHES_KEPT = 256
 SEARCH_ROWS = 64
@@ -34,62 +34,62 @@ class _Search:
         self.rules_version = rules_version
 
 
-class Remaining:
+class UntilEmpty:
     """Knows of each arm that was asked for how far its submissions have nothing more."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
         self._searches: OrderedDict[str, _Search] = OrderedDict()
 
-    def may_come(self, arms: list[tuple[str, Arm]]) -> bool | None:
+    def can_still_yield(self, arms: list[tuple[str, Arm]]) -> bool | None:
         """Whether anything may come for one of these arms, each with a name that is the same for equal ones; None: not known in this turn.
 
         Cost: the submissions that nobody has looked at since they may have changed; `rows_left` bounds those of a turn.
         """
         is_known = True
         for name, arm in arms:
-            found = self._may_come(name, arm)
+            found = self._can_still_yield(name, arm)
             if found:
                 return True
             is_known = is_known and found is not None
         return False if is_known else None
 
-    def freed(self, supply: Supply) -> None:
+    def freed(self, submission: LiveSubmission) -> None:
         """A submission has something to do that it may not have had when a search passed it."""
         for search in self._searches.values():
-            if search.passed_id >= supply.id:
-                search.passed_id = supply.id - 1
+            if search.passed_id >= submission.id:
+                search.passed_id = submission.id - 1
 
-    def _may_come(self, name: str, arm: Arm) -> bool | None:
-        core = self._core
-        if not arm.filters and not arm.inner and not core.rules.pauses:
-            return core.states["open"] > 0
-        walk = core.walk(arm)
+    def _can_still_yield(self, name: str, arm: Arm) -> bool | None:
+        state = self._state
+        if not arm.filters and not arm.inner and not state.rules.pauses:
+            return state.states["open"] > 0
+        walk = state.walk(arm)
         if walk is None:
             return False
         if walk.is_single:
             return self._has_work(arm, ~walk.lane_id)
         search = self._search(name)
         while True:
-            submission_ids = lanes.open_ids(core.reader, walk.lane_id, search.passed_id, SEARCH_ROWS)
+            submission_ids = lanes.open_ids(state.reader, walk.lane_id, search.passed_id, SEARCH_ROWS)
             for submission_id in submission_ids:
                 if self._has_work(arm, submission_id):
                     return True
                 search.passed_id = submission_id
-                core.charge(LOOK_ROWS)
-                if core.rows_left <= 0:
+                state.charge(LOOK_ROWS)
+                if state.rows_left <= 0:
                     return None
             if len(submission_ids) < SEARCH_ROWS:
                 return False
 
     def _has_work(self, arm: Arm, submission_id: int) -> bool:
-        supply = self._core.supply(submission_id)
-        if supply is None or not supply.is_open or not takes(arm, supply):
+        submission = self._state.submission(submission_id)
+        if submission is None or not submission.is_open or not takes(arm, submission):
             return False
-        return bool(supply.reserved_count or supply.delayed_count or not self._core.rules.of(supply)[0])
+        return bool(submission.reserved_count or submission.delayed_count or not self._state.rules.of(submission)[0])
 
     def _search(self, name: str) -> _Search:
-        version = self._core.rules.version
+        version = self._state.rules.version
         search = self._searches.get(name)
         if search is None or search.rules_version != version:
             search = self._searches[name] = _Search(version)

@@ -15,7 +15,7 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import NoRoom, OpsqError
 from opsq.queue.batch import Batch
 from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
-from opsq.queue.state import Core, Peer
+from opsq.queue.state import EngineState, Peer
 from opsq.queue.timers import Timers
 from opsq.store import history, lanes, submissions
 from opsq.store.filesystem import Space, space
@@ -45,15 +45,15 @@ class _Waiting:
         self.content_bytes = _content_bytes(request)
 
 
-class Room:
+class Admission:
     """Lets submissions in.
 
     Args:
         folders: whose file systems must keep `min_free_bytes` free: first that of the database, then that of the content if it is local.
     """
 
-    def __init__(self, core: Core, folders: Sequence[Path]) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, folders: Sequence[Path]) -> None:
+        self._state = state
         self._folders = tuple(folders)
         self._line: dict[tuple[Peer, int], _Waiting] = {}
         self._deadlines: Timers[tuple[Peer, int]] = Timers()
@@ -66,12 +66,12 @@ class Room:
 
         A submission is final when its removal begins; but what was not folded by then never reaches the counters of its lanes.
         """
-        core = self._core
-        for _, lane in lanes.counts(core.reader, ""):
+        state = self._state
+        for _, lane in lanes.counts(state.reader, ""):
             self._backlog_count = (
-                lane.total - lane.completed - lane.dead - lane.skipped - sum(core.unfolded_completed.values())
+                lane.total - lane.completed - lane.dead - lane.skipped - sum(state.unfolded_completed.values())
             )
-        self._backlog_count -= submissions.removed_unfinished(core.reader)
+        self._backlog_count -= submissions.removed_unfinished(state.reader)
 
     def __len__(self) -> int:
         return len(self._line)
@@ -79,7 +79,7 @@ class Room:
     @property
     def limit(self) -> int | None:
         """How many chunks may be unfinished; None: any number."""
-        return self._core.policy.max_backlog_chunks or None
+        return self._state.policy.max_backlog_chunks or None
 
     def disk_free_bytes(self) -> int | None:
         """What is left on the fullest of the file systems; None: it cannot be told."""
@@ -91,7 +91,7 @@ class Room:
         """Tell a producer that there is room."""
         limit = self.limit
         left_count = None if limit is None else max(limit - self._backlog_count - self._accepted_count, 0)
-        self._core.reply(peer, Capacity(request.id, left_count))
+        self._state.reply(peer, Capacity(request.id, left_count))
 
     def enter(
         self,
@@ -111,7 +111,7 @@ class Room:
         Raises:
             NoRoom: there is none; also if there can never be any.
         """
-        is_next = not self._line and (not self._core.is_full or request.wait_s == 0)
+        is_next = not self._line and (not self._state.is_full or request.wait_s == 0)
         lack = self._lack(most, _content_bytes(request))
         if is_next and lack is None:
             admit(now)
@@ -162,7 +162,7 @@ class Room:
 
     def serve(self, now: Now) -> None:
         """Admit those for whom there is room now, the longest waiting first."""
-        while self._line and not self._core.is_full:
+        while self._line and not self._state.is_full:
             place, waiting = next(iter(self._line.items()))
             count = waiting.needed()
             if count is not None and self._lack(count, waiting.content_bytes) is not None:
@@ -171,7 +171,7 @@ class Room:
             try:
                 waiting.admit(now)
             except OpsqError as error:
-                self._core.reply(waiting.peer, ErrorReply.of(waiting.request_id, error))
+                self._state.reply(waiting.peer, ErrorReply.of(waiting.request_id, error))
 
     def tick(self, now: Now) -> None:
         """Refuse those whose time is over, and look whether the disk has room again: nobody tells of that."""
@@ -196,7 +196,7 @@ class Room:
     def _refuse(self, peer: Peer, request_id: int) -> None:
         waiting = self._leave(peer, request_id)
         error = self._lack(waiting.needed() or 0, waiting.content_bytes) or self._others()
-        self._core.reply(peer, ErrorReply.of(request_id, error))
+        self._state.reply(peer, ErrorReply.of(request_id, error))
 
     def _lack(self, chunks_count: int, content_bytes: int) -> NoRoom | None:
         """Why there is no room for so much; None: there is."""
@@ -207,7 +207,7 @@ class Room:
                 f"There is no room for {chunks_count} more chunks: {there} are unfinished, and {limit} may be.",
                 hint=f"{_WAIT}, or raise the setting max_backlog_chunks of the daemon.",
             )
-        for number, folder in enumerate(self._folders) if self._core.policy.min_free_bytes != 0 else ():
+        for number, folder in enumerate(self._folders) if self._state.policy.min_free_bytes != 0 else ():
             wanted_bytes = content_bytes if number == len(self._folders) - 1 and number else 0
             found = space(folder)
             if found is not None and found.free_bytes - wanted_bytes < self._floor_bytes(found):
@@ -220,7 +220,7 @@ class Room:
         return None
 
     def _floor_bytes(self, found: Space) -> int:
-        least_bytes = self._core.policy.min_free_bytes
+        least_bytes = self._state.policy.min_free_bytes
         return min(FLOOR_BYTES, found.total_bytes // FLOOR_SHARE) if least_bytes is None else least_bytes
 
     def _others(self) -> NoRoom:

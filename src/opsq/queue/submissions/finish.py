@@ -11,8 +11,8 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import Conflict, NotFinished, NotFound
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.live_submission import Supply
-from opsq.queue.state import Core, Peer
+from opsq.queue.chunks.live_submission import LiveSubmission
+from opsq.queue.state import EngineState, Peer
 from opsq.store import history, submissions
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 DUE_LIMIT = 200
 
 
-class Endings:
+class Finisher:
     """Ends submissions, revives them, forgets them."""
 
-    def __init__(self, core: Core, reservations: Reservations) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, reservations: Reservations) -> None:
+        self._state = state
         self._reservations = reservations
         self._ending_count = 0
         self._is_behind = False
@@ -38,112 +38,117 @@ class Endings:
 
     def restore(self, now: Now) -> None:
         """Set the timers of running times to live, and go on with removals that a crash interrupted."""
-        for submission_id, _, _, _, expires_at, expires_ms in submissions.with_durations(self._core.reader):
+        for submission_id, _, _, _, expires_at, expires_ms in submissions.with_durations(self._state.reader):
             if expires_at is not None and expires_ms is not None:
-                remaining_ms = min(max(expires_at + self._core.missed_step_ms - now.wall, 0), expires_ms)
-                self._core.expiries.add(after(now.mono, remaining_ms / 1000), submission_id)
-        self.removing = dict(submissions.hidden(self._core.reader))
+                remaining_ms = min(max(expires_at + self._state.missed_step_ms - now.wall, 0), expires_ms)
+                self._state.expiries.add(after(now.mono, remaining_ms / 1000), submission_id)
+        self.removing = dict(submissions.hidden(self._state.reader))
 
     # --- ends ---------------------------------------------------------------------------------------------------------------------
 
-    def end(self, supply: Supply, state: str, reason: str, now: Now) -> None:
+    def end(self, submission: LiveSubmission, final_state: str, reason: str, now: Now) -> None:
         """Flip a submission into a final state with the batch; nothing of it is handed out or accepted from now on."""
-        batch = self._core.batch
-        skipped = supply.unfinished
-        supply.is_closing = True
+        batch = self._state.batch
+        skipped = submission.unfinished
+        submission.is_closing = True
         self._ending_count += 1
         batch.unleased += [
-            part.row_key for work in supply.blocks.values() for part in work.parts if part.reservation.is_lease
+            part.row_key for work in submission.blocks.values() for part in work.parts if part.reservation.is_lease
         ]
         batch.statements.append(
             lambda database, _: submissions.set_final(
-                database.writer, supply.id, supply.lanes, state, now.wall, skipped, reason
+                database.writer, submission.id, submission.lanes, final_state, now.wall, skipped, reason
             )
         )
-        batch.count(supply.lanes, (0, 0, 0, 0, skipped))
-        batch.entries.append(_Ended(self, supply, state, reason, skipped, now.wall))
+        batch.count(submission.lanes, (0, 0, 0, 0, skipped))
+        batch.entries.append(_Ended(self, submission, final_state, reason, skipped, now.wall))
 
-    def settle_ended(self, supply: Supply, state: str, reason: str, skipped: int, finished_at: int) -> None:
+    def settle_ended(
+        self, submission: LiveSubmission, final_state: str, reason: str, skipped: int, finished_at: int
+    ) -> None:
         """The end of a submission was committed."""
-        core = self._core
+        state = self._state
         self._ending_count -= 1
-        core.states[supply.state] -= 1
-        core.states[state] += 1
-        supply.state, supply.is_closing, supply.unfinished = state, False, 0
-        supply.row = supply.row._replace(
-            state=state, finished_at=finished_at, reason=reason, chunks_skipped=supply.row.chunks_skipped + skipped
+        state.states[submission.state] -= 1
+        state.states[final_state] += 1
+        submission.state, submission.is_closing, submission.unfinished = final_state, False, 0
+        submission.row = submission.row._replace(
+            state=final_state,
+            finished_at=finished_at,
+            reason=reason,
+            chunks_skipped=submission.row.chunks_skipped + skipped,
         )
-        code = "cancelled" if state == "cancelled" else "reservation_lost"
-        for work in list(supply.blocks.values()):
+        code = "cancelled" if final_state == "cancelled" else "reservation_lost"
+        for work in list(submission.blocks.values()):
             if work.parts:
-                self._reservations.take_from_holders(supply, work, work.reserved, code=code)
+                self._reservations.take_from_holders(submission, work, work.reserved, code=code)
             work.delayed = 0
             work.is_returned = False
-            supply.forget_if_plain(work)
-        supply.delayed_count = 0
-        core.gates.slot_freed(
-            supply
+            submission.forget_if_plain(work)
+        submission.delayed_count = 0
+        state.gates.slot_freed(
+            submission
         )  # a front that keeps it aside for its delayed chunks must not do so when it is requeued
-        supply.returned.clear()
-        core.has_news = True
-        core.watched.ended(supply)
-        core.forget_if_over(supply)
+        submission.returned.clear()
+        state.has_news = True
+        state.subscriptions.ended(submission)
+        state.forget_if_over(submission)
 
-    def not_ended(self, supply: Supply, state: str, now: Now) -> None:
+    def not_ended(self, submission: LiveSubmission, final_state: str, now: Now) -> None:
         """The batch of an end is gone."""
         self._ending_count -= 1
-        if state == "expired" and supply.row.expires_ms is not None:
-            self._core.expiries.add(after(now.mono, 1.0), supply.id)
-        self.still_open(supply)
+        if final_state == "expired" and submission.row.expires_ms is not None:
+            self._state.expiries.add(after(now.mono, 1.0), submission.id)
+        self.still_open(submission)
 
-    def still_open(self, supply: Supply) -> None:
+    def still_open(self, submission: LiveSubmission) -> None:
         """What would have changed the state of a submission is gone."""
-        supply.is_closing = False
-        self._core.became_free(supply)
+        submission.is_closing = False
+        self._state.became_free(submission)
 
     def cancel(self, peer: Peer, request: Cancel, now: Now) -> None:
         """Cancel a submission; what runs loses its reservation. Cancelling what is final changes nothing."""
-        supply = self.find(request.submission_id)
-        is_running = supply.state in {"open", "scheduled"} and not supply.is_closing
+        submission = self.find(request.submission_id)
+        is_running = submission.state in {"open", "scheduled"} and not submission.is_closing
         if is_running:
-            self._record(supply, history.CANCELLED, 0, 0, request.reason, now)
-            self.end(supply, "cancelled", request.reason, now)
-        self._core.batch.replies.append((peer, Changed(request.id, int(is_running))))
+            self._record(submission, history.CANCELLED, 0, 0, request.reason, now)
+            self.end(submission, "cancelled", request.reason, now)
+        self._state.batch.replies.append((peer, Changed(request.id, int(is_running))))
 
     def tick(self, now: Now) -> None:
         """Let submissions expire whose time is over."""
-        core = self._core
-        due = list(core.expiries.take(now.mono))
-        if core.states["open"] or core.states["scheduled"]:
-            expired = submissions.expired(core.reader, now.wall, DUE_LIMIT)
+        state = self._state
+        due = list(state.expiries.take(now.mono))
+        if state.states["open"] or state.states["scheduled"]:
+            expired = submissions.expired(state.reader, now.wall, DUE_LIMIT)
             self._is_behind = len(expired) == DUE_LIMIT
             due += expired
         for submission_id in due:
-            supply = core.supply(submission_id)
-            if supply is None or supply.state not in {"open", "scheduled"} or supply.row.expires_at is None:
+            submission = state.submission(submission_id)
+            if submission is None or submission.state not in {"open", "scheduled"} or submission.row.expires_at is None:
                 continue
-            if supply.is_closing:
-                if supply.row.expires_ms is not None:
-                    core.expiries.add(after(now.mono, 1.0), submission_id)  # in case that the end does not come about
+            if submission.is_closing:
+                if submission.row.expires_ms is not None:
+                    state.expiries.add(after(now.mono, 1.0), submission_id)  # in case that the end does not come about
                 continue
-            self._record(supply, history.EXPIRED, 0, 0, "", now)
-            self.end(supply, "expired", "Its time to live was over before all of it was done.", now)
+            self._record(submission, history.EXPIRED, 0, 0, "", now)
+            self.end(submission, "expired", "Its time to live was over before all of it was done.", now)
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to end; wall-clock expiry is looked at each second, and at once while more is due."""
-        return MonoNs(0) if self._is_behind and not self._ending_count else self._core.expiries.next_due()
+        return MonoNs(0) if self._is_behind and not self._ending_count else self._state.expiries.next_due()
 
-    def _record(self, supply: Supply, event: str, block: int, mask: int, reason: str, now: Now) -> None:
-        self._core.batch.history.append(
-            HistoryRow(now.wall, event, supply.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason)
+    def _record(self, submission: LiveSubmission, event: str, block: int, mask: int, reason: str, now: Now) -> None:
+        self._state.batch.history.append(
+            HistoryRow(now.wall, event, submission.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason)
         )
 
-    def find(self, submission_id: int) -> Supply:
+    def find(self, submission_id: int) -> LiveSubmission:
         """A submission; `NotFound` if there is none."""
-        supply = self._core.supply(submission_id)
-        if supply is None:
+        submission = self._state.submission(submission_id)
+        if submission is None:
             raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
-        return supply
+        return submission
 
     # --- gone ---------------------------------------------------------------------------------------------------------------------
 
@@ -154,82 +159,90 @@ class Endings:
             NotFinished: it may still be worked on.
             Conflict: a requeue or another removal of it is being committed.
         """
-        supply = self.find(request.submission_id)
-        if supply.state not in submissions.FINAL_STATES:
-            raise NotFinished(f"Submission {supply.id} is {supply.state}.", hint=f"`opsq cancel {supply.id}` first.")
-        if supply.is_closing:
-            raise Conflict(f"Submission {supply.id} is just being requeued or removed.", hint="Try again.")
-        self.hide(supply)
-        self._core.batch.replies.append((peer, Changed(request.id, 1)))
+        submission = self.find(request.submission_id)
+        if submission.state not in submissions.FINAL_STATES:
+            raise NotFinished(
+                f"Submission {submission.id} is {submission.state}.", hint=f"`opsq cancel {submission.id}` first."
+            )
+        if submission.is_closing:
+            raise Conflict(f"Submission {submission.id} is just being requeued or removed.", hint="Try again.")
+        self.hide(submission)
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
-    def hide(self, supply: Supply) -> None:
+    def hide(self, submission: LiveSubmission) -> None:
         """Begin the removal of a final submission."""
-        supply.is_closing = True
-        self._core.batch.statements.append(lambda database, _: submissions.hide(database.writer, supply.id))
-        self._core.batch.entries.append(_Hidden(self, supply))
+        submission.is_closing = True
+        self._state.batch.statements.append(lambda database, _: submissions.hide(database.writer, submission.id))
+        self._state.batch.entries.append(_Hidden(self, submission))
 
-    def settle_hidden(self, supply: Supply) -> None:
+    def settle_hidden(self, submission: LiveSubmission) -> None:
         """The removal of a submission has begun."""
-        self._core.states[supply.state] -= 1
-        supply.state = "removed"
-        self._core.supplies.pop(supply.id, None)
-        self.removing[supply.id] = supply.row.request_key
+        self._state.states[submission.state] -= 1
+        submission.state = "removed"
+        self._state.live.pop(submission.id, None)
+        self.removing[submission.id] = submission.row.request_key
 
     def settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
         """Nothing is left of a removed submission."""
         self.removing.pop(submission_id, None)
-        self._core.unfolded_done.pop(submission_id, None)
-        self._core.unfolded_completed.pop(submission_id, None)
+        self._state.unfolded_done.pop(submission_id, None)
+        self._state.unfolded_completed.pop(submission_id, None)
         self.removed_content.append(request_key.hex())
-        self._core.forget_lanes(gone)
+        self._state.forget_lanes(gone)
 
     def remove_slice(self) -> None:
         """Delete a slice of a removed submission with the batch."""
         submission_id, request_key = next(iter(self.removing.items()))
         entry = _Slice(self, SubmissionId(submission_id), request_key)
-        self._core.batch.statements.append(entry.write)
-        self._core.batch.entries.append(entry)
+        self._state.batch.statements.append(entry.write)
+        self._state.batch.entries.append(entry)
 
 
 class _Ended:
-    __slots__ = ("_endings", "_finished_at", "_reason", "_skipped", "_state", "_supply")
+    __slots__ = ("_final_state", "_finished_at", "_finisher", "_reason", "_skipped", "_submission")
 
     def __init__(
-        self, endings: Endings, supply: Supply, state: str, reason: str, skipped: int, finished_at: int
+        self,
+        finisher: Finisher,
+        submission: LiveSubmission,
+        final_state: str,
+        reason: str,
+        skipped: int,
+        finished_at: int,
     ) -> None:
-        self._endings = endings
-        self._supply = supply
-        self._state = state
+        self._finisher = finisher
+        self._submission = submission
+        self._final_state = final_state
         self._reason = reason
         self._skipped = skipped
         self._finished_at = finished_at
 
     def settle(self, now: Now) -> None:
-        self._endings.settle_ended(self._supply, self._state, self._reason, self._skipped, self._finished_at)
+        self._finisher.settle_ended(self._submission, self._final_state, self._reason, self._skipped, self._finished_at)
 
     def cancel(self, now: Now) -> None:
-        self._endings.not_ended(self._supply, self._state, now)
+        self._finisher.not_ended(self._submission, self._final_state, now)
 
 
 class _Hidden:
-    __slots__ = ("_endings", "_supply")
+    __slots__ = ("_finisher", "_submission")
 
-    def __init__(self, endings: Endings, supply: Supply) -> None:
-        self._endings = endings
-        self._supply = supply
+    def __init__(self, finisher: Finisher, submission: LiveSubmission) -> None:
+        self._finisher = finisher
+        self._submission = submission
 
     def settle(self, now: Now) -> None:
-        self._endings.settle_hidden(self._supply)
+        self._finisher.settle_hidden(self._submission)
 
     def cancel(self, now: Now) -> None:
-        self._supply.is_closing = False
+        self._submission.is_closing = False
 
 
 class _Slice:
-    __slots__ = ("_endings", "_gone", "_id", "_request_key")
+    __slots__ = ("_finisher", "_gone", "_id", "_request_key")
 
-    def __init__(self, endings: Endings, submission_id: SubmissionId, request_key: bytes) -> None:
-        self._endings = endings
+    def __init__(self, finisher: Finisher, submission_id: SubmissionId, request_key: bytes) -> None:
+        self._finisher = finisher
         self._id = submission_id
         self._request_key = request_key
         self._gone: list[GoneLane] | None = None
@@ -239,7 +252,7 @@ class _Slice:
 
     def settle(self, now: Now) -> None:
         if self._gone is not None:
-            self._endings.settle_removed(self._id, self._request_key, self._gone)
+            self._finisher.settle_removed(self._id, self._request_key, self._gone)
 
     def cancel(self, now: Now) -> None:
         """Nothing to undo: the slice comes again."""

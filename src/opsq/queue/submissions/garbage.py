@@ -1,4 +1,4 @@
-"""Leftovers: rows that nothing needs any more once the last submission with a metadata pair is gone, swept up a slice a minute.
+"""Garbage: rows that nothing needs any more once the last submission with a metadata pair is gone, swept up a slice a minute.
 
 They are lanes that were kept because they were the newest, passes of fair strategies for lanes that are no more, and weights that came with
 submissions. Must not decide which submissions go.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from opsq.clock import Now
 from opsq.queue.batch import Batch
-from opsq.queue.state import Core
+from opsq.queue.state import EngineState
 from opsq.store import lanes, rules
 from opsq.store.database import Database
 from opsq.store.lanes import GoneLane
@@ -17,19 +17,19 @@ SLICE_ROWS = 2_000
 """Rows of each table that are looked at together: a few milliseconds."""
 
 
-class Leftovers:
+class Garbage:
     """Goes round the tables; an entry of the batch in which it takes its next step."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
         self._lane_id = 0
         self._place: tuple[str, int] = ("", 0)
         self._gone: list[GoneLane] = []
 
     def sweep(self) -> None:
         """Have the batch look at the next slice."""
-        self._core.batch.statements.append(self._write)
-        self._core.batch.entries.append(self)
+        self._state.batch.statements.append(self._write)
+        self._state.batch.entries.append(self)
 
     def _write(self, database: Database, _: Batch) -> None:
         writer = database.writer
@@ -39,7 +39,7 @@ class Leftovers:
 
     def settle(self, now: Now) -> None:
         """The slice is swept."""
-        self._core.forget_lanes(self._gone)
+        self._state.forget_lanes(self._gone)
 
     def cancel(self, now: Now) -> None:
         """What lies in the slice is met in the next round."""

@@ -11,7 +11,7 @@ from opsq.clock import Now
 from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
-from opsq.queue.state import Core, Peer
+from opsq.queue.state import EngineState, Peer
 from opsq.store import request_keys, submissions
 from opsq.store.database import Database
 from opsq.wire.messages import Find, Found, NewSubmission, Withdraw
@@ -20,8 +20,8 @@ from opsq.wire.messages import Find, Found, NewSubmission, Withdraw
 class Keys:
     """Knows which submission a key has made, also one whose commit is under way."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
         self._by_request_key: dict[bytes, tuple[SubmissionId, bytes]] = {}
         self._by_idempotency_key: dict[str, SubmissionId] = {}
         self._withdrawing: set[bytes] = set()
@@ -40,7 +40,7 @@ class Keys:
             Conflict: it was taken back, or its key has made a submission of other content.
         """
         key = new.request_key
-        if key in self._withdrawing or request_keys.is_withdrawn(self._core.reader, key):
+        if key in self._withdrawing or request_keys.is_withdrawn(self._state.reader, key):
             raise Conflict(
                 f"The request {key.hex()} was withdrawn, so it makes no submission.",
                 hint="Submit again, under a new request key.",
@@ -49,10 +49,10 @@ class Keys:
         if under_way is not None:
             known, content = under_way
         else:
-            found = submissions.by_request_key(self._core.reader, key)
+            found = submissions.by_request_key(self._state.reader, key)
             if found is None:
                 return
-            known, content = found, submissions.content(self._core.reader, found)
+            known, content = found, submissions.content(self._state.reader, found)
         if content != new.content:
             raise Conflict(
                 f"The request key {key.hex()} is held by submission {known}, whose content is another.",
@@ -78,28 +78,28 @@ class Keys:
         if request.request_key is not None:
             known = self._by_request(request.request_key)
             is_withdrawn = request.request_key in self._withdrawing or request_keys.is_withdrawn(
-                self._core.reader, request.request_key
+                self._state.reader, request.request_key
             )
         else:
             known, is_withdrawn = self._by_idempotency(request.idempotency_key or ""), False
-        self._core.batch.replies.append((peer, Found(request.id, known, is_withdrawn)))
+        self._state.batch.replies.append((peer, Found(request.id, known, is_withdrawn)))
 
     def withdraw(self, peer: Peer, request: Withdraw, now: Now) -> None:
         """Take a request back: it has made a submission, which is told and left alone, or it will never make one."""
-        core, key = self._core, request.request_key
+        state, key = self._state, request.request_key
         known = self._by_request(key)
-        if known is None and key not in self._withdrawing and not request_keys.is_withdrawn(core.reader, key):
+        if known is None and key not in self._withdrawing and not request_keys.is_withdrawn(state.reader, key):
             self._withdrawing.add(key)
-            core.batch.statements.append(partial(_withdraw, key, now.wall))
-            core.batch.entries.append(_Withdrawn(self._withdrawing, key))
-        core.batch.replies.append((peer, Found(request.id, known, known is None)))
+            state.batch.statements.append(partial(_withdraw, key, now.wall))
+            state.batch.entries.append(_Withdrawn(self._withdrawing, key))
+        state.batch.replies.append((peer, Found(request.id, known, known is None)))
 
     def _by_request(self, request_key: bytes) -> SubmissionId | None:
         under_way = self._by_request_key.get(request_key)
-        return under_way[0] if under_way is not None else submissions.by_request_key(self._core.reader, request_key)
+        return under_way[0] if under_way is not None else submissions.by_request_key(self._state.reader, request_key)
 
     def _by_idempotency(self, key: str) -> SubmissionId | None:
-        return self._by_idempotency_key.get(key) or request_keys.by_idempotency_key(self._core.reader, key)
+        return self._by_idempotency_key.get(key) or request_keys.by_idempotency_key(self._state.reader, key)
 
 
 def _withdraw(request_key: bytes, withdrawn_at: int, database: Database, _: Batch) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from opsq.clock import MonoNs, Now
 from opsq.errors import Conflict, OpsqError, UsageError
 from opsq.queue.batch import Batch
-from opsq.queue.state import Core, Peer
-from opsq.queue.submissions.finish import Endings
-from opsq.queue.submissions.garbage import Leftovers
+from opsq.queue.state import EngineState, Peer
+from opsq.queue.submissions.finish import Finisher
+from opsq.queue.submissions.garbage import Garbage
 from opsq.store import history, request_keys, submissions
 from opsq.store.database import Database
 from opsq.wire.messages import Changed, ErrorReply, Prune
@@ -26,45 +26,49 @@ _EVERYTHING = 1 << 62
 class Retention:
     """Prunes."""
 
-    def __init__(self, core: Core, endings: Endings) -> None:
-        self._core = core
-        self._endings = endings
-        self._leftovers = Leftovers(core)
-        self._next: MonoNs = core.now.mono
+    def __init__(self, state: EngineState, finisher: Finisher) -> None:
+        self._state = state
+        self._finisher = finisher
+        self._garbage = Garbage(state)
+        self._next: MonoNs = state.now.mono
         self._is_pruning = False
         self._is_busy = False
 
     @property
     def is_active(self) -> bool:
         """Whether a slice is ready for the next batch."""
-        return (bool(self._endings.removing) or self._is_pruning) and not self._is_busy and not self._core.is_full
+        return (bool(self._finisher.removing) or self._is_pruning) and not self._is_busy and not self._state.is_full
 
     def tick(self, now: Now) -> None:
         """Once a minute, look for what is old enough; in between, add a slice to the batch if there is one."""
-        core, policy = self._core, self._core.policy
+        state, policy = self._state, self._state.policy
         if now.mono >= self._next:
-            old = submissions.finished_before(core.reader, now.wall - int(policy.finished_days * DAY_MS), HIDE_LIMIT)
+            old = submissions.finished_before(state.reader, now.wall - int(policy.finished_days * DAY_MS), HIDE_LIMIT)
             self._next = MonoNs(now.mono + (PERIOD_NS if len(old) < HIDE_LIMIT else MORE_NS))
             for submission_id in old:
-                supply = core.supply(submission_id)
-                if supply is not None and not supply.is_closing and supply.state in submissions.FINAL_STATES:
-                    self._endings.hide(supply)
+                submission = state.submission(submission_id)
+                if (
+                    submission is not None
+                    and not submission.is_closing
+                    and submission.state in submissions.FINAL_STATES
+                ):
+                    self._finisher.hide(submission)
             self._is_pruning = True
-            self._leftovers.sweep()
+            self._garbage.sweep()
         if self.is_active:
             self._is_busy = True
-            if self._endings.removing:
-                self._endings.remove_slice()
+            if self._finisher.removing:
+                self._finisher.remove_slice()
             if self._is_pruning:
                 before_at = now.wall - int(policy.history_days * DAY_MS)
-                core.batch.statements.append(lambda database, _: self._prune(database, before_at))
+                state.batch.statements.append(lambda database, _: self._prune(database, before_at))
                 withdrawn_before = now.wall - int(policy.finished_days * DAY_MS)
-                core.batch.statements.append(lambda database, _: request_keys.prune(database.writer, withdrawn_before))
-            core.batch.entries.append(self)
+                state.batch.statements.append(lambda database, _: request_keys.prune(database.writer, withdrawn_before))
+            state.batch.entries.append(self)
 
     def _prune(self, database: Database, before_at: int) -> None:
         if not history.prune_slice(
-            database.writer, before_at, self._core.policy.history_rows, self._core.folding.folded_seq
+            database.writer, before_at, self._state.policy.history_rows, self._state.folding.folded_seq
         ):
             self._is_pruning = False
 
@@ -92,19 +96,19 @@ class Retention:
             )
         before_at = now.wall - int(request.older_than_s * 1000) if request.older_than_s is not None else 0
         keep_count = request.keep_count if request.keep_count is not None else _EVERYTHING
-        pruning = _Pruning(self._core, peer, request.id, before_at, keep_count)
-        folding = self._core.folding
-        self._core.batch.after.append(lambda _: folding.after(folding.last_seq, lambda _: pruning.go_on()))
-        self._core.batch.on_failed.append(pruning.refuse)
+        pruning = _Pruning(self._state, peer, request.id, before_at, keep_count)
+        folding = self._state.folding
+        self._state.batch.after.append(lambda _: folding.after(folding.last_seq, lambda _: pruning.go_on()))
+        self._state.batch.on_failed.append(pruning.refuse)
 
 
 class _Pruning:
     """A request to prune, slice by slice."""
 
-    __slots__ = ("_before_at", "_core", "_count", "_keep_count", "_peer", "_request_id", "_slice_count")
+    __slots__ = ("_before_at", "_count", "_keep_count", "_peer", "_request_id", "_slice_count", "_state")
 
-    def __init__(self, core: Core, peer: Peer, request_id: int, before_at: int, keep_count: int) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, peer: Peer, request_id: int, before_at: int, keep_count: int) -> None:
+        self._state = state
         self._peer = peer
         self._request_id = request_id
         self._before_at = before_at
@@ -114,24 +118,24 @@ class _Pruning:
 
     def go_on(self) -> None:
         """Have the next batch take a slice."""
-        self._core.batch.statements.append(self._write)
-        self._core.batch.entries.append(self)
-        self._core.batch.on_failed.append(self.refuse)
+        self._state.batch.statements.append(self._write)
+        self._state.batch.entries.append(self)
+        self._state.batch.on_failed.append(self.refuse)
 
     def _write(self, database: Database, _: Batch) -> None:
         self._slice_count = history.prune_slice(
-            database.writer, self._before_at, self._keep_count, self._core.folding.folded_seq
+            database.writer, self._before_at, self._keep_count, self._state.folding.folded_seq
         )
 
     def settle(self, now: Now) -> None:
         """A slice is gone; the next follows, or there is none."""
         self._count += self._slice_count
-        if self._slice_count and self._core.is_ending:
+        if self._slice_count and self._state.is_ending:
             self.refuse(Conflict("The daemon is ending.", hint="Send it again to the next one."))
         elif self._slice_count:
             self.go_on()
         else:
-            self._core.reply(self._peer, Changed(self._request_id, self._count))
+            self._state.reply(self._peer, Changed(self._request_id, self._count))
 
     def cancel(self, now: Now) -> None:
         """The slice is still there; the request is refused."""
@@ -139,4 +143,4 @@ class _Pruning:
     def refuse(self, error: OpsqError) -> None:
         """The batch is gone."""
         done = f" {self._count} rows were pruned before." if self._count else ""
-        self._core.reply(self._peer, ErrorReply(self._request_id, error.code, error.message + done, error.hint))
+        self._state.reply(self._peer, ErrorReply(self._request_id, error.code, error.message + done, error.hint))

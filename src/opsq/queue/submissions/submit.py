@@ -9,10 +9,10 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.chunks.live_submission import LiveSubmission
 from opsq.queue.dispatch.rules import check_weight
-from opsq.queue.state import Core, Peer
-from opsq.queue.submissions.admission import Room
+from opsq.queue.state import EngineState, Peer
+from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
 from opsq.store import lanes, request_keys, submissions
@@ -29,23 +29,23 @@ DUE_LIMIT = 200
 """Scheduled submissions opened by one look at the clock."""
 
 
-class Intake:
+class Submitter:
     """Takes submissions in."""
 
-    def __init__(self, core: Core, room: Room, keys: Keys) -> None:
-        self._core = core
-        self._room = room
+    def __init__(self, state: EngineState, admission: Admission, keys: Keys) -> None:
+        self._state = state
+        self._admission = admission
         self._keys = keys
-        self._ids = SubmissionIds(submissions.last_id(core.reader))
+        self._ids = SubmissionIds(submissions.last_id(state.reader))
         self._delays: Timers[SubmissionId] = Timers()
         self._opening: set[int] = set()
         self._is_behind = False
 
     def restore(self, now: Now) -> None:
         """Set the timers of delays that are still running: what remains lies between nothing and the whole."""
-        for submission_id, state, not_before_at, delay_ms, *_ in submissions.with_durations(self._core.reader):
+        for submission_id, state, not_before_at, delay_ms, *_ in submissions.with_durations(self._state.reader):
             if state == "scheduled" and not_before_at is not None and delay_ms is not None:
-                remaining_ms = min(max(not_before_at + self._core.missed_step_ms - now.wall, 0), delay_ms)
+                remaining_ms = min(max(not_before_at + self._state.missed_step_ms - now.wall, 0), delay_ms)
                 self._delays.add(after(now.mono, remaining_ms / 1000), submission_id)
 
     def submit(self, peer: Peer, request: Submit, now: Now) -> None:
@@ -60,7 +60,7 @@ class Intake:
             _validate(new)
             self._keys.check(new)
         most = sum(new.chunks_count for new in request.submissions)
-        self._room.enter(
+        self._admission.enter(
             peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now
         )
 
@@ -75,13 +75,13 @@ class Intake:
         def needed() -> int | None:
             return count if key is None or self._holder(key) is None else None
 
-        self._room.enter(peer, request, count, needed, lambda _: self._room.found(peer, request), now)
+        self._admission.enter(peer, request, count, needed, lambda _: self._admission.found(peer, request), now)
 
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:
             self._keys.check(new)  # once more: it may have waited for room meanwhile
         created = [self._submit_one(new, now) for new in request.submissions]
-        self._core.batch.replies.append((peer, Submitted(request.id, created)))
+        self._state.batch.replies.append((peer, Submitted(request.id, created)))
 
     def _needed(self, request: Submit) -> int | None:
         """How many chunks a request would add; None: all its submissions are known already."""
@@ -101,28 +101,28 @@ class Intake:
 
     def _holder(self, unique_key: str) -> SubmissionId | None:
         """The submission that has this unique key now."""
-        return self._core.unique_keys.get(unique_key) or submissions.by_unique_key(self._core.reader, unique_key)
+        return self._state.unique_keys.get(unique_key) or submissions.by_unique_key(self._state.reader, unique_key)
 
     def _submit_one(self, new: NewSubmission, now: Now) -> Created:
-        core, batch = self._core, self._core.batch
+        state, batch = self._state, self._state.batch
         known = self._known(new)
         if known is not None:
             return Created(known, False)
         row = self._row(new, now)
         self._keys.enter(new, row.id)
         if new.unique_key is not None and row.state != "completed":
-            core.unique_keys[new.unique_key] = row.id
-        self._room.accept(batch, new.chunks_count)
-        core.has_until_start |= new.unique_until_start
+            state.unique_keys[new.unique_key] = row.id
+        self._admission.accept(batch, new.chunks_count)
+        state.has_until_start |= new.unique_until_start
         entry = _Submitted(self, new, row)
         batch.entries.append(entry)
         batch.statements.append(entry.write)
         for key, weight in new.weights.items():
-            core.rules.put_weight(key, new.metadata[key], weight, by_submission=True)
+            state.rules.put_weight(key, new.metadata[key], weight, by_submission=True)
         return Created(row.id, True)
 
     def _row(self, new: NewSubmission, now: Now) -> SubmissionRow:
-        policy = self._core.policy
+        policy = self._state.policy
         backoff = new.backoff or policy.backoff
         not_before_at, delay_ms = _instant(now, new.not_before_at, new.delay_s)
         expires_at, expires_ms = _instant(now, new.expires_at, new.expires_s)
@@ -170,16 +170,16 @@ class Intake:
     def stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
         """A submission was committed."""
         self._forget_keys(new, row)
-        core = self._core
-        core.states[row.state] += 1
-        core.lanes_version += 1
+        state = self._state
+        state.states[row.state] += 1
+        state.lanes_version += 1
         if row.state == "open":
             # A walk may have met its row between the COMMIT and now, and handed out of it.
-            core.became_free(core.supplies.get(row.id) or core.keep(Supply(row)))
+            state.became_free(state.live.get(row.id) or state.keep(LiveSubmission(row)))
         elif row.state == "scheduled" and row.delay_ms is not None:
             self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
         if row.expires_ms is not None and row.state != "completed":
-            core.expiries.add(after(now.mono, row.expires_ms / 1000), row.id)
+            state.expiries.add(after(now.mono, row.expires_ms / 1000), row.id)
 
     def refused(self, new: NewSubmission, row: SubmissionRow) -> None:
         """The batch of a submission is gone."""
@@ -188,14 +188,14 @@ class Intake:
     def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
         self._keys.leave(new)
         if new.unique_key is not None and row.state != "completed":
-            self._core.unique_keys.pop(new.unique_key, None)
+            self._state.unique_keys.pop(new.unique_key, None)
 
     def tick(self, now: Now) -> None:
         """Open what is due: delays by the monotonic clock, `--at` by the wall clock."""
         for submission_id in self._delays.take(now.mono):
             self._open(submission_id, now)
-        if self._core.states["scheduled"]:
-            due = submissions.due(self._core.reader, now.wall, DUE_LIMIT)
+        if self._state.states["scheduled"]:
+            due = submissions.due(self._state.reader, now.wall, DUE_LIMIT)
             self._is_behind = len(due) == DUE_LIMIT
             for submission_id in due:
                 self._open(submission_id, now)
@@ -205,38 +205,38 @@ class Intake:
         return MonoNs(0) if self._is_behind and not self._opening else self._delays.next_due()
 
     def _open(self, submission_id: SubmissionId, now: Now) -> None:
-        supply = self._core.supply(submission_id)
-        if supply is None or supply.state != "scheduled" or submission_id in self._opening:
+        submission = self._state.submission(submission_id)
+        if submission is None or submission.state != "scheduled" or submission_id in self._opening:
             return
-        if supply.is_closing:
-            self._try_again(supply, now)  # in case that the end does not come about
+        if submission.is_closing:
+            self._try_again(submission, now)  # in case that the end does not come about
             return
         self._opening.add(submission_id)
-        supply.pins += 1
-        self._core.batch.statements.append(
-            lambda database, _: submissions.set_open(database.writer, supply.row, supply.lanes)
+        submission.pins += 1
+        self._state.batch.statements.append(
+            lambda database, _: submissions.set_open(database.writer, submission.row, submission.lanes)
         )
-        self._core.batch.entries.append(_Opened(self, supply))
+        self._state.batch.entries.append(_Opened(self, submission))
 
-    def opened(self, supply: Supply) -> None:
+    def opened(self, submission: LiveSubmission) -> None:
         """The opening of a submission was committed."""
-        self._opening.discard(supply.id)
-        supply.pins -= 1
-        if supply.state == "scheduled":
-            self._core.states["scheduled"] -= 1
-            self._core.states["open"] += 1
-            supply.state = "open"
-            self._core.became_free(supply)
+        self._opening.discard(submission.id)
+        submission.pins -= 1
+        if submission.state == "scheduled":
+            self._state.states["scheduled"] -= 1
+            self._state.states["open"] += 1
+            submission.state = "open"
+            self._state.became_free(submission)
 
-    def not_opened(self, supply: Supply, now: Now) -> None:
+    def not_opened(self, submission: LiveSubmission, now: Now) -> None:
         """The batch of an opening is gone: try again."""
-        self._opening.discard(supply.id)
-        supply.pins -= 1
-        self._try_again(supply, now)
+        self._opening.discard(submission.id)
+        submission.pins -= 1
+        self._try_again(submission, now)
 
-    def _try_again(self, supply: Supply, now: Now) -> None:
-        if supply.row.delay_ms is not None:
-            self._delays.add(after(now.mono, 1.0), supply.id)
+    def _try_again(self, submission: LiveSubmission, now: Now) -> None:
+        if submission.row.delay_ms is not None:
+            self._delays.add(after(now.mono, 1.0), submission.id)
 
 
 def _validate(new: NewSubmission) -> None:
@@ -274,10 +274,10 @@ def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | 
 
 
 class _Submitted:
-    __slots__ = ("_intake", "_new", "_row")
+    __slots__ = ("_new", "_row", "_submitter")
 
-    def __init__(self, intake: Intake, new: NewSubmission, row: SubmissionRow) -> None:
-        self._intake = intake
+    def __init__(self, submitter: Submitter, new: NewSubmission, row: SubmissionRow) -> None:
+        self._submitter = submitter
         self._new = new
         self._row = row
 
@@ -295,21 +295,21 @@ class _Submitted:
         batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, 0))
 
     def settle(self, now: Now) -> None:
-        self._intake.stored(self._new, self._row, now)
+        self._submitter.stored(self._new, self._row, now)
 
     def cancel(self, now: Now) -> None:
-        self._intake.refused(self._new, self._row)
+        self._submitter.refused(self._new, self._row)
 
 
 class _Opened:
-    __slots__ = ("_intake", "_supply")
+    __slots__ = ("_submission", "_submitter")
 
-    def __init__(self, intake: Intake, supply: Supply) -> None:
-        self._intake = intake
-        self._supply = supply
+    def __init__(self, submitter: Submitter, submission: LiveSubmission) -> None:
+        self._submitter = submitter
+        self._submission = submission
 
     def settle(self, now: Now) -> None:
-        self._intake.opened(self._supply)
+        self._submitter.opened(self._submission)
 
     def cancel(self, now: Now) -> None:
-        self._intake.not_opened(self._supply, now)
+        self._submitter.not_opened(self._submission, now)

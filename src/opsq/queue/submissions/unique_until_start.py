@@ -11,43 +11,43 @@ from functools import partial
 from opsq.clock import Now
 from opsq.errors import OpsqError
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.chunks.live_submission import LiveSubmission
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.state import Core, Peer
+from opsq.queue.state import EngineState, Peer
 from opsq.store import submissions
 from opsq.store.database import Database
 from opsq.wire.messages import HeldChunks, Reserved
 
 
-class Starts:
+class UniqueUntilStart:
     """Sees to it that submissions have started before anybody is told so."""
 
-    def __init__(self, core: Core, reservations: Reservations) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, reservations: Reservations) -> None:
+        self._state = state
         self._reservations = reservations
 
     def look(self) -> None:
         """Keep back those replies in the outbox that hand out of a submission whose key is to be freed by that. Cost: the grants in it."""
-        core = self._core
-        if not core.has_until_start:
+        state = self._state
+        if not state.has_until_start:
             return
-        kept = [entry for entry in core.outbox if isinstance(entry[1], Reserved) and self._starting(entry[1])]
+        kept = [entry for entry in state.outbox if isinstance(entry[1], Reserved) and self._starting(entry[1])]
         if not kept:
             return
-        core.outbox[:] = [entry for entry in core.outbox if not any(entry is one for one in kept)]
+        state.outbox[:] = [entry for entry in state.outbox if not any(entry is one for one in kept)]
         for peer, reply in kept:
             if isinstance(reply, Reserved):
-                core.batch.replies.append((peer, reply))
-                core.batch.started |= dict.fromkeys(self._starting(reply))
-                core.batch.on_failed.append(partial(self._not_granted, peer, reply))
+                state.batch.replies.append((peer, reply))
+                state.batch.started |= dict.fromkeys(self._starting(reply))
+                state.batch.on_failed.append(partial(self._not_granted, peer, reply))
 
-    def _starting(self, reply: Reserved) -> list[Supply]:
-        supplies = self._core.supplies
+    def _starting(self, reply: Reserved) -> list[LiveSubmission]:
+        supplies = self._state.live
         return [
-            supply
+            submission
             for grant in reply.grants
-            if (supply := supplies.get(grant.submission_id)) is not None
-            and supply.row.unique_until == submissions.UNTIL_START
+            if (submission := supplies.get(grant.submission_id)) is not None
+            and submission.row.unique_until == submissions.UNTIL_START
         ]
 
     def _not_granted(self, peer: Peer, reply: Reserved, _: OpsqError) -> None:
@@ -58,33 +58,35 @@ class Starts:
             )
             part = self._reservations.find(held)
             if part is not None:
-                self._reservations.free(part.supply, part.work, part.mask)
+                self._reservations.free(part.submission, part.work, part.mask)
 
     def write(self, batch: Batch) -> None:
         """Have a batch free the keys of all that it lets start, by leases too."""
-        if not self._core.has_until_start:
+        if not self._state.has_until_start:
             return
         leased = (
-            part.supply for part in batch.leased.values() if part.supply.row.unique_until == submissions.UNTIL_START
+            part.submission
+            for part in batch.leased.values()
+            if part.submission.row.unique_until == submissions.UNTIL_START
         )
         batch.started |= dict.fromkeys(leased)
         if batch.started:
             batch.statements.append(_free_keys)
-            batch.entries += [_Started(supply) for supply in batch.started]
+            batch.entries += [_Started(submission) for submission in batch.started]
 
 
 def _free_keys(database: Database, batch: Batch) -> None:
-    submissions.set_started(database.writer, [supply.id for supply in batch.started])
+    submissions.set_started(database.writer, [submission.id for submission in batch.started])
 
 
 class _Started:
-    __slots__ = ("_supply",)
+    __slots__ = ("_submission",)
 
-    def __init__(self, supply: Supply) -> None:
-        self._supply = supply
+    def __init__(self, submission: LiveSubmission) -> None:
+        self._submission = submission
 
     def settle(self, now: Now) -> None:
-        self._supply.row = self._supply.row._replace(unique_until=submissions.STARTED)
+        self._submission.row = self._submission.row._replace(unique_until=submissions.STARTED)
 
     def cancel(self, now: Now) -> None:
         """The key is held as before."""

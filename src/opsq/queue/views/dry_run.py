@@ -11,7 +11,7 @@ from time import perf_counter_ns  # measures only: nothing is decided by it
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from opsq.clock import Now
-from opsq.queue.chunks.live_submission import Supply, split_by_attempt
+from opsq.queue.chunks.live_submission import LiveSubmission, split_by_attempt
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Deck, Front
 from opsq.queue.dispatch.gates import Blocker
@@ -20,7 +20,7 @@ from opsq.store import backlog
 from opsq.strategy.arms import Arm, Gate
 
 if TYPE_CHECKING:
-    from opsq.queue.state import Core
+    from opsq.queue.state import EngineState
 
 PARTS = ("walk", "look_ups", "gates", "order", "supply")
 """What a reserve spends its time on: reading rows, loading submissions, control gates, keeping the order, finding free chunks."""
@@ -29,7 +29,7 @@ PARTS = ("walk", "look_ups", "gates", "order", "supply")
 class Found(NamedTuple):
     """What comes next: the submission, the number of the arm that gives it, and how many chunks the gates allow."""
 
-    supply: Supply
+    submission: LiveSubmission
     arm: int
     room: int
 
@@ -41,7 +41,7 @@ class Peeked(NamedTuple):
     attempt: int
 
 
-class ArmTrial:
+class DryArm:
     """One arm in a trial; `used_ns` by part. Its front is there as soon as it was asked, as with a real call."""
 
     def __init__(self, name: str, arm: Arm) -> None:
@@ -60,7 +60,7 @@ class ArmTrial:
         return isinstance(self.front, FairFront | Deck)
 
 
-class Trial:
+class DryRun:
     """Serves a strategy on trial; use it in a `with` block.
 
     Args:
@@ -68,28 +68,28 @@ class Trial:
         rows: how many rows may be visited in all, and chunks taken.
     """
 
-    def __init__(self, core: Core, arms: list[tuple[str, Arm]], rows: int, now: Now) -> None:
-        self._core = core
+    def __init__(self, state: EngineState, arms: list[tuple[str, Arm]], rows: int, now: Now) -> None:
+        self._state = state
         self._now = now
-        self._watch = _Watch(core, rows)
-        self._taken: list[tuple[Supply, int]] = []
+        self._watch = MeteredState(state, rows)
+        self._taken: list[tuple[LiveSubmission, int]] = []
         self._free: dict[int, _Free] = {}
-        self._rng_state = core.rng.getstate()
-        core.wanted = NO_LIMIT  # it tells exactly what the gates allow
-        self.arms = [ArmTrial(name, arm) for name, arm in arms]
+        self._rng_state = state.rng.getstate()
+        state.wanted = NO_LIMIT  # it tells exactly what the gates allow
+        self.arms = [DryArm(name, arm) for name, arm in arms]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        core = self._core
+        state = self._state
         for arm in self.arms:
             if arm.front is not None:
-                core.unregister(arm.front)
-        for supply, count in self._taken:
-            supply.reserved_count -= count
-            core.gates.take_back(supply, count)
-        core.rng.setstate(self._rng_state)
+                state.unregister(arm.front)
+        for submission, count in self._taken:
+            submission.reserved_count -= count
+            state.gates.take_back(submission, count)
+        state.rng.setstate(self._rng_state)
 
     @property
     def is_cut(self) -> bool:
@@ -115,17 +115,17 @@ class Trial:
             if not trial.has_work and not self.is_cut:
                 self._next_of(number, trial)
 
-    def _next_of(self, number: int, trial: ArmTrial) -> Found | None:
+    def _next_of(self, number: int, trial: DryArm) -> Found | None:
         if trial.front is None:
-            live = self._core.front_in_use(trial.name)
-            trial.front = live.fork() if live is not None else self._core.make(trial.arm)
+            live = self._state.front_in_use(trial.name)
+            trial.front = live.fork() if live is not None else self._state.make(trial.arm)
         if trial.front is None:
             return None
         watch = self._watch
         watch.trial = trial
         start = perf_counter_ns()
         parts = sum(trial.used_ns.values())
-        found = trial.front.next(cast("Core", watch))
+        found = trial.front.next(cast("EngineState", watch))
         trial.used_ns["order"] += perf_counter_ns() - start - (sum(trial.used_ns.values()) - parts)
         if found is None:
             return None
@@ -135,30 +135,30 @@ class Trial:
     def chunk(self, found: Found) -> Peeked | None:
         """The chunk that comes next of a submission; None when it has none free."""
         start = perf_counter_ns()
-        free = self._free.get(found.supply.id)
+        free = self._free.get(found.submission.id)
         if free is None:
-            free = self._free[found.supply.id] = _Free(found.supply, self._core, self._now)
+            free = self._free[found.submission.id] = _Free(found.submission, self._state, self._now)
         peeked = free.next()
         self.arms[found.arm].used_ns["supply"] += perf_counter_ns() - start
         return peeked
 
-    def has_more(self, supply: Supply) -> bool:
+    def has_more(self, submission: LiveSubmission) -> bool:
         """Whether a submission has another free chunk behind the last one that `chunk` gave."""
-        free = self._free.get(supply.id)
+        free = self._free.get(submission.id)
         return free is not None and free.has_more()
 
     def take(self, found: Found, count: int, *, has_more: bool) -> None:
         """Take `count` chunks of what comes next; 0 with nothing more drops it."""
         self._watch.rows_left -= 1
         if count:
-            found.supply.reserved_count += count
-            self._core.gates.taken(found.supply, count)
-            self._taken.append((found.supply, count))
+            found.submission.reserved_count += count
+            self._state.gates.taken(found.submission, count)
+            self._taken.append((found.submission, count))
         trial = self.arms[found.arm]
         if trial.front is not None:
-            trial.offered[found.supply.id] = trial.offered.get(found.supply.id, 0) + count
+            trial.offered[found.submission.id] = trial.offered.get(found.submission.id, 0) + count
             start = perf_counter_ns()
-            trial.front.served(cast("Core", self._watch), count, has_more=has_more)
+            trial.front.served(cast("EngineState", self._watch), count, has_more=has_more)
             trial.used_ns["order"] += perf_counter_ns() - start
 
     def set_aside(self, number: int) -> Iterator[tuple[tuple[Gate, ...], Blocker, int]]:
@@ -172,10 +172,10 @@ class Trial:
 class _Free:
     """The free chunks of a submission, one by one."""
 
-    def __init__(self, supply: Supply, core: Core, now: Now) -> None:
-        self._supply = supply
-        self._core = core
-        self._blocks = supply.peek(core.reader, now)
+    def __init__(self, submission: LiveSubmission, state: EngineState, now: Now) -> None:
+        self._submission = submission
+        self._state = state
+        self._blocks = submission.peek(state.reader, now)
         self._block = 0
         self._mask = 0
         self._attempts: list[tuple[int, int]] = []
@@ -197,12 +197,14 @@ class _Free:
         return bool(self._mask)
 
     def _tried(self) -> list[tuple[int, int]]:
-        supply = self._supply
-        work = supply.blocks.get(self._block)
+        submission = self._submission
+        work = submission.blocks.get(self._block)
         if work is not None and work.attempts is not None:
             rows = work.attempts
         else:
-            rows = tuple(row for _, row in backlog.attempts(self._core.reader, supply.id, self._block, self._block + 1))
+            rows = tuple(
+                row for _, row in backlog.attempts(self._state.reader, submission.id, self._block, self._block + 1)
+            )
         return split_by_attempt(rows, self._mask)
 
 
@@ -219,42 +221,45 @@ class _Rows:
         return self._rows[0] if self._rows else None
 
 
-class _Watch:
-    """Stands between a front and the core, as core, reader and gates in one: counts rows, measures each part, has a budget of its own."""
+class MeteredState:
+    """Stands between a front and the state, as state, reader and gates in one: counts rows, measures each part, has a budget of its own."""
 
-    def __init__(self, core: Core, rows_left: int) -> None:
-        self._core = core
-        self._gates = core.gates
+    def __init__(self, state: EngineState, rows_left: int) -> None:
+        self._state = state
+        self._gates = state.gates
         self.rows_left = rows_left
-        self.trial: ArmTrial
+        self.trial: DryArm
         self.reader = self.gates = self
-        self.rules = core.rules
-        self.make = core.make
-        self.unregister = core.unregister
-        self.retire = core.unregister  # what a trial has served is of no account
-        self.lanes_version = core.lanes_version
-        self.is_closed = core.gates.is_closed
-        self.remember = core.gates.remember
-        self.forget = core.gates.forget
+        self.rules = state.rules
+        self.make = state.make
+        self.unregister = state.unregister
+        self.retire = state.unregister  # what a trial has served is of no account
+        self.lanes_version = state.lanes_version
+        self.is_closed = state.gates.is_closed
+        self.remember = state.gates.remember
+        self.forget = state.gates.forget
 
     def charge(self, rows_count: int) -> None:
         """A trial is bounded by what it visits alone, so that it tells as much as it can."""
 
     def execute(self, sql: str, bindings: tuple[Any, ...]) -> _Rows:
+        """Run a statement of a walk: measured, its rows counted."""
         start = perf_counter_ns()
-        rows = self._core.reader.execute(sql, bindings).fetchall()
+        rows = self._state.reader.execute(sql, bindings).fetchall()
         self.trial.used_ns["walk"] += perf_counter_ns() - start
         self.trial.rows_visited += len(rows)
         return _Rows(rows)
 
-    def supply(self, submission_id: int, beside: Iterable[int] = ()) -> Supply | None:
+    def submission(self, submission_id: int, beside: Iterable[int] = ()) -> LiveSubmission | None:
+        """Load a submission: measured."""
         start = perf_counter_ns()
-        supply = self._core.supply(submission_id, beside)
+        submission = self._state.submission(submission_id, beside)
         self.trial.used_ns["look_ups"] += perf_counter_ns() - start
-        return supply
+        return submission
 
-    def look(self, gates: tuple[Gate, ...], supply: Supply) -> tuple[Blocker | None, int]:
+    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
+        """Ask the gates: measured."""
         start = perf_counter_ns()
-        found = self._gates.look(gates, supply)
+        found = self._gates.look(gates, submission)
         self.trial.used_ns["gates"] += perf_counter_ns() - start
         return found

@@ -10,9 +10,9 @@ from collections import Counter
 from opsq.clock import Now
 from opsq.queue.dispatch.front import takes
 from opsq.queue.dispatch.gates import Blocker
-from opsq.queue.dispatch.reserve import TURN_ROWS, Parked
-from opsq.queue.state import Core, Peer
-from opsq.queue.views.dry_run import PARTS, ArmTrial, Trial
+from opsq.queue.dispatch.reserve import TURN_ROWS, ReserveCalls
+from opsq.queue.state import EngineState, Peer
+from opsq.queue.views.dry_run import PARTS, DryArm, DryRun
 from opsq.store import backlog
 from opsq.store.rules import LimitRow, PauseRow
 from opsq.strategy import arms, explain
@@ -30,27 +30,27 @@ GATES_SHOWN = 20
 Analysis = dict[str, int | float | str | bool | dict[str, int]]
 
 
-class Explaining:
+class StrategyExplainer:
     """Explains strategies."""
 
-    def __init__(self, core: Core, parked: Parked) -> None:
-        self._core = core
-        self._parked = parked
+    def __init__(self, state: EngineState, reserve_calls: ReserveCalls) -> None:
+        self._state = state
+        self._reserve_calls = reserve_calls
 
     def explain(self, peer: Peer, request: Explain, now: Now) -> None:
         """Answer with the arms of a strategy; with `analyze` also with what `TRIED_COUNT` calls for one chunk each would get."""
-        plan = self._parked.plan(request.strategy)
+        plan = self._reserve_calls.plan(request.strategy)
         analyses: list[Analysis] = [{} for _ in plan.arms]
         offers: list[Offer] = []
         if request.analyze:
             analyses, offers = self._analyze(plan.arms, now)
         found = [self._arm(arm, name, analysis) for (name, arm), analysis in zip(plan.arms, analyses, strict=True)]
-        self._core.reply(peer, Explained(request.id, plan.text, found, explain.notes(parse(plan.text)), offers))
+        self._state.reply(peer, Explained(request.id, plan.text, found, explain.notes(parse(plan.text)), offers))
 
     def _arm(self, arm: arms.Arm, name: str, analysis: Analysis) -> Arm:
         """One arm for people; `name` finds its front, if there is one."""
-        core = self._core
-        front = core.front_in_use(name)
+        state = self._state
+        front = state.front_in_use(name)
         statements = explain.statements(arm) + ([] if arm.fair_key else [("supply", backlog.SUPPLY_SQL)])
         return Arm(
             order=f"Fair({arm.fair_key})" if arm.fair_key else arm.order.name,
@@ -58,7 +58,7 @@ class Explaining:
             filters=[str(entry) for entry in arm.filters],
             gates=[str(gate) for gate in arm.gates],
             statements=[
-                Statement(purpose, sql, [PlanStep(*step) for step in explain.plan(core.reader, sql)])
+                Statement(purpose, sql, [PlanStep(*step) for step in explain.plan(state.reader, sql)])
                 for purpose, sql in statements
             ],
             front=front.describe() if front is not None else {},
@@ -71,17 +71,19 @@ class Explaining:
     def _analyze(self, named: list[tuple[str, arms.Arm]], now: Now) -> tuple[list[Analysis], list[Offer]]:
         offers: list[Offer] = []
         offered_count = 0
-        with Trial(self._core, named, TURN_ROWS, now) as trial:
+        with DryRun(self._state, named, TURN_ROWS, now) as trial:
             while offered_count < TRIED_COUNT and (found := trial.next()) is not None:
                 peeked = trial.chunk(found)
                 if peeked is None:
                     trial.take(found, 0, has_more=False)
                     continue
                 offered_count += 1
-                trial.take(found, 1, has_more=trial.has_more(found.supply))
+                trial.take(found, 1, has_more=trial.has_more(found.submission))
                 if len(offers) < OFFERS_SHOWN:
-                    supply = found.supply
-                    offers.append(Offer(supply.id, peeked.chunk, peeked.attempt, supply.metadata, found.arm + 1))
+                    submission = found.submission
+                    offers.append(
+                        Offer(submission.id, peeked.chunk, peeked.attempt, submission.metadata, found.arm + 1)
+                    )
             trial.probe()
             analyses = [self._analysis(one, offered_count, is_cut=trial.is_cut) for one in trial.arms]
             set_aside = [list(trial.set_aside(number)) for number in range(len(named))]
@@ -90,7 +92,7 @@ class Explaining:
             analysis |= {"set_aside": self._by_gate(aside), "reserved": reserved, "in_back_off": delayed}
         return analyses, offers
 
-    def _analysis(self, trial: ArmTrial, served_count: int, *, is_cut: bool) -> Analysis:
+    def _analysis(self, trial: DryArm, served_count: int, *, is_cut: bool) -> Analysis:
         offered = sum(trial.offered.values())
         found: Analysis = {
             "offered": offered,
@@ -109,20 +111,20 @@ class Explaining:
         """Submissions that wait at each gate, those that only the trial has closed left out; only the gates at which most wait."""
         found: Counter[str] = Counter()
         for gates, blocker, count in aside:
-            if self._core.gates.is_closed(gates, blocker):
+            if self._state.gates.is_closed(gates, blocker):
                 found[self.gate_name(gates, blocker)] += count
         return dict(found.most_common(GATES_SHOWN))
 
     def gate_name(self, gates: tuple[Gate, ...], blocker: Blocker) -> str:
         """What a closed gate is called, whichever of its values is meant."""
-        rules = self._core.rules
+        rules = self._state.rules
         if blocker.kind == "pause":
             return next((pause_name(row) for row in rules.pauses if row.id == blocker.number), "a pause that has ended")
         if blocker.kind == "rate":
             return next((rate_name(row) for row in rules.limits if row.id == blocker.number), "a rate that was lifted")
-        count = self._core.gates.count_at(blocker)
+        count = self._state.gates.count_at(blocker)
         key, value = (SUBMISSION_KEY, None) if blocker.number < 0 else rules.pair_of_lane(blocker.number)
-        names = [str(gate) for gate in gates if gate.key == key and count >= self._core.gates.max_of(gate.max)]
+        names = [str(gate) for gate in gates if gate.key == key and count >= self._state.gates.max_of(gate.max)]
         names += [
             limit_name(row)
             for row in rules.limits_of_key(key)
@@ -133,10 +135,14 @@ class Explaining:
     def _busy(self, arm: arms.Arm) -> tuple[int, int]:
         """Chunks reserved, and in back-off, of the submissions that an arm may serve. Cost: the submissions in memory."""
         reserved = delayed = 0
-        for supply in self._core.supplies.values():
-            if (supply.reserved_count or supply.delayed_count) and supply.is_open and takes(arm, supply):
-                reserved += supply.reserved_count
-                delayed += supply.delayed_count
+        for submission in self._state.live.values():
+            if (
+                (submission.reserved_count or submission.delayed_count)
+                and submission.is_open
+                and takes(arm, submission)
+            ):
+                reserved += submission.reserved_count
+                delayed += submission.delayed_count
         return reserved, delayed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsq.errors import UsageError
-from opsq.queue.state import Core, Peer
+from opsq.queue.state import EngineState, Peer
 from opsq.store import history, lanes
 from opsq.store.history import HistoryRow, Where
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows
@@ -12,11 +12,11 @@ PAGE_BYTES = 4 << 20
 """A page ends with the event in which its reasons and metadata become longer."""
 
 
-class Chronicle:
+class HistoryView:
     """Answers questions about what has happened."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
 
     def history(self, peer: Peer, request: History) -> None:
         """Answer with a page of events.
@@ -24,13 +24,18 @@ class Chronicle:
         Raises:
             UsageError: an event that there is not, or a chunk of no submission.
         """
-        core = self._core
+        state = self._state
         where = self._where(request.where)
         if where is None:
-            core.reply(peer, HistoryRows(request.id, [], None, {}))
+            state.reply(peer, HistoryRows(request.id, [], None, {}))
             return
         rows, following = history.page(
-            core.reader, where, request.after, request.limit, core.folding.folded_seq, newest_first=request.newest_first
+            state.reader,
+            where,
+            request.after,
+            request.limit,
+            state.folding.folded_seq,
+            newest_first=request.newest_first,
         )
         events: list[HistoryEvent] = []
         metadata: dict[int, dict[str, int | str]] = {}
@@ -40,11 +45,11 @@ class Chronicle:
                 following = events[-1].seq
                 break
             if row.submission_id not in metadata:
-                pairs = metadata[row.submission_id] = lanes.metadata(core.reader, row.submission_id)
+                pairs = metadata[row.submission_id] = lanes.metadata(state.reader, row.submission_id)
                 size_bytes += sum(len(key) + len(str(value)) for key, value in pairs.items())
             size_bytes += len(row.reason)
             events.append(_event(seq, row))
-        core.reply(
+        state.reply(
             peer, HistoryRows(request.id, events, following, {key: pairs for key, pairs in metadata.items() if pairs})
         )
 
@@ -55,7 +60,7 @@ class Chronicle:
             raise UsageError(f"{unknown[0]!r} is no event.", hint=f"Events are {', '.join(history.EVENTS)}.")
         if conditions.index is not None and conditions.submission_id is None:
             raise UsageError("A chunk was named without its submission.", hint="Name it as SUBMISSION/INDEX.")
-        found = [lanes.find(self._core.reader, key, value) for key, value in conditions.metadata.items()]
+        found = [lanes.find(self._state.reader, key, value) for key, value in conditions.metadata.items()]
         lane_ids = tuple(lane_id for lane_id in found if lane_id is not None)
         if len(lane_ids) < len(found):
             return None

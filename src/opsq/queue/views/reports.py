@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from opsq.clock import Now
 from opsq.errors import NotFound, UsageError
-from opsq.queue.chunks.live_submission import Supply
+from opsq.queue.chunks.live_submission import LiveSubmission
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.dispatch.reserve import DESCRIBED_BYTES, DESCRIPTION_BYTES, Parked
-from opsq.queue.state import Core, Peer
-from opsq.queue.submissions.admission import Room
+from opsq.queue.dispatch.reserve import DESCRIBED_BYTES, DESCRIPTION_BYTES, ReserveCalls
+from opsq.queue.state import EngineState, Peer
+from opsq.queue.submissions.admission import Admission
 from opsq.store import lanes, meta, submissions
 from opsq.store.submissions import SubmissionRow
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
@@ -42,117 +42,121 @@ CONSUMERS_SHOWN = 1_000
 class Reports:
     """Answers questions."""
 
-    def __init__(self, core: Core, reservations: Reservations, parked: Parked, room: Room) -> None:
-        self._core = core
+    def __init__(
+        self, state: EngineState, reservations: Reservations, reserve_calls: ReserveCalls, admission: Admission
+    ) -> None:
+        self._state = state
         self._reservations = reservations
-        self._parked = parked
-        self._room = room
+        self._reserve_calls = reserve_calls
+        self._admission = admission
 
     def state(self, submission_id: int) -> SubmissionState:
         """The state of one submission; `NotFound` if there is none."""
-        supply = self._core.supply(submission_id)
-        if supply is None:
+        submission = self._state.submission(submission_id)
+        if submission is None:
             raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
-        return _state(supply.row, supply)
+        return _state(submission.row, submission)
 
     def show(self, peer: Peer, request: Show) -> None:
         """Answer with the state of a submission."""
-        self._core.reply(peer, Shown(request.id, self.state(request.submission_id)))
+        self._state.reply(peer, Shown(request.id, self.state(request.submission_id)))
 
     def list(self, peer: Peer, request: List) -> None:
         """Answer with a page of submissions. Cost: the rows of the page, and those that the state condition passes over."""
-        core = self._core
+        state = self._state
         unknown = sorted(set(request.states) - set(submissions.STATES))
         if unknown:
             raise UsageError(
                 f"{unknown[0]!r} is no state of a submission.", hint=f"States are {', '.join(submissions.STATES)}."
             )
-        lane_ids = [lanes.find(core.reader, key, value) for key, value in request.metadata.items()]
+        lane_ids = [lanes.find(state.reader, key, value) for key, value in request.metadata.items()]
         if None in lane_ids:
-            core.reply(peer, Listed(request.id, [], None))
+            state.reply(peer, Listed(request.id, [], None))
             return
         rows = list(
             submissions.listed(
-                core.reader, request.states, [lane for lane in lane_ids if lane], request.before, request.limit
+                state.reader, request.states, [lane for lane in lane_ids if lane], request.before, request.limit
             )
         )
         states = []
         for row in rows:
-            supply = core.supplies.get(row.id) or (core.supply(row.id) if row.id in core.unfolded_done else None)
-            states.append(_state(supply.row if supply else row, supply))
-        core.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
+            submission = state.live.get(row.id) or (state.submission(row.id) if row.id in state.unfolded_done else None)
+            states.append(_state(submission.row if submission else row, submission))
+        state.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
 
     def describe(self, peer: Peer, request: Describe) -> None:
         """Answer with the content of submissions, as many of the first as fit into a reply."""
         described: list[SubmissionContent] = []
         room_bytes = DESCRIBED_BYTES
         for submission_id in request.submission_ids:
-            supply = self._core.supply(submission_id) if room_bytes > 0 else None
-            if supply is not None:
-                described.append(self._parked.describe(supply))
+            submission = self._state.submission(submission_id) if room_bytes > 0 else None
+            if submission is not None:
+                described.append(self._reserve_calls.describe(submission))
                 room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
-        self._core.reply(peer, Described(request.id, described))
+        self._state.reply(peer, Described(request.id, described))
 
     def attachment(self, peer: Peer, request: GetAttachment) -> None:
         """Answer with the attachment of a submission."""
         self.state(request.submission_id)
-        self._core.reply(peer, Attachment(request.id, submissions.attachment(self._core.reader, request.submission_id)))
+        self._state.reply(
+            peer, Attachment(request.id, submissions.attachment(self._state.reader, request.submission_id))
+        )
 
     # --- status -------------------------------------------------------------------------------------------------------------------
 
     def status(self, peer: Peer, request: Status, now: Now) -> None:
         """Answer with counts and consumers; what only the daemon knows is left empty."""
-        core = self._core
+        state = self._state
         total = next(self._counts("", None))
         oldest = self._reservations.oldest()
-        core.reply(
+        state.reply(
             peer,
             DaemonState(
                 id=request.id,
                 server="",
                 pid=0,
-                state="full" if core.is_full else "draining" if core.is_draining else "running",
-                uptime_s=(now.mono - core.now.mono) / 1e9,
+                state="full" if state.is_full else "draining" if state.is_draining else "running",
+                uptime_s=(now.mono - state.now.mono) / 1e9,
                 total=total,
                 by=list(self._counts(request.by, request.by)) if request.by is not None else [],
-                states=dict(core.states),
+                states=dict(state.states),
                 consumers=self._consumers(now),
-                parked_count=len(self._parked),
+                parked_count=len(self._reserve_calls),
                 connections_count=0,
                 oldest_reservation_s=(now.mono - oldest.granted_at.mono) / 1e9 if oldest is not None else 0.0,
-                unfolded_count=len(core.folding),
-                file_bytes=core.database.file_bytes(),
-                free_bytes=core.database.free_bytes(),
-                wal_bytes=core.database.wal_bytes,
+                unfolded_count=len(state.folding),
+                file_bytes=state.database.file_bytes(),
+                free_bytes=state.database.free_bytes(),
+                wal_bytes=state.database.wal_bytes,
                 settings={},
                 unmatched_count=self._unmatched(total.waiting_count),
-                backlog_limit=self._room.limit,
-                room_waiting_count=len(self._room),
-                disk_free_bytes=self._room.disk_free_bytes(),
+                backlog_limit=self._admission.limit,
+                room_waiting_count=len(self._admission),
+                disk_free_bytes=self._admission.disk_free_bytes(),
             ),
         )
 
     def _counts(self, lane_key: str, by: str | None) -> Iterator[Counts]:
         """The counters of lanes, with what memory knows on top. Cost: the values of the key, and the submissions with work in memory."""
-        core = self._core
-        for submission_id in list(core.unfolded_done) if by is not None else ():
-            core.supply(submission_id)
-        with core.reader:  # one snapshot: a fold may be committed at any moment
-            found = list(lanes.counts(core.reader, lane_key))
-            ahead = core.folding.completed_ahead(meta.get_int(core.reader, "folded_seq"))
+        state = self._state
+        for submission_id in list(state.unfolded_done) if by is not None else ():
+            state.submission(submission_id)
+        with state.reader:  # one snapshot: a fold may be committed at any moment
+            found = list(lanes.counts(state.reader, lane_key))
+            ahead = state.folding.completed_ahead(meta.get_int(state.reader, "folded_seq"))
         live: dict[int, list[int]] = {}
-        for supply in core.supplies.values():
-            completed = supply.completed - supply.folded - ahead.get(supply.id, 0)
-            if completed or supply.reserved_count or supply.delayed_count:
-                for lane_id in supply.lanes if by is not None else (lanes.ALL,):
+        for submission in state.live.values():
+            completed = submission.completed - submission.folded - ahead.get(submission.id, 0)
+            if completed or submission.reserved_count or submission.delayed_count:
+                for lane_id in submission.lanes if by is not None else (lanes.ALL,):
                     sums = live.setdefault(lane_id, [0, 0, 0])
                     sums[0] += completed
-                    sums[1] += supply.reserved_count
-                    sums[2] += supply.delayed_count
+                    sums[1] += submission.reserved_count
+                    sums[2] += submission.delayed_count
         for lane_id, lane in found:
             completed, reserved, delayed = live.get(lane_id, (0, 0, 0))
             if by is None:
-                completed += sum(core.unfolded_completed.values())
+                completed += sum(state.unfolded_completed.values())
             done = lane.completed + completed
             waiting = lane.total - done - lane.dead - lane.skipped - reserved - delayed
             yield Counts(
@@ -171,13 +175,13 @@ class Reports:
 
         They can where every strategy selects values of one and the same key: lanes of one key have no submission in common.
         """
-        core = self._core
-        if not core.consumers:
+        state = self._state
+        if not state.consumers:
             return None
         wanted = {
             filters
-            for text in set(core.consumers.values())
-            for _, arm in self._parked.plan(text).arms
+            for text in set(state.consumers.values())
+            for _, arm in self._reserve_calls.plan(text).arms
             for filters in _selects(arm)
         }
         keys = {entry.key for filters in wanted for entry in filters}
@@ -193,7 +197,7 @@ class Reports:
         return max(waiting - matched, 0)
 
     def _consumers(self, now: Now) -> builtins.list[ConsumerState]:
-        waiting = self._parked.waiting()
+        waiting = self._reserve_calls.waiting()
         held: dict[str, tuple[bool, int, float]] = {}
         for reservation in self._reservations.all():
             count = sum(part.mask.bit_count() for part in reservation.parts.values())
@@ -224,16 +228,16 @@ def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
         yield from _selects(inner.within(arm.filters, ()))
 
 
-def _state(row: SubmissionRow, supply: Supply | None) -> SubmissionState:
+def _state(row: SubmissionRow, submission: LiveSubmission | None) -> SubmissionState:
     return SubmissionState(
         submission_id=row.id,
-        state=supply.state if supply else row.state,
+        state=submission.state if submission else row.state,
         chunks_count=row.chunks_total,
-        completed_count=supply.completed if supply else row.chunks_completed,
-        dead_count=supply.dead if supply else row.chunks_dead,
+        completed_count=submission.completed if submission else row.chunks_completed,
+        dead_count=submission.dead if submission else row.chunks_dead,
         skipped_count=row.chunks_skipped,
-        reserved_count=supply.reserved_count if supply else 0,
-        delayed_count=supply.delayed_count if supply else 0,
+        reserved_count=submission.reserved_count if submission else 0,
+        delayed_count=submission.delayed_count if submission else 0,
         metadata={key: value for key, (_, value) in lanes.decode(row.lanes).items()},
         priority=row.priority,
         max_attempts=row.max_attempts,
@@ -251,5 +255,5 @@ def _state(row: SubmissionRow, supply: Supply | None) -> SubmissionState:
         unique_until_start=row.unique_until != submissions.UNTIL_DONE,
         holds_unique_key=row.unique_key is not None
         and row.unique_until != submissions.STARTED
-        and (supply.state if supply else row.state) not in submissions.FINAL_STATES,
+        and (submission.state if submission else row.state) not in submissions.FINAL_STATES,
     )

@@ -12,8 +12,8 @@ import msgspec
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import NotFound
 from opsq.ids import block_mask
-from opsq.queue.chunks.live_submission import BlockWork, Supply
-from opsq.queue.state import Core, Peer
+from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
+from opsq.queue.state import EngineState, Peer
 from opsq.queue.timers import Timers
 from opsq.store import backlog, dead, submissions
 from opsq.wire.messages import ResultRow, ResultRows, Results, Shown, Wait
@@ -25,11 +25,11 @@ PAGE_BYTES = 4 << 20
 """A page of results ends with the block in which it becomes longer; a block has at most 64 results of 4 KiB."""
 
 
-class Watched:
+class Subscriptions:
     """Waiting calls by submission."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
         self._ends: dict[int, dict[tuple[Peer, int], None]] = {}
         self._readers: dict[int, dict[tuple[Peer, int], tuple[Results, MonoNs | None]]] = {}
         self._deadlines: Timers[tuple[int, Peer, int]] = Timers()
@@ -39,7 +39,7 @@ class Watched:
         """Tell `peer` when the submission is final; at once if it is."""
         state = self.reports.state(request.submission_id)
         if state.state in submissions.FINAL_STATES:
-            self._core.reply(peer, Shown(request.id, state))
+            self._state.reply(peer, Shown(request.id, state))
         else:
             self._ends.setdefault(request.submission_id, {})[peer, request.id] = None
             peer.watches[request.id] = request.submission_id
@@ -48,7 +48,7 @@ class Watched:
         """Send result rows, as soon as the chunk asked for is completed or nothing more will come."""
         rows = self._rows(request)
         if rows.is_final or request.wait_s == 0 or self._is_completed(request, rows):
-            self._core.reply(peer, rows)
+            self._state.reply(peer, rows)
             return
         due = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self._readers.setdefault(request.submission_id, {})[peer, request.id] = (request, due)
@@ -63,31 +63,31 @@ class Watched:
             return
         request = self._remove(submission_id, peer, request_id)
         if request is None:
-            self._core.reply(peer, Shown(request_id, self.reports.state(submission_id)))
+            self._state.reply(peer, Shown(request_id, self.reports.state(submission_id)))
         else:
-            self._core.reply(peer, self._rows(request))
+            self._state.reply(peer, self._rows(request))
 
     def disconnect(self, peer: Peer) -> None:
         """Forget all that a connection waited for."""
         for request_id, submission_id in list(peer.watches.items()):
             self._remove(submission_id, peer, request_id)
 
-    def completed(self, supply: Supply, work: BlockWork, mask: int) -> None:
+    def completed(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
         """Chunks were completed: answer those who wait for one of them."""
-        for (peer, _), (request, _) in list(self._readers.get(supply.id, {}).items()):
+        for (peer, _), (request, _) in list(self._readers.get(submission.id, {}).items()):
             block, bit = divmod(request.from_index, 64)
             if block == work.index and mask >> bit & 1:
                 self._answer(peer, request)
 
-    def ended(self, supply: Supply) -> None:
+    def ended(self, submission: LiveSubmission) -> None:
         """A submission has become final: answer everyone."""
-        waiting = self._ends.pop(supply.id, None)
+        waiting = self._ends.pop(submission.id, None)
         if waiting:
-            state = self.reports.state(supply.id)
+            state = self.reports.state(submission.id)
             for peer, request_id in waiting:
                 peer.watches.pop(request_id, None)
-                self._core.reply(peer, Shown(request_id, state))
-        for (peer, _), (request, _) in list(self._readers.get(supply.id, {}).items()):
+                self._state.reply(peer, Shown(request_id, state))
+        for (peer, _), (request, _) in list(self._readers.get(submission.id, {}).items()):
             self._answer(peer, request)
 
     def tick(self, now: Now) -> None:
@@ -103,7 +103,7 @@ class Watched:
 
     def _answer(self, peer: Peer, request: Results) -> None:
         self._remove(request.submission_id, peer, request.id)
-        self._core.reply(peer, self._rows(request))
+        self._state.reply(peer, self._rows(request))
 
     def _remove(self, submission_id: int, peer: Peer, request_id: int) -> Results | None:
         """Take a waiting call out; the request, if it waited for results."""
@@ -127,39 +127,45 @@ class Watched:
         return bool(first >> request.from_index % 64 & 1)
 
     def _rows(self, request: Results) -> ResultRows:
-        core = self._core
-        supply = core.supply(request.submission_id)
-        if supply is None:
+        state = self._state
+        submission = state.submission(request.submission_id)
+        if submission is None:
             raise NotFound(f"Submission {request.submission_id} is not known.")
         start = request.from_index // 64
-        end = min(start + request.limit_blocks, supply.blocks_count)
-        rows, end = self._results(supply, start, end)
+        end = min(start + request.limit_blocks, submission.blocks_count)
+        rows, end = self._results(submission, start, end)
         pending = (
-            dict(backlog.supply(core.reader, supply.id, start, min(end, supply.frontier), end - start + 1))
+            dict(
+                backlog.pending_blocks(
+                    state.reader, submission.id, start, min(end, submission.frontier), end - start + 1
+                )
+            )
             if start < end
             else {}
         )
         completed = []
         for index in range(start, end):
-            whole = block_mask(supply.total, index)
-            work = supply.blocks.get(index)
+            whole = block_mask(submission.total, index)
+            work = submission.blocks.get(index)
             if work is not None:
                 completed.append(whole & ~work.unfinished)
             else:
-                completed.append(whole & ~(pending.get(index, 0) if index < supply.frontier else whole))
-        for chunk in backlog.dead_chunks(core.reader, supply.id, start * 64, end * 64) if supply.dead else ():
+                completed.append(whole & ~(pending.get(index, 0) if index < submission.frontier else whole))
+        for chunk in backlog.dead_chunks(state.reader, submission.id, start * 64, end * 64) if submission.dead else ():
             completed[chunk // 64 - start] &= ~(1 << chunk % 64)
-        for block, mask in dead.dropped(core.reader, supply.id, start, end) if supply.row.chunks_dropped else ():
+        for block, mask in (
+            dead.dropped(state.reader, submission.id, start, end) if submission.row.chunks_dropped else ()
+        ):
             completed[block - start] &= ~mask
-        content = submissions.content(core.reader, supply.id) if request.from_index == 0 else b""
-        is_final = supply.state in submissions.FINAL_STATES
-        return ResultRows(request.id, end, rows, completed, supply.total, is_final, supply.state, content)
+        content = submissions.content(state.reader, submission.id) if request.from_index == 0 else b""
+        is_final = submission.state in submissions.FINAL_STATES
+        return ResultRows(request.id, end, rows, completed, submission.total, is_final, submission.state, content)
 
-    def _results(self, supply: Supply, start: int, end: int) -> tuple[list[ResultRow], int]:
+    def _results(self, submission: LiveSubmission, start: int, end: int) -> tuple[list[ResultRow], int]:
         """The result rows of blocks from `start` on, before `end` and before there are too many bytes of them; and the block after them."""
         rows: list[ResultRow] = []
         size_bytes = 0
-        for block, mask, results in backlog.results(self._core.reader, supply.id, start, end):
+        for block, mask, results in backlog.results(self._state.reader, submission.id, start, end):
             if size_bytes > PAGE_BYTES and block != rows[-1].block:
                 return rows, block
             rows.append(ResultRow(block, mask, msgspec.Raw(results)))

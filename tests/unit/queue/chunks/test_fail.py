@@ -174,12 +174,12 @@ def test_losses_do_not_lengthen_the_back_off(rig: Rig) -> None:
 def delay_s(rig: Rig, attempts: int, backoff: m.Backoff, rng: random.Random) -> float:
     """What the engine makes of a back-off."""
     submission_id = rig.submit(1, backoff=backoff, max_attempts=1 << 31)
-    rig.engine._core.rng = rng
-    supply = rig.engine._core.supply(submission_id)
-    assert supply is not None
+    rig.engine._state.rng = rng
+    submission = rig.engine._state.submission(submission_id)
+    assert submission is not None
     outcomes: Outcomes = rig.engine._outcomes
     held = m.HeldChunks(submission_id, 0, 1, 1, 0, 1, 0)
-    return outcomes._delay_s(supply, AttemptRow(1, attempts, 0, 0, 0), m.Failure(held))
+    return outcomes._delay_s(submission, AttemptRow(1, attempts, 0, 0, 0), m.Failure(held))
 
 
 class Extreme(random.Random):

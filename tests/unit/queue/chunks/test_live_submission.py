@@ -1,4 +1,4 @@
-"""The supply of a submission: lowest chunks first, nothing twice, nothing forgotten, and memory only for what is not plain."""
+"""The submission of a submission: lowest chunks first, nothing twice, nothing forgotten, and memory only for what is not plain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opsq.clock import MonoNs, Now, WallMs
 from opsq.ids import FULL, SubmissionId, block_mask
 from opsq.queue.chunks import live_submission as module
-from opsq.queue.chunks.live_submission import Supply, split_by_attempt, tried
+from opsq.queue.chunks.live_submission import LiveSubmission, split_by_attempt, tried
 from opsq.store import backlog
 from opsq.store.backlog import AttemptRow
 from opsq.store.database_file import migrations
@@ -32,15 +32,15 @@ def reader() -> Iterator[apsw.Connection]:
     connection.close()
 
 
-def supply_of(chunks_count: int, frontier: int = 0) -> Supply:
+def supply_of(chunks_count: int, frontier: int = 0) -> LiveSubmission:
     fields = dict.fromkeys(SubmissionRow._fields, 0) | {"id": SubmissionId(1), "state": "open", "lanes": b"\x80"}
-    return Supply(SubmissionRow(**(fields | {"chunks_total": chunks_count, "frontier": frontier})))  # type: ignore[arg-type]  # all columns
+    return LiveSubmission(SubmissionRow(**(fields | {"chunks_total": chunks_count, "frontier": frontier})))  # type: ignore[arg-type]  # all columns
 
 
-def take_all(supply: Supply, reader: apsw.Connection) -> list[tuple[int, int]]:
+def take_all(submission: LiveSubmission, reader: apsw.Connection) -> list[tuple[int, int]]:
     """(block, mask) of everything free, in the order in which it comes."""
     found = []
-    while (following := supply.next_block(reader, NOW)) is not None:
+    while (following := submission.next_block(reader, NOW)) is not None:
         work, _ = following
         if work.free:
             found.append((work.index, work.free))
@@ -50,17 +50,17 @@ def take_all(supply: Supply, reader: apsw.Connection) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("chunks_count", [1, 63, 64, 65, 128, 1000])
 def test_untouched_submission_gives_whole_blocks_by_arithmetic(reader: apsw.Connection, chunks_count: int) -> None:
-    supply = supply_of(chunks_count)
+    submission = supply_of(chunks_count)
     blocks = -(-chunks_count // 64)
-    assert take_all(supply, reader) == [(block, block_mask(chunks_count, block)) for block in range(blocks)]
+    assert take_all(submission, reader) == [(block, block_mask(chunks_count, block)) for block in range(blocks)]
 
 
 def test_blocks_below_the_frontier_come_from_the_file_and_those_without_a_row_are_finished(
     reader: apsw.Connection,
 ) -> None:
     backlog.put_blocks(reader, [(1, 0, 0b101), (1, 3, FULL)])
-    supply = supply_of(64 * 5, frontier=4)
-    assert take_all(supply, reader) == [(0, 0b101), (3, FULL), (4, FULL)]
+    submission = supply_of(64 * 5, frontier=4)
+    assert take_all(submission, reader) == [(0, 0b101), (3, FULL), (4, FULL)]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 64])
@@ -69,30 +69,30 @@ def test_blocks_are_read_ahead_a_few_at_a_time_and_none_is_passed_over(
 ) -> None:
     monkeypatch.setattr(module, "READ_BLOCKS", at_once)
     backlog.put_blocks(reader, [(1, block, 1) for block in range(0, 100, 3)])
-    supply = supply_of(64 * 100, frontier=100)
-    assert [block for block, _ in take_all(supply, reader)] == list(range(0, 100, 3))
+    submission = supply_of(64 * 100, frontier=100)
+    assert [block for block, _ in take_all(submission, reader)] == list(range(0, 100, 3))
 
 
 def test_returned_block_comes_before_those_not_offered_yet(reader: apsw.Connection) -> None:
-    supply = supply_of(64 * 4)
+    submission = supply_of(64 * 4)
     for _ in range(2):
-        work, _ = supply.next_block(reader, NOW) or (None, None)
+        work, _ = submission.next_block(reader, NOW) or (None, None)
         assert work is not None
         work.reserved = FULL
-    supply.blocks[0].reserved = FULL >> 1
-    assert supply.give_back(supply.blocks[0])
-    assert [block for block, _ in take_all(supply, reader)] == [0, 2, 3]
+    submission.blocks[0].reserved = FULL >> 1
+    assert submission.give_back(submission.blocks[0])
+    assert [block for block, _ in take_all(submission, reader)] == [0, 2, 3]
 
 
 def test_block_given_back_a_thousand_times_is_remembered_once(reader: apsw.Connection) -> None:
-    supply = supply_of(64)
+    submission = supply_of(64)
     for _ in range(1000):
-        work, _ = supply.next_block(reader, NOW) or (None, None)
+        work, _ = submission.next_block(reader, NOW) or (None, None)
         assert work is not None
         work.reserved |= 1
         work.reserved &= ~1
-        supply.give_back(work)
-    assert supply.returned == [0]
+        submission.give_back(work)
+    assert submission.returned == [0]
 
 
 def test_delayed_chunks_of_a_read_block_are_held_back_for_what_remains_of_their_delay(reader: apsw.Connection) -> None:
@@ -100,12 +100,12 @@ def test_delayed_chunks_of_a_read_block_are_held_back_for_what_remains_of_their_
     backlog.put_attempts(
         reader, 1, 0, [AttemptRow(0b1, 1, 0, NOW.wall + 4000, 5000), AttemptRow(0b10, 2, 0, NOW.wall - 1, 5000)]
     )
-    supply = supply_of(64, frontier=1)
-    work, late = supply.next_block(reader, NOW) or (None, [])
+    submission = supply_of(64, frontier=1)
+    work, late = submission.next_block(reader, NOW) or (None, [])
     assert work is not None
     assert work.free == 0b110
     assert [(due - NOW.mono, row.mask, row.attempts) for due, row in late] == [(4_000_000_000, 1, 1)]
-    assert supply.delayed_count == 1
+    assert submission.delayed_count == 1
 
 
 @pytest.mark.parametrize(("due_in_ms", "remaining_ms"), [(86_400_000, 5000), (-86_400_000, 0), (5000, 5000)])
@@ -114,8 +114,8 @@ def test_delay_read_after_the_clock_stepped_lasts_between_nothing_and_its_full_l
 ) -> None:
     backlog.put_blocks(reader, [(1, 0, 1)])
     backlog.put_attempts(reader, 1, 0, [AttemptRow(1, 1, 0, NOW.wall + due_in_ms, 5000)])
-    supply = supply_of(1, frontier=1)
-    _, late = supply.next_block(reader, NOW) or (None, [])
+    submission = supply_of(1, frontier=1)
+    _, late = submission.next_block(reader, NOW) or (None, [])
     assert [due - NOW.mono for due, _ in late] == ([remaining_ms * 1_000_000] if remaining_ms else [])
 
 
@@ -126,8 +126,8 @@ def test_plain_blocks_leave_memory_when_they_are_finished_and_folded(rig: Rig) -
         for ticket in rig.reserve(peer, 640):
             rig.complete(peer, ticket.held())
     rig.fold()
-    supply = rig.engine._core.supplies.get(submission_id)
-    assert supply is None or not supply.blocks
+    submission = rig.engine._state.live.get(submission_id)
+    assert submission is None or not submission.blocks
 
 
 # --- attempts -------------------------------------------------------------------------------------------------------------------------

@@ -26,14 +26,14 @@ CALLS = 200
 
 def steady_costs(rig: Rig, strategy: str, calls: int = CALLS) -> list[int]:
     """The rows visited by each call for one chunk: half of what is held is completed as it goes, and one of a hundred comes back."""
-    core = counting(rig)
+    state = counting(rig)
     peer = rig.connect()
     held: list[Ticket] = []
     costs = []
     for number in range(calls):
-        before = core.visited_count
+        before = state.visited_count
         found = rig.reserve(peer, 1, strategy)
-        costs.append(core.visited_count - before)
+        costs.append(state.visited_count - before)
         held += found
         if number % 100 == 50 and held:
             rig.release(peer, held.pop(0).held())
@@ -45,7 +45,7 @@ def steady_costs(rig: Rig, strategy: str, calls: int = CALLS) -> list[int]:
 
 def set_aside_count(rig: Rig) -> int:
     """How often anything was set aside so far."""
-    fronts = rig.engine._core._fronts.values()
+    fronts = rig.engine._state._fronts.values()
     return sum(leaf.set_aside_count for front in fronts for leaf in front.leaves())
 
 
@@ -65,14 +65,14 @@ def test_run_over_many_closed_submissions_is_cut_into_turns(rig: Rig) -> None:
     submit(rig, [{"tenant": "closed"}] * 5_000, 2)
     submit(rig, [{"tenant": "open"}])
     hold(rig, 1)
-    core = counting(rig)
+    state = counting(rig)
     peer = rig.connect()
     request = m.Reserve(next(rig.ids), 1, "MaxSimultaneous(tenant, 1, OldestFirst)")
     rig.engine.handle(peer, request, rig.now)
-    turns = [core.visited_count]
+    turns = [state.visited_count]
     while rig.engine.has_turn():
         rig.engine.turn(rig.now)
-        turns.append(core.visited_count - sum(turns))
+        turns.append(state.visited_count - sum(turns))
     assert max(turns) <= reserve.TURN_ROWS + 64
     assert len(turns) >= 5
     rig.run_turns()
@@ -89,16 +89,16 @@ def test_parked_consumers_cost_no_row_while_nothing_changes_and_each_gets_its_ch
     hold(rig, 3)
     peers = [rig.connect() for _ in range(1_000)]
     calls = [(peer, rig.park(peer, 1, strategies[n % 50])) for n, peer in enumerate(peers)]
-    core = counting(rig)
+    state = counting(rig)
     for _ in range(10):
         rig.advance(1.0)
         rig.status()
-    assert core.visited_count == 0
+    assert state.visited_count == 0
     submit(rig, [{"kind": f"k{n}", "tenant": "u", "site": f"s{n}"} for n in range(3)], 1_000)
     answers = [reply for peer, request_id in calls for reply in rig.replies(peer, request_id)]
     assert all(isinstance(answer, m.Reserved) and len(answer.grants) == 1 for answer in answers)
     assert len(answers) == 1_000
-    assert core.visited_count <= 20 * 1_000
+    assert state.visited_count <= 20 * 1_000
 
 
 @pytest.mark.parametrize("strategy", ["OldestFirst", "NewestFirst", "Random", "Fair(tenant)", "Fair(tenant, Random)"])
@@ -109,14 +109,14 @@ def test_chunks_that_come_back_one_by_one_cost_a_few_rows_each(rig: Rig, strateg
     held = hold(rig, 1_000, strategy)
     peer = rig.connect()
     assert rig.reserve(peer, 1, strategy) == []
-    core = counting(rig)
+    state = counting(rig)
     for one in held[7::20]:
         rig.release(peer, one)
         [ticket] = rig.reserve(peer, 1, strategy)
         assert ticket.held() == m.HeldChunks(
             one.submission_id, one.block, one.mask, ticket.reservation_id, 0, one.mask, ticket.mac
         )
-    assert core.visited_count <= 4 * 50
+    assert state.visited_count <= 4 * 50
 
 
 def arms_count(arms: list[Arm]) -> int:
@@ -146,7 +146,7 @@ def test_rows_visited_stay_within_their_bound(
         rig = Rig(folder)
         rows = ({key: value for key, value in zip("ab", pair, strict=True) if value is not None} for pair in pairs)
         submit(rig, rows, 3, max_attempts=1000)
-        core, peer = counting(rig), rig.connect()
+        state, peer = counting(rig), rig.connect()
         arms = arms_count(compile_arms(strategy))
         held: list[Ticket] = []
         offered = 0
@@ -155,7 +155,7 @@ def test_rows_visited_stay_within_their_bound(
             found = rig.reserve(peer, count, str(strategy))
             offered += sum(len(ticket.indexes) for ticket in found)
             held += found
-            assert core.visited_count <= arms * (4 * (offered + set_aside_count(rig)) + 64)
+            assert state.visited_count <= arms * (4 * (offered + set_aside_count(rig)) + 64)
             for _ in range(rng.randrange(3) if held else 0):
                 if held:
                     end = rng.choice([rig.complete, rig.release, rig.fail])

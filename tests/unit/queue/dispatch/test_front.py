@@ -17,7 +17,7 @@ from opsq.queue.dispatch.front import Deck, Front, NewestFront, Walk
 from opsq.strategy.arms import NEWEST_FIRST, OLDEST_FIRST, RANDOM, SHUFFLES, Arm, shuffle_of
 
 if TYPE_CHECKING:
-    from opsq.queue.state import Core
+    from opsq.queue.state import EngineState
 
 
 class Row(NamedTuple):
@@ -36,27 +36,27 @@ class Alone:
         self.rows_left = 1 << 30
         self.gates = self
 
-    def supply(self, submission_id: int, beside: Iterable[int] = ()) -> Any:
+    def submission(self, submission_id: int, beside: Iterable[int] = ()) -> Any:
         return SimpleNamespace(id=submission_id, is_open=True)
 
-    def look(self, gates: object, supply: object) -> tuple[None, int]:
+    def look(self, gates: object, submission: object) -> tuple[None, int]:
         return None, 1
 
 
 def peek(front: Front, reader: apsw.Connection) -> int | None:
     """The submission that comes next."""
-    found = front.next(cast("Core", Alone(reader)))
+    found = front.next(cast("EngineState", Alone(reader)))
     return found[0].id if found else None
 
 
 def drop(front: Front) -> None:
     """The submission that comes next has had its turn, and has nothing more."""
-    front.served(cast("Core", Alone(None)), 1, has_more=False)
+    front.served(cast("EngineState", Alone(None)), 1, has_more=False)
 
 
 def end_turn(front: Front) -> None:
     """The submission that comes next has had its turn, and has more."""
-    front.served(cast("Core", Alone(None)), 1, has_more=True)
+    front.served(cast("EngineState", Alone(None)), 1, has_more=True)
 
 
 def oldest() -> Front:

@@ -82,7 +82,7 @@ def test_pause_of_all_costs_no_row_and_holds_everything(rig: Rig) -> None:
     peer = rig.connect()
     call = rig.park(peer, 1)
     assert given_ids(rig) == []
-    assert rig.engine._core._fronts == {}
+    assert rig.engine._state._fronts == {}
     resume(rig)
     assert answered(rig, peer, call) == [[(a, 0)]]
 
@@ -367,7 +367,7 @@ def test_token_that_nobody_asks_for_wakes_nothing_again_and_again(rig: Rig) -> N
     limit(rig, "tenant", rate_per_s=4.0, burst=1)
     assert len(given_ids(rig)) == 1
     rig.advance(1.0)
-    assert rig.engine._core.gates.next_due() is None
+    assert rig.engine._state.gates.next_due() is None
     assert len(given_ids(rig)) == 1
 
 

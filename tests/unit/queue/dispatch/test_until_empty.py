@@ -13,13 +13,13 @@ from unit.model.rig import Rig
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The submissions that are looked at, one after the other."""
     found: list[int] = []
-    look = until_empty.Remaining._has_work
+    look = until_empty.UntilEmpty._has_work
 
-    def noted(self: until_empty.Remaining, arm: object, submission_id: int) -> bool:
+    def noted(self: until_empty.UntilEmpty, arm: object, submission_id: int) -> bool:
         found.append(submission_id)
         return look(self, arm, submission_id)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(until_empty.Remaining, "_has_work", noted)
+    monkeypatch.setattr(until_empty.UntilEmpty, "_has_work", noted)
     return found
 
 

@@ -273,7 +273,7 @@ def test_submission_that_waits_is_stored_when_the_disk_has_room_again(rig: Rig, 
 def test_content_that_is_to_be_written_must_leave_the_floor(runtime_dir: Path, disk: list[int | None]) -> None:
     """It counts where content lies; the database grows by little."""
     rig = Rig(runtime_dir)
-    rig.engine._room._folders = (runtime_dir, runtime_dir)
+    rig.engine._admission._folders = (runtime_dir, runtime_dir)
     disk[0] = (64 << 20) + 1000
     rig.ask(rig.connect(), m.CheckCapacity(1, 1, 1000))
     with pytest.raises(NoRoom, match="1001 are to be written"):

@@ -85,7 +85,7 @@ def test_ended_submission_leaves_nothing_in_memory(rig: Rig) -> None:
     cancel(rig, submission_id)
     rig.fold()
     rig.complete(peer, tickets[2].held())
-    assert rig.engine._core.supplies.get(submission_id) is None or not rig.engine._core.supplies[submission_id].blocks
+    assert rig.engine._state.live.get(submission_id) is None or not rig.engine._state.live[submission_id].blocks
 
 
 # --- failed -------------------------------------------------------------------------------------------------------------------------------

@@ -49,27 +49,28 @@ def next_chunks(rig: Rig, peer: Peer, strategy: str, count: int) -> list[tuple[i
 
 def state_of(engine: Engine) -> Any:
     """What a trial must leave alone, as far as the engine has it in memory."""
-    core = engine._core
-    fronts = {name: front.describe() for name, front in core._fronts.items()}
+    state = engine._state
+    fronts = {name: front.describe() for name, front in state._fronts.items()}
     supplies = {
-        supply.id: (supply.reserved_count, supply.cursor, sorted(supply.returned)) for supply in core.supplies.values()
+        submission.id: (submission.reserved_count, submission.cursor, sorted(submission.returned))
+        for submission in state.live.values()
     }
     busy = {submission_id: entry for submission_id, entry in supplies.items() if entry != (0, 0, [])}
     passes = {
-        front.scope: (front._served_pass, [share.place for share in front._shares.values()]) for front in core._fair
+        front.scope: (front._served_pass, [share.place for share in front._shares.values()]) for front in state._fair
     }
-    buckets = {key: bucket.tokens for key, bucket in core.gates._buckets.items() if bucket.tokens < bucket.burst}
-    lanes = {lane_id: len(fronts) for lane_id, fronts in core._by_lane.items()}
+    buckets = {key: bucket.tokens for key, bucket in state.gates._buckets.items() if bucket.tokens < bucket.burst}
+    lanes = {lane_id: len(fronts) for lane_id, fronts in state._by_lane.items()}
     return (
         fronts,
         busy,
         passes,
-        dict(core.gates._live),
+        dict(state.gates._live),
         buckets,
         lanes,
-        core.rng.getstate(),
-        core.rows_left,
-        dict(core.consumers),
+        state.rng.getstate(),
+        state.rows_left,
+        dict(state.consumers),
     )
 
 
