@@ -1,6 +1,6 @@
-"""Instants: the two kinds of time, kept apart by type so that a checker rejects mixing them.
+"""The two kinds of time, monotonic and wall clock, as separate types so that a type checker rejects mixing them.
 
-This file owns the only reads of the system clocks; the engine is given a `Now` and never looks for itself.
+Only this file may read the system clocks; the engine is given a `Now` and must never read them itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MonoNs = NewType("MonoNs", int)
 """Monotonic nanoseconds: deadlines and durations while a process lives. Comparable within one boot of the machine, meaningless beyond."""
 
 WallMs = NewType("WallMs", int)
-"""Milliseconds since 1970-01-01 UTC: what is stored, and what people ask for. May step in both directions."""
+"""Milliseconds since 1970-01-01 UTC: what is stored and shown to people. May step in both directions."""
 
 
 class Now(NamedTuple):
@@ -31,7 +31,7 @@ def now() -> Now:
 
 
 def boot() -> str:
-    """Names this boot of the machine; empty if the system does not tell."""
+    """Identify this boot of the machine; empty if the system cannot tell."""
     try:
         if sys.platform == "linux":
             return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -42,5 +42,5 @@ def boot() -> str:
 
 
 def after(start: MonoNs, duration_s: float) -> MonoNs:
-    """The instant `duration_s` seconds (≥ 0, at most about 290 years) after `start`."""
+    """Return the instant `duration_s` seconds (≥ 0, at most about 290 years) after `start`."""
     return MonoNs(start + int(min(duration_s, 9e9) * 1e9))

@@ -1,6 +1,6 @@
 """Every error that opsq raises on purpose: one tree, each class with its wire code and exit status.
 
-This file must not import anything of ours. The class docstring is the default message, so text and documentation cannot drift apart.
+This file must not import anything else of opsq. The class docstring is the default message, so text and documentation cannot drift apart.
 
     OpsqError
     ├── UsageError                 usage              2
@@ -56,7 +56,7 @@ class OpsqError(Exception):
 
 
 class UsageError(OpsqError):
-    """The request is not one that opsq understands."""
+    """The request is invalid."""
 
     code = "usage"
     exit_status = 2
@@ -87,7 +87,7 @@ class ChunkTooLarge(UsageError):
 
 
 class ProtocolError(UsageError):
-    """The peer sent something that the protocol does not allow."""
+    """The peer violated the protocol."""
 
     code = "protocol"
 
@@ -100,7 +100,7 @@ class NotFound(OpsqError):
 
 
 class NothingFree(NotFound):
-    """Nothing that the strategy may serve is free."""
+    """No chunk that the strategy may serve is free."""
 
     code = "nothing_free"
 
@@ -113,7 +113,7 @@ class Unreachable(OpsqError):
 
 
 class ContentMissing(Unreachable):
-    """The content of the chunk is gone."""
+    """The content of the chunk is missing."""
 
     code = "content_missing"
 
@@ -162,20 +162,20 @@ class AlreadyRunning(Conflict):
 
 
 class NameTaken(Conflict):
-    """Another consumer has this name for itself."""
+    """Another consumer has claimed this name."""
 
     code = "name_taken"
 
 
 class Refused(OpsqError):
-    """There is no room."""
+    """The request was refused for lack of capacity."""
 
     code = "refused"
     exit_status = 6
 
 
 class NoRoom(Refused):
-    """There is no room for a submission."""
+    """The queue has no room for a submission."""
 
     code = "no_room"
 
@@ -187,13 +187,13 @@ class StorageFull(Refused):
 
 
 class DatabaseDamaged(Refused):
-    """The database is damaged; it was left untouched."""
+    """The database is damaged; it was not modified."""
 
     code = "database_damaged"
 
 
 class TooManyConnections(Refused):
-    """The daemon has as many connections as it may have."""
+    """The daemon has reached its connection limit."""
 
     code = "too_many_connections"
 
@@ -206,7 +206,7 @@ class NotPermitted(OpsqError):
 
 
 class VersionMismatch(OpsqError):
-    """The versions do not fit together."""
+    """The versions are incompatible."""
 
     code = "version_mismatch"
     exit_status = 8
@@ -220,7 +220,7 @@ class WorkFailed(OpsqError):
 
 
 class TimedOut(OpsqError):
-    """The time that was given is over."""
+    """Timed out."""
 
     code = "timed_out"
     exit_status = 124
@@ -241,7 +241,7 @@ class CommandNotFound(OpsqError):
 
 
 class Bug(OpsqError):
-    """A mistake in opsq itself."""
+    """Internal error (bug)."""
 
     code = "bug"
 
@@ -254,9 +254,9 @@ def _tree(cls: type[OpsqError]) -> dict[str, type[OpsqError]]:
 
 
 BY_CODE: dict[str, type[OpsqError]] = _tree(OpsqError)
-"""Wire code → class, for turning an error reply back into the exception."""
+"""Wire code → class, to turn an error reply back into the exception."""
 
 
 def from_code(code: str, message: str, hint: str = "") -> OpsqError:
-    """Make the exception that an error reply stands for; an unknown code (a newer daemon) gives a plain `OpsqError`."""
+    """Make the exception that an error reply reports; an unknown code (from a newer daemon) gives a plain `OpsqError`."""
     return BY_CODE.get(code, OpsqError)(message, hint=hint)

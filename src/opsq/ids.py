@@ -1,6 +1,6 @@
-"""How submissions, chunks and handles are named; 64-bit masks and their conversion for SQLite.
+"""The names of submissions, chunks and handles; 64-bit masks and their conversion for SQLite.
 
-This file must not import anything of ours but the errors, and does no I/O.
+This file must not import anything else of opsq but the errors, and does no I/O.
 
 A **submission id** has 63 bits: 41 bits of milliseconds since 2025-01-01 UTC, 10 bits of shard, 12 bits of sequence, so ids sort by
 age and fit a signed 64-bit integer until 2094. A **block** is 64 chunks of one submission; chunk `index` is bit `index % 64` of block
@@ -29,11 +29,11 @@ _SEQUENCES = 1 << 12
 
 
 class SubmissionIds:
-    """Gives out submission ids, each larger than the one before whatever the wall clock does.
+    """Generates submission ids, each larger than the last, whatever the wall clock does.
 
     Args:
-        last: the largest id given out before (0 for none); survives restarts through the database.
-        shard: 0…1023, the writer's number.
+        last: the largest id generated before (0 for none); persisted in the database.
+        shard: the writer's number, 0 to 1023.
     """
 
     def __init__(self, last: int = 0, shard: int = 0) -> None:
@@ -42,7 +42,7 @@ class SubmissionIds:
         self._sequence = (last & (_SEQUENCES - 1)) if last else -1
 
     def next(self, wall_ms: int) -> SubmissionId:
-        """The next id at wall instant `wall_ms`; a clock that stands or steps back goes on in the last millisecond used."""
+        """Return the next id at wall time `wall_ms`; if the clock stands still or steps back, the last millisecond used continues."""
         ms = max(wall_ms - EPOCH_MS, 0)
         if ms > self._last_ms:
             self._last_ms, self._sequence = ms, 0
@@ -54,7 +54,7 @@ class SubmissionIds:
 
 
 def parse_submission_id(text: str) -> SubmissionId:
-    """Read a submission id as people type it.
+    """Parse a submission id as people type it.
 
     Raises:
         NotFound: `text` is no decimal number below 2**63, so no submission can have it.
@@ -65,7 +65,7 @@ def parse_submission_id(text: str) -> SubmissionId:
 
 
 def mask_indexes(block: int, mask: int) -> Iterator[int]:
-    """The chunk indexes that `mask` names in `block`, ascending."""
+    """Yield the chunk indexes selected by `mask` in `block`, ascending."""
     base = block * BLOCK_CHUNKS
     while mask:
         low = mask & -mask
@@ -74,7 +74,7 @@ def mask_indexes(block: int, mask: int) -> Iterator[int]:
 
 
 def first_bits(mask: int, count: int) -> int:
-    """The `count` lowest set bits of `mask`; the whole mask if it has no more."""
+    """Return the `count` lowest set bits of `mask`; the whole mask if it has no more."""
     if mask.bit_count() <= count:
         return mask
     taken = 0
@@ -86,31 +86,31 @@ def first_bits(mask: int, count: int) -> int:
 
 
 def blocks_of(chunks_count: int) -> int:
-    """How many blocks `chunks_count` chunks fill."""
+    """Return the number of blocks that `chunks_count` chunks fill."""
     return -(-chunks_count // BLOCK_CHUNKS)
 
 
 def block_mask(chunks_count: int, block: int) -> int:
-    """The mask of all chunks that exist in `block` of a submission of `chunks_count` chunks."""
+    """Return the mask of all chunks in `block` of a submission of `chunks_count` chunks."""
     rest = chunks_count - block * BLOCK_CHUNKS
     return FULL if rest >= BLOCK_CHUNKS else (1 << max(rest, 0)) - 1
 
 
 def to_sql(mask: int) -> int:
-    """A mask as SQLite stores it: two's complement."""
+    """Convert a mask to what SQLite stores: two's complement."""
     return mask - (1 << 64) if mask >> 63 else mask
 
 
 def from_sql(stored: int) -> int:
-    """A stored mask as Python computes with it: unsigned."""
+    """Convert a stored mask to what Python computes with: unsigned."""
     return stored & FULL
 
 
 class Token(NamedTuple):
-    """What proves that chunks of a block were handed out: the reservation, the attempts before it, the chunks granted, and a keyed hash.
+    """Proves that chunks of a block were handed out: the reservation, the attempts before it, the chunks granted, and a keyed hash.
 
-    The hash covers the submission, the block and the three fields before it, so a token can be judged after its reservation has ended,
-    and after a restart.
+    The hash covers the submission, the block and the other three fields, so a token can be verified after its reservation has ended, and
+    after a restart.
     """
 
     reservation_id: int
@@ -126,7 +126,7 @@ class Handle(NamedTuple):
     """One reserved chunk, as one shell word: `SUBMISSION/INDEX@TOKEN`."""
 
     submission_id: SubmissionId
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a handle
+    index: int  # type: ignore[assignment]  # hides tuple.index, which a handle does not need
     token: Token
 
     def __str__(self) -> str:
@@ -134,12 +134,12 @@ class Handle(NamedTuple):
 
     @property
     def block(self) -> int:
-        """The block that the chunk lies in."""
+        """The block that contains the chunk."""
         return self.index // BLOCK_CHUNKS
 
     @property
     def mask(self) -> int:
-        """The chunk as a mask of its block."""
+        """The chunk as a mask in its block."""
         return 1 << self.index % BLOCK_CHUNKS
 
 
@@ -149,7 +149,7 @@ _HANDLE = re.compile(
 
 
 def parse_handle(text: str) -> Handle:
-    """Read a handle; `str` of the result gives `text` back.
+    """Parse a handle; `str` of the result returns `text`.
 
     Raises:
         InvalidHandle: `text` is not of the form `SUBMISSION/INDEX@TOKEN`.

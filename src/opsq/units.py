@@ -1,7 +1,7 @@
 """Durations, sizes, rates and addresses as people write them: `90`, `1.5s`, `10m`, `1d`; `64K`, `1M`, `20MB`; `5/15m`; `[::1]:7411`.
 
-This file must stay cheap to import: every process start passes through it, so the library that reads compound durations
-is loaded only when one is met.
+This file must stay cheap to import, because every process imports it at start: the library that parses compound durations is loaded
+only when needed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _BYTES = {
 
 
 def parse_duration(text: str) -> float:
-    """Read a duration, in seconds.
+    """Parse a duration, into seconds.
 
     Args:
         text: a number with one of the units ms, s, m, h, d (none: seconds), or several such pairs as in `1h30m`.
 
     Raises:
-        ValueError: `text` is no such duration, is negative, or is longer than 10⁹ seconds.
+        ValueError: `text` is not a duration, is negative, or is longer than 10⁹ seconds.
     """
     number, unit = _split(text)
     if number is not None and unit in _SECONDS:
@@ -38,15 +38,15 @@ def parse_duration(text: str) -> float:
     else:
         seconds = _compound(text)
     if seconds > 1e9:
-        raise ValueError(f"{text!r} is longer than a duration can be (1000000000 s, about 31 years)")
+        raise ValueError(f"{text!r} is longer than the longest duration (1000000000 s, about 31 years)")
     return seconds
 
 
 def parse_size(text: str) -> int:
-    """Read a size, in bytes: `K M G T` are powers of 1024, `kB MB GB TB` powers of 1000, none is bytes.
+    """Parse a size, into bytes: `K M G T` are powers of 1024, `kB MB GB TB` powers of 1000; without a unit, bytes.
 
     Raises:
-        ValueError: `text` is no such size, is negative, or is no whole number of bytes.
+        ValueError: `text` is not a size, is negative, or is not a whole number of bytes.
     """
     number, unit = _split(text)
     if number is None or unit not in _BYTES:
@@ -60,10 +60,10 @@ def parse_size(text: str) -> int:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """HOST and PORT of `HOST:PORT` or `[IPV6]:PORT`.
+    """Split `HOST:PORT` or `[IPV6]:PORT` into host and port.
 
     Raises:
-        ValueError: `text` is no such address.
+        ValueError: `text` is not such an address.
     """
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -76,7 +76,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in the shortest unit that keeps it exact; `parse_duration` reads it back."""
+    """Format a duration in the largest unit that keeps it exact; `parse_duration` reads it back."""
     for unit in ("d", "h", "m"):
         count = seconds / _SECONDS[unit]
         if count >= 1 and count == int(count):
@@ -85,7 +85,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_span(seconds: float) -> str:
-    """A duration roughly, for people: its two largest units."""
+    """Format a duration roughly, for people: its two largest units."""
     if seconds < 60:
         return f"{seconds:.1f}s" if 0 < seconds < 10 and round(seconds, 1) % 1 else f"{seconds:.0f}s"
     found: list[str] = []
@@ -105,7 +105,7 @@ def format_instant(wall_ms: int) -> str:
 
 
 def format_rate(rate_per_s: float, span_s: float = 1.0) -> str:
-    """A rate as people write it: for the time that it was given for, else for a second, a minute or an hour, the first with one or more."""
+    """Format a rate per the span it was given for; else per second, minute or hour, the first that gives at least 1."""
     if span_s != 1:
         span = format_duration(span_s)
         return f"{rate_per_s * span_s:.6g}/{span.removeprefix('1') if span in {'1m', '1h', '1d'} else span}"
@@ -116,7 +116,7 @@ def format_rate(rate_per_s: float, span_s: float = 1.0) -> str:
 
 
 def format_size(size_bytes: int) -> str:
-    """A size in the largest power of 1024 that keeps it exact; `parse_size` reads it back."""
+    """Format a size in the largest power of 1024 that keeps it exact; `parse_size` reads it back."""
     for unit in ("T", "G", "M", "K"):
         if size_bytes and size_bytes % _BYTES[unit] == 0:
             return f"{size_bytes // _BYTES[unit]}{unit}"
@@ -124,7 +124,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def _split(text: str) -> tuple[float | int | None, str]:
-    """The leading number of `text` (None: there is none) and what follows it."""
+    """Split `text` into its leading number (None if there is none) and the rest."""
     digits = 0
     while digits < len(text) and text[digits] in "0123456789.":
         digits += 1

@@ -1,6 +1,6 @@
-"""The version of opsq, in its only place: the build, the hello frame and `opsq --version` read it here.
+"""The version of opsq, its single definition: the build, the hello frame and `opsq --version` read it here.
 
-It must import nothing, since every process start passes through it.
+It must import nothing, because every process imports it at start.
 """
 
 __version__ = "0.1.0"

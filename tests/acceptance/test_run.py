@@ -415,7 +415,7 @@ def test_same_line_at_the_same_time_is_refused(opsq: Opsq):
         wait_until(lambda: _read(opsq, "runs"), DEADLINE_S, "it runs")
         ran = opsq(*line)
         assert (ran.status, ran.out) == (5, b"")
-        assert "runs already" in ran.err
+        assert "already active" in ran.err
         assert opsq("run", "--fresh", *line[1:]).status == 5  # so this is not what the message may advise
         assert "--fresh" not in ran.err
         opsq.file("go", b"")
@@ -440,7 +440,7 @@ def test_same_line_by_another_way_to_the_daemon_is_refused(queue: Opsq):
         wait_until(lambda: _read(queue, "runs"), DEADLINE_S, "it runs")
         for again in (line, ("run", *line[3:])):
             ran = queue(*again)
-            assert (ran.status, ran.out, "runs already" in ran.err) == (5, b"", True)
+            assert (ran.status, ran.out, "already active" in ran.err) == (5, b"", True)
         queue.file("go", b"")
         out, _ = first.communicate(timeout=DEADLINE_S)
     assert (first.returncode, out) == (0, lines(2))

@@ -47,7 +47,7 @@ def _short(help_text: str) -> str:
     return re.split(r"[.:;](?:\s|$)", help_text, maxsplit=1)[0] + "."
 
 
-_DAEMON, _PRODUCE, _CONSUME, _RULE, _LOOK = "Daemon", "Producing", "Consuming", "Ruling", "Looking"
+_DAEMON, _PRODUCE, _CONSUME, _RULE, _LOOK = "Daemon", "Producing", "Consuming", "Administration", "Inspection"
 
 VERBS: dict[str, Place] = {
     "start": Place("daemon", _DAEMON, "Start the daemon and return when it is ready."),

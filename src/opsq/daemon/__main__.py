@@ -1,7 +1,7 @@
 """`python -m opsq.daemon STATE_DIR [temporary]`: the background daemon, as `opsq start` runs it.
 
-It must not be run by hand: it reads its settings from stdin, leaves its parent behind, tells on stdout that it serves or why not, and
-then keeps nothing of its caller's open.
+It must not be run by hand: it reads its settings from stdin, detaches from its parent, reports on stdout that it is ready or why it
+cannot start, and then keeps none of its caller's descriptors open.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from opsq.settings import Settings
 
 
 def main() -> None:
-    """Be the daemon until it is stopped."""
+    """Run the daemon until it is stopped."""
     settings = msgspec.json.decode(sys.stdin.buffer.read(), type=Settings)
-    os.chdir("/")  # only now: a relative PYTHONPATH has been followed
+    os.chdir("/")  # only now: a relative PYTHONPATH has been resolved
     if os.fork():
-        os._exit(0)  # so that the daemon is no child of anybody, and no leader of a session that could get a terminal
+        os._exit(0)  # the daemon becomes an orphan, and not a session leader, so it can never acquire a terminal
     try:
-        status = run(settings, _tell, is_temporary=sys.argv[2:] == ["temporary"])
+        status = run(settings, _report, is_temporary=sys.argv[2:] == ["temporary"])
     except OpsqError as error:
-        _tell(Ready(code=error.code, message=error.message, hint=error.hint))
+        _report(Ready(code=error.code, message=error.message, hint=error.hint))
         status = error.exit_status
-    except BaseException:  # noqa: BLE001  # its traceback is all that the caller can get
+    except BaseException:  # noqa: BLE001  # the traceback is all that the caller can get
         if sys.stderr is not None:
             import traceback
 
@@ -37,8 +37,8 @@ def main() -> None:
     sys.exit(status)
 
 
-def _tell(ready: Ready) -> None:
-    """Answer the caller, and let go of its pipes."""
+def _report(ready: Ready) -> None:
+    """Answer the caller and close its pipes."""
     os.write(1, msgspec.json.encode(ready))
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

@@ -1,4 +1,4 @@
-"""The tokens that permit the use of a daemon over TCP; they are compared in constant time, and never logged or echoed."""
+"""The tokens that permit use of the daemon over TCP; they are compared in constant time, and never logged or echoed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORTEST = 16
 
 
 class AccessTokens:
-    """What may be presented: the operator's token permits everything, the client's no operator verb."""
+    """The valid tokens: the operator's permits everything, the client's permits no operator request."""
 
     def __init__(self, operator: str, client: str | None) -> None:
         self._operator = operator.encode()
@@ -31,19 +31,19 @@ class AccessTokens:
         is_client = self._client is not None and hmac.compare_digest(text, self._client)
         if not is_operator and not is_client:
             raise NotPermitted(
-                "The token is missing or wrong.", hint="Give the daemon's token by --token-file or OPSQ_TOKEN_FILE."
+                "The token is missing or wrong.", hint="Pass the daemon's token with --token-file or OPSQ_TOKEN_FILE."
             )
         return is_operator
 
 
 def load_tokens(settings: Settings) -> AccessTokens:
-    """Read the tokens; the operator's is made if there is none.
+    """Read the tokens; the operator's is generated if there is none.
 
     Effects: may write `token_file`, mode 0600.
 
     Raises:
         NotPermitted: other users can read a token file.
-        UsageError: a token is too short to be one.
+        UsageError: a token is too short.
         InputUnreadable: a file cannot be read or written.
     """
     try:
@@ -74,6 +74,6 @@ def _read(path: str) -> str:
     if len(token) < _SHORTEST:
         raise UsageError(
             f"The token in {path} is shorter than {_SHORTEST} characters.",
-            hint="Remove the file: start makes a new one.",
+            hint="Remove the file: `opsq start` generates a new one.",
         )
     return token

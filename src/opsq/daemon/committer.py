@@ -3,8 +3,8 @@
 This file owns the order of commits and copies of the log (checkpoints); it must not know what the rows mean. While a COMMIT runs,
 requests queue in the engine and form the next batch.
 
-The way to the helper and back costs two wake-ups, about as much as half a COMMIT on a fast disk. It buys that others are served meanwhile;
-when a single request is all that came, and commits have been quick, there is nobody to serve, and the COMMIT runs on the event loop.
+A round trip to the helper thread costs two wake-ups, about half a COMMIT on a fast disk, and lets the event loop serve others in the
+meantime. For a single request, when commits have been fast, there are no others, and the COMMIT runs on the event loop.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from opsq.store.database_file import BUSY_MS
 
 _FULL_LOG_S = 60.0
 _RESTART_STEP_BYTES = 8 << 20
-"""After a copy of the whole log that a foreign reader prevented: by how much the log grows until the next try."""
+"""After another reader prevented a full checkpoint: by how much the log grows before the next attempt."""
 
 _LAST_BYTES = 2 << 20
-"""The log begins anew when no more than this is left to be copied, because nothing can be committed meanwhile."""
+"""The log is restarted only when at most this much is left to copy, because it blocks commits."""
 
 _URGENT_BYTES = 96 << 20
 _WAIT_MS, _URGENT_WAIT_MS = 100, 2000
-"""How long commits wait for foreign readers to leave the log: longer when it nears its limit, and short again when that did not help."""
+"""How long commits wait for other readers of the log: longer near its limit, short again if that did not help."""
 
 _QUICK_S = 0.0005
-"""A COMMIT that takes no longer may hold up the event loop, which has nothing else to do."""
+"""A COMMIT that takes no longer may block the event loop when there is nothing else to do."""
 
 _log = logging.getLogger("opsq.commits")
 
@@ -44,7 +44,7 @@ class Committer:
 
     Args:
         on_done: called on the event loop after each batch, when its replies are in the outbox.
-        on_fatal: called with an error after which nothing may be answered any more.
+        on_fatal: called with an error after which no reply may be sent.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Committer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the helper thread is at work on the writer."""
+        """Whether the helper thread is using the writer."""
         return self._is_busy
 
     def kick(self, now: Now, *, is_lone: bool = False) -> None:
-        """Begin the next batch, if there is one and the writer is free.
+        """Start the next batch, if there is one and the writer is free.
 
         Args:
-            is_lone: it holds a single request, so the event loop may wait for its COMMIT.
+            is_lone: the batch holds a single request, so the event loop may wait for its COMMIT.
         """
         engine = self._engine
         while not self._is_busy and engine.has_batch(now):
@@ -100,7 +100,7 @@ class Committer:
                 self._work.put((self._commit, self._committed))
 
     def stop(self) -> None:
-        """End the helper thread; nothing may be in flight."""
+        """Stop the helper thread; no commit may be in flight."""
         self._work.put(None)
         self._thread.join()
 
@@ -112,13 +112,13 @@ class Committer:
             self._loop.call_soon_threadsafe(done, _attempt(work))
 
     def _commit(self) -> None:
-        """COMMIT, and remember how long it took of late."""
-        began_s = time.monotonic()
+        """COMMIT, and update the moving average of its duration."""
+        started_s = time.monotonic()
         self._database.commit()
-        self._commit_s += (time.monotonic() - began_s - self._commit_s) / 8
+        self._commit_s += (time.monotonic() - started_s - self._commit_s) / 8
 
     def _restart_log(self) -> None:
-        """Copy the whole log and have the next commit begin it anew."""
+        """Checkpoint the whole log so that the next commit restarts it."""
         is_urgent = _URGENT_BYTES <= self._database.wal_bytes < WAL_LIMIT_BYTES
         self._database.writer.set_busy_timeout(_URGENT_WAIT_MS if is_urgent else _WAIT_MS)
         try:
@@ -143,23 +143,23 @@ class Committer:
             self.commits_count += 1
             self._copy_log()
         else:
-            self._tell(error)
+            self._log_failure(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         now_s = time.monotonic()
         if now_s - self._full_logged_at >= _FULL_LOG_S:
             self._full_logged_at = now_s
             _log.error(
-                "nothing can be written to %s: %s; handing out is paused until there is room",
+                "cannot write to %s: %s; no chunks are handed out until there is room",
                 self._database.path,
                 error,
             )
 
     def _copy_log(self) -> None:
-        """Keep the log short: copy it beside the commits, and when it is long, once between two of them."""
+        """Keep the log short: checkpoint it alongside commits, and when it is long, once between two of them."""
         wal_bytes = self._database.wal_bytes
         if wal_bytes < self._copied_bytes:
-            self._copied_bytes = 0  # the log began anew
+            self._copied_bytes = 0  # the log was restarted
         if self._is_copying:
             return
         left_bytes = wal_bytes - self._copied_bytes
@@ -178,7 +178,9 @@ class Committer:
         wal_bytes = self._database.wal_bytes
         if wal_bytes >= RESTART_BYTES:
             self._restart_from_bytes = wal_bytes + _RESTART_STEP_BYTES
-            _log.info("the database's log has %d MB: %s", wal_bytes >> 20, error or "another program is reading")
+            _log.info(
+                "the write-ahead log is %d MB long: %s", wal_bytes >> 20, error or "another program is reading it"
+            )
         else:
             self._restart_from_bytes = 0
         self._on_done()
@@ -186,13 +188,13 @@ class Committer:
     def _copied(self, copying: asyncio.Future[None]) -> None:
         self._is_copying = False
         if not copying.cancelled() and (error := copying.exception()) is not None:
-            _log.warning("the log of the database could not be copied: %s", error)
+            _log.warning("checkpoint failed: %s", error)
 
 
 def _attempt(work: Callable[[], None]) -> Exception | None:
-    """Do it; what it raised."""
+    """Run `work` and return what it raised."""
     try:
         work()
-    except Exception as error:  # noqa: BLE001  # handed to whoever waits for the outcome
+    except Exception as error:  # noqa: BLE001  # returned to the caller
         return error
     return None

@@ -1,6 +1,6 @@
-"""One question to a running daemon, over a blocking socket: for `start`, `stop` and `doctor`, which are no clients of the queue.
+"""One request at a time to a running daemon, over a blocking socket: for `start`, `stop` and `doctor`.
 
-This file must not retry or keep anything; consumers and producers use opsq.client.
+This file must not retry or hold reservations; consumers and producers use opsq.client.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _DIAL_S = 5.0
 
 
 class ControlConnection:
-    """A greeted connection that asks one thing at a time.
+    """An open connection for one request at a time.
 
     Raises:
-        Unreachable: nobody answers.
-        NotPermitted: the socket is somebody else's, or the token is wrong.
+        Unreachable: no daemon answers.
+        NotPermitted: the socket belongs to another user, or the token is wrong.
     """
 
     def __init__(self, settings: Settings, *, name: str = "opsq") -> None:
@@ -43,12 +43,12 @@ class ControlConnection:
             self._heartbeat_s = welcome.heartbeat_s
 
     def ask(self, request: Request, deadline_s: float | None = None) -> Reply:
-        """Send a request and wait for its reply, showing every heartbeat that this side lives.
+        """Send a request and wait for its reply, sending heartbeats while waiting.
 
         Raises:
             OpsqError: the daemon refused.
-            TimedOut: no reply within `deadline_s` seconds (None: waits without limit).
-            Unreachable: the connection has ended.
+            TimedOut: no reply within `deadline_s` seconds (None: no limit).
+            Unreachable: the connection was closed.
         """
         self._send(request)
         request_id = getattr(request, "id", 0)
@@ -68,10 +68,10 @@ class ControlConnection:
                 beat_at = now_s + self._heartbeat_s
                 self._send(Heartbeat(0))
             if not self._receive(min(beat_at, end or beat_at) - now_s):
-                raise Unreachable(f"The daemon at {self._where} has ended the connection.")
+                raise Unreachable(f"The daemon at {self._where} closed the connection.")
 
     def wait_closed(self, deadline_s: float) -> bool:
-        """Whether the daemon ends the connection within `deadline_s` seconds."""
+        """Whether the daemon closes the connection within `deadline_s` seconds."""
         end = time.monotonic() + deadline_s
         with contextlib.suppress(Unreachable):
             while (left_s := end - time.monotonic()) > 0:
@@ -94,10 +94,10 @@ class ControlConnection:
         try:
             self._socket.sendall(encode([request]))
         except OSError as error:
-            raise Unreachable(f"The daemon at {self._where} has ended the connection.") from error
+            raise Unreachable(f"The daemon at {self._where} closed the connection.") from error
 
     def _receive(self, timeout_s: float) -> bool:
-        """Read once what arrives within `timeout_s` seconds; false at the end of the stream."""
+        """Read once within `timeout_s` seconds; false at the end of the stream."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if not poll.poll(max(timeout_s, 0) * 1000):
@@ -105,7 +105,7 @@ class ControlConnection:
         try:
             received = self._socket.recv(1 << 16)
         except OSError as error:
-            raise Unreachable(f"The daemon at {self._where} has ended the connection.") from error
+            raise Unreachable(f"The daemon at {self._where} closed the connection.") from error
         self._replies += self._reader.feed(received)
         return bool(received)
 
@@ -123,7 +123,7 @@ def _dial(settings: Settings) -> socket.socket:
             raise
         return unix
     except PermissionError as error:
-        raise NotPermitted(f"The socket {settings.socket} may not be used by this user.") from error
+        raise NotPermitted(f"This user may not use the socket {settings.socket}.") from error
     except OSError as error:
         where = settings.address or settings.socket
         raise Unreachable(

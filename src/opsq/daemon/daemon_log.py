@@ -1,7 +1,7 @@
 """The daemon's log: a rotating file, and stderr in the foreground, written by a thread of their own.
 
-A reader of stderr that blocks, or a slow disk, must never delay a reply nor the end of the process: records wait in a bounded queue,
-what does not fit is counted and dropped, and stderr gets only what it takes at once.
+A blocked reader of stderr or a slow disk must never delay a reply or the exit of the process: records wait in a bounded queue, excess
+records are counted and dropped, and stderr gets only what can be written without blocking.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STOP_S = 1.0
 
 
 class DaemonLog:
-    """The running log; made once a process.
+    """The running log; created once per process.
 
     Args:
         has_stderr: also write to stderr.
@@ -33,7 +33,7 @@ class DaemonLog:
     """
 
     def __init__(self, settings: Settings, *, has_stderr: bool) -> None:
-        logging.raiseExceptions = False  # a log that cannot be written is no reason to stop
+        logging.raiseExceptions = False  # a log that cannot be written must not stop the daemon
         formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         formatter.converter = time.gmtime
         try:
@@ -61,7 +61,7 @@ class DaemonLog:
         root.addHandler(self._handler)
 
     def stop(self) -> None:
-        """Write what is waiting, for at most a second, and close the file."""
+        """Write queued records, for at most a second, and close the file."""
         logging.getLogger("opsq").removeHandler(self._handler)
         stopper = threading.Thread(target=self._listener.stop, daemon=True)
         stopper.start()
@@ -72,7 +72,7 @@ class DaemonLog:
 
 
 class _Stderr(logging.Handler):
-    """Writes to stderr what it takes without blocking: a blocked write would hold locks that the interpreter wants at its end."""
+    """Writes to stderr without blocking: a blocked write would hold locks that the interpreter needs at exit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Stderr(logging.Handler):
 
 
 class _Listener(logging.handlers.QueueListener):
-    """Stops when all that waits is written, also when the queue is full."""
+    """Stops when all queued records are written, even if the queue is full."""
 
     def __init__(self, records: queue.Queue[logging.LogRecord | None], *outputs: logging.Handler) -> None:
         super().__init__(records, *outputs)
@@ -100,7 +100,7 @@ class _Listener(logging.handlers.QueueListener):
 
 
 class _Handler(logging.handlers.QueueHandler):
-    """Puts records into the queue, or counts what does not fit."""
+    """Puts records into the queue, or counts those that do not fit."""
 
     def __init__(self, records: queue.Queue[logging.LogRecord | None]) -> None:
         super().__init__(records)

@@ -1,7 +1,7 @@
-"""The daemon as a process: what it opens and closes, its signals, its service manager, and its way out.
+"""The daemon as a process: the resources it opens and closes, its signals, its service manager, and how it exits.
 
-This file must not know what the daemon does in between (`server`). There is one way to end, whoever asks for it: SIGTERM, SIGINT or a
-`Stop`; only an error after which nothing may be answered any more ends the process at once.
+This file must not know what the daemon does in between (`server`). There is one way to stop it, by SIGTERM, SIGINT or a `Stop`; only an
+error after which no reply may be sent ends the process at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 70
 GC_THRESHOLDS = (20_000, 20, 100)
-"""Nearly all that a request makes ends with its last reference; looking for cycles as often as Python does took a tenth of the time."""
+"""Nearly all objects of a request are freed by reference counting; collecting cycles at the default rate took a tenth of the time."""
 
 _log = logging.getLogger("opsq.daemon")
 
@@ -46,16 +46,16 @@ class _Resources(NamedTuple):
 
 
 def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, is_temporary: bool = False) -> int:
-    """Be the daemon; returns the exit status when it has been stopped.
+    """Run the daemon in this process; returns the exit status once it has stopped.
 
     Args:
         on_ready: called once, when connections are accepted. Without it the log goes to stderr as well.
-        is_temporary: end when nobody uses it any more; see `temporary`.
+        is_temporary: exit when no longer in use; see `temporary_daemon`.
 
-    Effects: umask 077; SIGHUP is ignored; a service manager is told by NOTIFY_SOCKET; descriptors up to the hard limit.
+    Effects: umask 077; SIGHUP is ignored; the service manager is notified through NOTIFY_SOCKET; descriptors up to the hard limit.
 
     Raises:
-        OpsqError: it could not start; nothing of another daemon was touched.
+        OpsqError: it could not start; a running daemon was not affected.
     """
     import uvloop
 
@@ -72,7 +72,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
         try:
             uvloop.run(_serve(settings, resources, connection_limit, on_ready or _ignore, _fatal_handler(log.stop)))
         except BaseException:
-            _log.critical("the daemon ends by a mistake in opsq:\n%s", traceback.format_exc())
+            _log.critical("internal error (bug), the daemon exits:\n%s", traceback.format_exc())
             raise
         finally:
             log.stop()
@@ -100,7 +100,9 @@ async def _serve(
         folders = [] if marker is None else [Path(marker).parent]
         engine = Engine(resources.database, policy_of(settings), now(), folders=folders, boot=boot())
     except InvalidStrategy as error:
-        error.hint = error.hint or "It stands under [strategies] in the settings; `opsq config` says in which file."
+        error.hint = (
+            error.hint or "It is defined under [strategies] in the settings; `opsq config` shows in which file."
+        )
         raise
     daemon = Daemon(
         settings,
@@ -119,7 +121,7 @@ async def _serve(
     names = ", ".join(one.name for one in resources.bound)
     _log.info("opsq %s serves %s as process %d at %s", __version__, settings.state_dir, os.getpid(), names)
     gc.collect()
-    gc.freeze()  # what lives as long as the daemon is never looked at again
+    gc.freeze()  # objects that live as long as the daemon are never scanned again
     gc.set_threshold(*GC_THRESHOLDS)
     notify("READY=1")
     on_ready(Ready(os.getpid(), settings.socket))
@@ -130,20 +132,20 @@ async def _serve(
 
 
 class _Signals:
-    """The first SIGTERM or SIGINT drains, the second ends at once."""
+    """The first SIGTERM or SIGINT drains, the second stops at once."""
 
     def __init__(self, stop: Callable[[float], None], drain_s: float) -> None:
         self._stop = stop
         self._drain_s = drain_s
 
     def caught(self, number: signal.Signals) -> None:
-        _log.info("caught %s", number.name)
+        _log.info("received %s", number.name)
         self._stop(self._drain_s)
         self._drain_s = 0.0
 
 
 def notify(state: str) -> None:
-    """Tell the service manager, if there is one that wants to know (sd_notify)."""
+    """Notify the service manager, if there is one (sd_notify)."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
@@ -152,7 +154,7 @@ def notify(state: str) -> None:
             target.connect("\0" + path[1:] if path.startswith("@") else path)
             target.send(state.encode())
     except OSError as error:
-        _log.warning("the service manager could not be told %s: %s", state, error)
+        _log.warning("cannot notify the service manager of %s: %s", state, error)
 
 
 # --- opening and closing ----------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ def notify(state: str) -> None:
 
 @contextlib.contextmanager
 def _resources(settings: Settings) -> Iterator[_Resources]:
-    """Open what the daemon needs, the lock first, and close it again, the lock last."""
+    """Open the resources of the daemon, the lock first, and close them again, the lock last."""
     from opsq.content.store_kinds import open_store
     from opsq.daemon import sockets
     from opsq.daemon.access_tokens import load_tokens
@@ -185,7 +187,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
 
 
 def _connection_limit(wanted: int) -> int:
-    """Raise the limit of descriptors as far as it is useful and allowed; how many connections that allows."""
+    """Raise the descriptor limit as far as useful and allowed; returns how many connections that permits."""
     from opsq.daemon.server import DESCRIPTORS_RESERVED
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -195,20 +197,20 @@ def _connection_limit(wanted: int) -> int:
     if hard != resource.RLIM_INFINITY:
         target = min(target, hard)
     if target > soft:
-        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit than it tells
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit than it reports
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
             soft = target
     allowed = min(wanted, soft - DESCRIPTORS_RESERVED)
     if allowed < 1:
         raise UsageError(
-            f"This process may open {soft} file descriptors, and the daemon keeps {DESCRIPTORS_RESERVED} for itself.",
+            f"This process may open only {soft} file descriptors, and the daemon needs {DESCRIPTORS_RESERVED} for itself.",
             hint="Raise the limit: ulimit -n 1024, or LimitNOFILE= in the unit.",
         )
     return allowed
 
 
 def policy_of(settings: Settings) -> Any:
-    """The numbers that the engine obeys."""
+    """The limits and defaults for the engine."""
     from opsq.queue.policy import Policy
     from opsq.wire.messages import Backoff
 
@@ -224,13 +226,13 @@ def policy_of(settings: Settings) -> Any:
     )
 
 
-# --- what must not happen ---------------------------------------------------------------------------------
+# --- internal errors ---------------------------------------------------------------------------------
 
 
 def _fatal_handler(stop_log: Callable[[], None]) -> Callable[[BaseException], NoReturn]:
     def die(error: BaseException) -> NoReturn:
-        """End the process at once: no reply, no commit, no clean-up that could touch what is not ours any more."""
-        _log.critical("the daemon ends at once:\n%s", "".join(traceback.format_exception(error)))
+        """Exit at once: no reply, no commit, no clean-up that could touch what may now belong to another process."""
+        _log.critical("fatal error, the daemon exits at once:\n%s", "".join(traceback.format_exception(error)))
         stop_log()
         os._exit(EXIT_BUG)
 
@@ -244,4 +246,4 @@ def _log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 
 
 def _ignore(ready: Ready) -> None:
-    """Tell nobody."""
+    """Notify nobody."""

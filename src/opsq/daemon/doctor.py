@@ -1,6 +1,6 @@
-"""What is right and what is wrong with the surroundings of a daemon, each with what to do about it.
+"""Checks the environment of a daemon, with advice for each problem.
 
-This file only looks: it must not change anything, nor start or stop a daemon.
+This file only inspects: it must not change anything, nor start or stop a daemon.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SYSTEMD_DIR = Path("/run/systemd/system")
 
 
 class Fact(NamedTuple):
-    """One thing that was looked at; `advice` is what to do, empty when there is nothing to do."""
+    """The result of one check; `advice` says what to do, and is empty if there is nothing to do."""
 
     check: str
     is_ok: bool
@@ -40,9 +40,9 @@ class Fact(NamedTuple):
 
 
 def examine(settings: Settings) -> list[Fact]:
-    """Look at everything, in the order in which it matters.
+    """Run every check, most important first.
 
-    Cost: asks a running daemon once; of a stopped one reads the database file, all of it up to 64 MB.
+    Cost: one request to a running daemon; if it is stopped, reads the database file, up to 64 MB of it.
     """
     facts = [Fact("versions", True, f"opsq {__version__}, SQLite {apsw.sqlite_lib_version()}")]
     facts += _files()
@@ -56,7 +56,7 @@ def examine(settings: Settings) -> list[Fact]:
 
 
 def examine_without(error: OpsqError) -> list[Fact]:
-    """Look at what can be looked at without settings, which `error` keeps from being read."""
+    """Run the checks that need no settings, when `error` prevents reading those."""
     facts = [Fact("versions", True, f"opsq {__version__}, SQLite {apsw.sqlite_lib_version()}")]
     facts.append(
         Fact(
@@ -75,7 +75,7 @@ def _files() -> Iterator[Fact]:
     yield Fact(
         "settings",
         True,
-        f"read from {', '.join(found)}" if found else f"no file; looked for {', '.join(config_paths())}",
+        f"read from {', '.join(found)}" if found else f"no file; searched {', '.join(config_paths())}",
     )
 
 
@@ -85,11 +85,14 @@ def _state_dir(settings: Settings) -> Iterator[Fact]:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        yield Fact("state folder", True, f"{detail}, not there yet", "`opsq start` makes it.")
+        yield Fact("state folder", True, f"{detail}, does not exist yet", "`opsq start` creates it.")
         return
     except OSError as error:
         yield Fact(
-            "state folder", False, f"{detail}: {error.strerror}", "Name another by --state-dir or OPSQ_STATE_DIR."
+            "state folder",
+            False,
+            f"{detail}: {error.strerror}",
+            "Choose another one with --state-dir or OPSQ_STATE_DIR.",
         )
         return
     mode = stat.S_IMODE(found.st_mode)
@@ -98,11 +101,11 @@ def _state_dir(settings: Settings) -> Iterator[Fact]:
             "state folder",
             False,
             f"{detail} belongs to uid {found.st_uid}",
-            "Run opsq as that user, or name another --state-dir.",
+            "Run opsq as that user, or choose another --state-dir.",
         )
     elif mode & 0o077:
         yield Fact(
-            "state folder", False, f"{detail} has mode {mode:04o}: others can look into it", f"Run: chmod 700 {path}"
+            "state folder", False, f"{detail} has mode {mode:04o}: other users can read it", f"Run: chmod 700 {path}"
         )
     else:
         yield Fact("state folder", True, detail)
@@ -112,15 +115,15 @@ def _state_dir(settings: Settings) -> Iterator[Fact]:
             "file system",
             settings.allow_network_fs,
             f"{path} is on {remote}",
-            "Use a local folder, or --allow-network-fs.",
+            "Use a local folder, or set --allow-network-fs.",
         )
     free_bytes = shutil.disk_usage(path).free
-    advice = "" if free_bytes >= _ROOM_BYTES else "Make room: a full disk stops handing out."
+    advice = "" if free_bytes >= _ROOM_BYTES else "Free some space: when the disk is full, no chunks are handed out."
     yield Fact("room", not advice, f"{_roughly(free_bytes)} free", advice)
 
 
 def _roughly(size_bytes: int) -> str:
-    """A size for people: one decimal, in powers of 1024."""
+    """Format a size for people: one decimal, in powers of 1024."""
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size_bytes >= 1 << power:
             return f"{size_bytes / (1 << power):.1f} {unit}"
@@ -135,9 +138,9 @@ def _socket(settings: Settings) -> Iterator[Fact]:
         yield Fact("socket", True, detail)
         return
     if not stat.S_ISSOCK(found.st_mode):
-        yield Fact("socket", False, f"{detail} is no socket", "Remove it, or choose another path by --socket.")
+        yield Fact("socket", False, f"{detail} is not a socket", "Remove it, or choose another path with --socket.")
     else:
-        yield Fact("socket", True, f"{detail}, mode {stat.S_IMODE(found.st_mode):04o}, of uid {found.st_uid}")
+        yield Fact("socket", True, f"{detail}, mode {stat.S_IMODE(found.st_mode):04o}, owned by uid {found.st_uid}")
 
 
 def _daemon(settings: Settings) -> Iterator[Fact]:
@@ -157,8 +160,8 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
             yield Fact(
                 "daemon",
                 False,
-                "the state folder is in use, but nobody answers",
-                "Look for the process in its opsq.lock.",
+                "the state folder is in use, but no daemon answers",
+                "Find the process that holds opsq.lock in it, for example with fuser(1).",
             )
             return
         yield Fact("daemon", False, "not running", "Run: opsq start")
@@ -180,7 +183,7 @@ def _network(settings: Settings) -> Iterator[Fact]:
         yield Fact("network", True, f"listens on {settings.listen}; the token is in {settings.token_file}")
     for path in (settings.token_file, settings.client_token_file):
         if os.path.exists(path) and os.stat(path).st_mode & 0o077:
-            yield Fact("token", False, f"others can read {path}", f"Run: chmod 600 {path}")
+            yield Fact("token", False, f"other users can read {path}", f"Run: chmod 600 {path}")
 
 
 def _descriptors(settings: Settings) -> Fact:
@@ -193,7 +196,7 @@ def _descriptors(settings: Settings) -> Fact:
 
 
 def _lingering() -> Iterator[Fact]:
-    """Case 1: services of a user, and what they started, are ended at logout unless the user lingers."""
+    """Check lingering: systemd stops the services of a user, with all their processes, at logout unless the user lingers."""
     if not _SYSTEMD_DIR.exists() or os.geteuid() == 0:
         return
     try:
@@ -201,5 +204,5 @@ def _lingering() -> Iterator[Fact]:
     except KeyError:
         return
     does_linger = (_LINGER_DIR / user).exists()
-    advice = "" if does_linger else f"To keep a user service over logout, run: loginctl enable-linger {user}"
-    yield Fact("lingering", True, "on" if does_linger else "off: services of this user end at logout", advice)
+    advice = "" if does_linger else f"To keep user services running after logout, run: loginctl enable-linger {user}"
+    yield Fact("lingering", True, "on" if does_linger else "off: services of this user stop at logout", advice)

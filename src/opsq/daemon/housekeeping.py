@@ -1,6 +1,6 @@
-"""Work that is nobody's request: deleting the content of removed submissions, sweeping content that no submission names, vacuum when idle.
+"""Background work: deletes the content of removed submissions, sweeps orphaned content, vacuums the database when idle.
 
-This file must not delay the event loop: everything that touches files runs in a thread, one job of a kind at a time.
+This file must not delay the event loop: everything that touches files runs in a thread, one job of each kind at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opsq.store import submissions
 from opsq.store.database import Database
 
 ORPHAN_AGE_S = 24 * 3600.0
-"""Content that no submission names is left alone for this long after its last write: it may still be on its way in."""
+"""Orphaned content is kept for this long after its last write: its submission may still be on the way."""
 
 SWEEP_FIRST_S = 60.0
 SWEEP_EVERY_S = 6 * 3600.0
@@ -26,7 +26,7 @@ _VACUUM_PAGES = 1024
 _VACUUM_LEAST_BYTES = 4 << 20
 _FOLDER = re.compile(r"[0-9a-f]{32}")
 
-_log = logging.getLogger("opsq.upkeep")
+_log = logging.getLogger("opsq.housekeeping")
 
 
 class Housekeeping:
@@ -46,7 +46,7 @@ class Housekeeping:
         self._start(self._delete(folders))
 
     def tick(self, idle_s: float) -> None:
-        """Do what is due; `idle_s` is for how long nothing was committed."""
+        """Start what is due; `idle_s` is the time since the last commit."""
         now_s = time.monotonic()
         if now_s >= self._sweep_at and not self._is_sweeping:
             self._is_sweeping = True
@@ -57,12 +57,12 @@ class Housekeeping:
             self._start(self._vacuum())
 
     async def stop(self) -> None:
-        """Wait for what is under way, a few seconds at most: whatever is left over is found by the next sweep."""
+        """Wait a few seconds for running work; the next sweep finds whatever is left."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
 
     async def sweep(self, oldest_s: float = ORPHAN_AGE_S) -> int:
-        """Delete content folders that no submission names and into which nothing was written for `oldest_s` seconds; their count."""
+        """Delete orphaned content folders that were last written more than `oldest_s` seconds ago; returns their count."""
         before = time.time() - oldest_s
         names = await self._loop.run_in_executor(None, self._old_folders, before)
         orphans = [
@@ -80,17 +80,17 @@ class Housekeeping:
         try:
             count = await self.sweep()
             if count:
-                _log.info("deleted %d content folders that no submission names", count)
+                _log.info("deleted %d orphaned content folders", count)
         except (OpsqError, OSError) as error:
-            _log.warning("content that no submission names could not be swept: %s", error)
+            _log.warning("cannot sweep orphaned content: %s", error)
         finally:
             self._is_sweeping = False
 
     async def _vacuum(self) -> None:
         try:
             await self._loop.run_in_executor(None, self._database.vacuum, _VACUUM_PAGES)
-        except Exception as error:  # noqa: BLE001  # it is tried again
-            _log.info("vacuum was put off: %s", error)
+        except Exception as error:  # noqa: BLE001  # it is retried later
+            _log.info("vacuum postponed: %s", error)
         finally:
             self._is_vacuuming = False
 
@@ -99,14 +99,14 @@ class Housekeeping:
             try:
                 await self._loop.run_in_executor(None, self._store.delete_folder, folder)
             except (OpsqError, OSError) as error:
-                _log.warning("content folder %s could not be deleted, and will be swept later: %s", folder, error)
+                _log.warning("cannot delete content folder %s, will retry later: %s", folder, error)
 
     def _has_much_free(self) -> bool:
         free_bytes = self._database.free_bytes()
         return free_bytes >= max(_VACUUM_LEAST_BYTES, self._database.file_bytes() // 10)
 
     def _old_folders(self, before: float) -> list[str]:
-        """Folders that look like ours and were last written before that wall instant."""
+        """Folders of submissions that were last written before that wall-clock time."""
         found = []
         for name in self._store.folders():
             if _FOLDER.fullmatch(name):

@@ -1,7 +1,7 @@
-"""Start, stop and restart of the daemon as the command line asks for them, from outside its process.
+"""Starts, stops and restarts the daemon from outside its process.
 
-This file must not know what happens inside (`process`, `server`). Whether a daemon runs is decided by the lock beside the database,
-never by a pid, which tells nothing after a reboot.
+This file must not know what happens inside (`daemon_process`, `server`). Whether a daemon runs is decided by the lock beside the
+database, never by a pid, which means nothing after a reboot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from opsq.settings import Settings
 from opsq.wire.messages import DaemonState, Status, Stop
 
 _ANSWER_S = 10.0
-"""How long another process that holds the lock may take until it answers."""
+"""How long another process that holds the lock may take to answer."""
 
 
 class StartResult(NamedTuple):
@@ -51,7 +51,7 @@ class StopResult(NamedTuple):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What a daemon tells the process that started it: that it serves, or (with a `code`) why not."""
+    """What a daemon reports to the process that started it: that it is ready, or (with a `code`) why it is not."""
 
     pid: int = 0
     socket: str = ""
@@ -61,12 +61,12 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 def start(settings: Settings, *, is_temporary: bool = False) -> StartResult:
-    """Start a daemon in the background, and return when it serves; one that runs already is left alone.
+    """Start a daemon in the background and return when it is ready; does nothing if one is already running.
 
     Args:
-        is_temporary: it may end as soon as nobody uses it; see `temporary`.
+        is_temporary: it may exit as soon as it is unused; see `temporary_daemon`.
 
-    Effects: a process in a session of its own, without a terminal, that keeps nothing of the caller's open.
+    Effects: a process in a session of its own, without a terminal, that keeps none of the caller's descriptors open.
 
     Raises:
         AlreadyRunning: an embedded queue owns the state folder.
@@ -79,7 +79,7 @@ def start(settings: Settings, *, is_temporary: bool = False) -> StartResult:
     while True:
         try:
             return _spawn(local, is_temporary=is_temporary)
-        except AlreadyRunning:  # somebody was faster, or just ends
+        except AlreadyRunning:  # another process was faster, or is shutting down
             while is_locked(local.lock_path):
                 with contextlib.suppress(Unreachable):
                     return _running(local)
@@ -89,14 +89,14 @@ def start(settings: Settings, *, is_temporary: bool = False) -> StartResult:
 
 
 def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
-    """Stop the daemon, and return when it has ended and its lock is free.
+    """Stop the daemon and return when it has exited and its lock is free.
 
     Args:
-        drain_s: how long it may wait for what is reserved; None takes its setting.
+        drain_s: how long it may wait for reserved chunks; None: its setting.
 
     Raises:
         Conflict: an embedded queue owns the state folder.
-        TimedOut: the daemon answered, but did not end.
+        TimedOut: the daemon answered, but did not exit.
     """
     try:
         control = ControlConnection(settings)
@@ -105,10 +105,10 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
             return StopResult("not_running")
         raise Conflict(
             f"{settings.state_dir} is in use, but no daemon answers at {settings.socket}.",
-            hint="A program that has opened the queue in its own process must be ended by itself.",
+            hint="A program has opened the queue in its own process: stop that program.",
         ) from None
     with control:
-        with contextlib.suppress(Unreachable):  # ended before its answer was read
+        with contextlib.suppress(Unreachable):  # it exited before its answer was read
             control.ask(Stop(1, settings.drain_s if drain_s is None else drain_s))
         has_ended = control.wait_closed(_ANSWER_S)
     end = time.monotonic() + _ANSWER_S
@@ -119,28 +119,28 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
         time.sleep(0.002)
     if not has_ended:
         raise TimedOut(
-            f"The daemon of {settings.state_dir} answered, but has not ended.", hint=f"See {settings.log_path}."
+            f"The daemon of {settings.state_dir} answered, but has not exited.", hint=f"See {settings.log_path}."
         )
     return StopResult("stopped")
 
 
 def restart(settings: Settings, drain_s: float | None = None) -> StartResult:
-    """Stop the daemon if one runs, and start one: what connected consumers hold is kept for them as leases."""
+    """Stop the daemon if one is running, and start one: reservations of connected consumers are kept as leases."""
     stop(msgspec.structs.replace(settings, address=""), drain_s)
     return start(settings)
 
 
 def make_state_dir(path: str) -> None:
-    """Make the state folder if it is not there.
+    """Create the state folder if it does not exist.
 
     Raises:
-        OpsqError: it cannot be made.
+        OpsqError: it cannot be created.
     """
     try:
         os.makedirs(path, 0o700, exist_ok=True)
     except OSError as error:
-        text = f"Cannot make the state folder {path}: {error.strerror}."
-        hint = "Name another by --state-dir or OPSQ_STATE_DIR."
+        text = f"Cannot create the state folder {path}: {error.strerror}."
+        hint = "Choose another one with --state-dir or OPSQ_STATE_DIR."
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise NotPermitted(text, hint=hint) from error
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -149,16 +149,16 @@ def make_state_dir(path: str) -> None:
 
 
 def is_locked(lock_path: str) -> bool:
-    """Whether some process owns the state folder of this lock.
+    """Whether a process owns the state folder of this lock.
 
-    Effects: holds the lock, shared, for some microseconds; a daemon that starts in just these is started again by `start`.
+    Effects: holds a shared lock for some microseconds; if a daemon fails to start because of that, `start` retries.
     """
     try:
         descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise NotPermitted(f"Cannot look at {lock_path}: {error.strerror}.") from error
+        raise NotPermitted(f"Cannot read {lock_path}: {error.strerror}.") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -185,13 +185,13 @@ def _spawn(settings: Settings, *, is_temporary: bool) -> StartResult:
         env=environ,
         start_new_session=True,
     )
-    told, said = child.communicate(msgspec.json.encode(settings))
+    report, errors = child.communicate(msgspec.json.encode(settings))
     try:
-        ready = msgspec.json.decode(told, type=Ready)
+        ready = msgspec.json.decode(report, type=Ready)
     except msgspec.DecodeError:
-        lines = said.decode(errors="replace").strip().splitlines()
+        lines = errors.decode(errors="replace").strip().splitlines()
         raise Bug(
-            f"The daemon ended while it was starting: {lines[-1] if lines else 'it said nothing'}.",
+            f"The daemon exited during startup: {lines[-1] if lines else 'without an error message'}.",
             hint=f"See {settings.log_path}.",
         ) from None
     if ready.code:

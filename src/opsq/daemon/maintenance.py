@@ -1,6 +1,6 @@
-"""What operators ask of a running daemon that the engine does not know: backup, vacuum, check; each in a thread, while work goes on.
+"""Performs backup, vacuum and check for operators, each in a thread, while work continues.
 
-Must not know who asks, nor touch the engine.
+This file must not know who asks, nor touch the engine.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from opsq.store.integrity import problems
 from opsq.wire.messages import Backup, Changed, Check, Checked, ErrorReply, Reply, Vacuum
 
 
-async def answer(
+async def perform(
     request: Backup | Vacuum | Check, database: Database, report: Callable[[Exception], OpsqError]
 ) -> Reply:
-    """Do what is asked for, and say what came of it.
+    """Perform the request and return the reply.
 
     Args:
-        report: logs a mistake of ours, and gives what to tell of it.
+        report: logs an internal error and returns the error to send.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -37,5 +37,5 @@ async def answer(
         return ErrorReply.of(request.id, error)
     except OSError as error:
         return ErrorReply.of(request.id, InputUnreadable(f"{type(request).__name__} failed: {error}."))
-    except Exception as error:  # noqa: BLE001  # one request's bug must not end everybody's connection
+    except Exception as error:  # noqa: BLE001  # a bug in one request must not close every connection
         return ErrorReply.of(request.id, report(error))

@@ -1,7 +1,7 @@
 """The running daemon: sockets, sessions, engine and committer on one event loop, from the first connection to the end of the drain.
 
-This file must not know processes, signals or the log's whereabouts (`lifecycle` does), nor decide anything about chunks (the engine
-does). One *pulse* an iteration of the loop lets the engine go on, begins the next commit and writes the replies.
+This file must not deal with processes, signals or log files (`daemon_process` does), nor decide anything about chunks (the engine
+does). One *pulse* per iteration of the event loop runs the engine, starts the next commit and writes the replies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opsq.daemon.access_tokens import AccessTokens
 from opsq.daemon.claims import Claims
 from opsq.daemon.committer import Committer
 from opsq.daemon.housekeeping import Housekeeping
-from opsq.daemon.maintenance import answer
+from opsq.daemon.maintenance import perform
 from opsq.daemon.session import Session
 from opsq.daemon.sockets import BACKLOG, ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
@@ -38,7 +38,7 @@ from opsq.version import __version__
 from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Stop, Vacuum
 
 DESCRIPTORS_RESERVED = 64 + BACKLOG
-"""Descriptors kept for the database, the log, content, and a burst of connections that are told that there are too many."""
+"""Descriptors kept for the database, the log, content, and a burst of connections that must be refused with an error."""
 
 LINGERING_LIMIT = 64
 _CLOSE_S = 2.0
@@ -50,9 +50,9 @@ class Daemon:
     """One daemon on a running event loop.
 
     Args:
-        connection_limit: how many connections it may have, given the descriptors that the system allows.
-        on_fatal: ends the process without answering anything more.
-        may_end: asked whether to end, when there has been no connection for a while; None: never.
+        connection_limit: the maximum number of connections, given the descriptors that the system allows.
+        on_fatal: ends the process without sending another reply.
+        may_end: called when there has been no connection for a while; whether to exit. None: never.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Daemon:
     # --- life ---------------------------------------------------------------------------------------------
 
     async def serve(self, bound: list[ListeningSocket]) -> None:
-        """Accept connections on these sockets, which are closed when the daemon ends."""
+        """Accept connections on these sockets, which are closed when the daemon exits."""
         self._bound = bound
         for one in bound:
             is_tcp = one.socket.family != socket.AF_UNIX
@@ -130,11 +130,11 @@ class Daemon:
         self.pulse_soon()
 
     async def wait_for_stop(self) -> None:
-        """Return when a stop was asked for."""
+        """Return when a stop has been requested."""
         await self._stop_asked.wait()
 
     async def end(self) -> None:
-        """Drain, commit what is left, and close sockets and connections; the database is left to the caller."""
+        """Drain, commit what is left, and close sockets and connections; the caller closes the database."""
         _log.info("draining for up to %g s", self.drain_left_s)
         while not self._quiet.is_set() and (left_s := self.drain_left_s) > 0:
             with contextlib.suppress(TimeoutError):
@@ -158,9 +158,9 @@ class Daemon:
         self._committer.stop()
 
     def stop(self, drain_s: float) -> None:
-        """Hand out nothing more, and end after what is reserved came back, at the latest after `drain_s` seconds.
+        """Hand out nothing more, and exit once reserved chunks have come back, after at most `drain_s` seconds.
 
-        A second call can only make it sooner.
+        A second call can only shorten the wait.
         """
         until = time.monotonic() + drain_s
         if self._stop_asked.is_set():
@@ -179,28 +179,28 @@ class Daemon:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a stop was asked for."""
+        """Whether a stop was requested."""
         return self._stop_asked.is_set()
 
     @property
     def drain_left_s(self) -> float:
-        """How long what is reserved is still waited for."""
+        """How long the daemon still waits for reserved chunks."""
         return max(self._drain_until - time.monotonic(), 0.0)
 
     # --- connections --------------------------------------------------------------------------------------
 
     def admit(self, session: Session) -> OpsqError | None:
-        """Count a new connection; what to tell it if there are too many."""
+        """Count a new connection; the error to send if there are too many."""
         if len(self._connections) >= self._connection_limit:
             return TooManyConnections(
-                f"The daemon has {self._connection_limit} connections, as many as it may have.",
-                hint="Raise connection_limit, and the limit of file descriptors (ulimit -n) with it.",
+                f"The daemon has reached its limit of {self._connection_limit} connections.",
+                hint="Raise connection_limit and the limit of file descriptors (ulimit -n).",
             )
         self._connections.add(session)
         return None
 
     def forget(self, session: Session) -> None:
-        """A connection is closed."""
+        """Drop a closed connection."""
         self._connections.discard(session)
         if not self._connections:
             self._all_closed.set()
@@ -208,18 +208,18 @@ class Daemon:
         self._lingering.discard(session)
 
     def _watch_use(self) -> None:
-        """There is no connection: look again in a while, whoever comes and goes meanwhile."""
+        """Check after a while whether there still is no connection."""
         if self._unused_timer is None and not self.is_stopping:
             self._unused_timer = self.loop.call_later(UNUSED_S, self._end_if_unused)
 
     def _end_if_unused(self) -> None:
         self._unused_timer = None
         if not self._connections and not self.is_stopping and self._may_end is not None and self._may_end():
-            _log.info("nobody uses this temporary daemon any more")
+            _log.info("this temporary daemon is no longer in use")
             self.stop(0.0)
 
     def may_linger(self, session: Session) -> bool:
-        """Whether one more refused connection may stay until its peer has read why."""
+        """Whether one more refused connection may stay open until its peer has read the reason."""
         if len(self._lingering) >= LINGERING_LIMIT:
             return False
         self._lingering.add(session)
@@ -249,12 +249,12 @@ class Daemon:
             raise NotPermitted("This daemon has no token.")
         return self._tokens.is_operator(token)
 
-    # --- requests that the engine does not know -----------------------------------------------------------
+    # --- requests that the engine does not handle -----------------------------------------------------------
 
     def operate(self, session: Session, request: Stop | Backup | Vacuum | Check) -> None:
-        """Begin what an operator asks for; the reply comes when it is done."""
+        """Start an operator's request; the reply is sent when it is done."""
         if isinstance(request, Stop):
-            _log.info("%s asks for a stop", session.name)
+            _log.info("stop requested by %s", session.name)
             self._stops.append((session, request.id))
             self.stop(request.drain_s)
             return
@@ -263,18 +263,18 @@ class Daemon:
         task.add_done_callback(self._background.discard)
 
     async def _operate(self, session: Session, request: Backup | Vacuum | Check) -> None:
-        session.answer(await answer(request, self._database, self.report))
+        session.answer(await perform(request, self._database, self.report))
         self.pulse_soon()
 
     def report(self, error: Exception) -> OpsqError:
-        """Log a mistake of ours with its traceback; what to tell the peer. After a fatal one nobody is told anything."""
+        """Log an internal error with its traceback; the error to send. After a fatal one, no reply is sent at all."""
         if isinstance(error, Fatal):
             self._on_fatal(error)
-        _log.error("a mistake in opsq:\n%s", "".join(traceback.format_exception(error)))
+        _log.error("internal error (bug):\n%s", "".join(traceback.format_exception(error)))
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
         return Bug(
-            f"A mistake in opsq: {type(error).__name__} at {place}.",
+            f"Internal error (bug): {type(error).__name__} at {place}.",
             hint=f"The traceback is in {self.settings.log_path}.",
         )
 
@@ -290,7 +290,7 @@ class Daemon:
         self._unflushed.append(session)
 
     def pulse_soon(self) -> None:
-        """Have `_pulse` run once after what the loop is doing now."""
+        """Have `_pulse` run once, after the current callback of the loop."""
         if not self._has_pulse:
             self._has_pulse = True
             self.loop.call_soon(self._pulse)
@@ -324,10 +324,10 @@ class Daemon:
         self._arm_tick(engine.next_tick_s(now))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Run engine work that answers nobody in particular: what it raises is a mistake of ours, and the process must not go on."""
+        """Run engine work that no request waits for: any exception is a bug, and the process must not continue."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001  # whatever it is, memory can no longer be trusted
+        except Exception as error:  # noqa: BLE001  # whatever it is, the state in memory can no longer be trusted
             self._on_fatal(error)
 
     def _deliver(self) -> None:
@@ -337,7 +337,7 @@ class Daemon:
             latest: Peer | None = None
             replies: list[Reply] | None = None
             for peer, reply in outbox:
-                if peer is not latest:  # many replies in a row go to one connection
+                if peer is not latest:  # consecutive replies often go to one connection
                     latest, session = peer, sessions.get(peer)
                     replies = session.collecting() if session is not None else None
                 if replies is not None:
@@ -349,7 +349,7 @@ class Daemon:
                 session.flush()
 
     def _completed(self, state: DaemonState) -> DaemonState:
-        bound = [one.name for one in self._bound if one.is_tcp]  # asked to choose a port, the system has chosen one
+        bound = [one.name for one in self._bound if one.is_tcp]  # with port 0 the system has chosen one
         return msgspec.structs.replace(
             state,
             server=__version__,
@@ -378,8 +378,8 @@ class Daemon:
         late_s = self.loop.time() - self._tick_at
         heartbeat_s = self.settings.heartbeat_s
         if late_s > heartbeat_s / 2:
-            # The process stood still, and what peers sent meanwhile is not read yet: their silence is not theirs.
-            _log.warning("stood still for %.1f s; nothing expires for the next %g s", late_s, heartbeat_s)
+            # The process was suspended and has not yet read what peers sent: they must not be cut off for silence.
+            _log.warning("the process was suspended for %.1f s; nothing expires for the next %g s", late_s, heartbeat_s)
             self._patient_until_ns = now.mono + int(heartbeat_s * 1e9)
         self._guarded(lambda: self.engine.tick(now))
         self._check_sessions(now.mono)
@@ -389,7 +389,7 @@ class Daemon:
         self.pulse_soon()
 
     def _check_sessions(self, now_ns: int) -> None:
-        """Cut off who was silent for too long; looked at four times a heartbeat."""
+        """Close connections that missed their heartbeats; checked four times per heartbeat."""
         heartbeat_ns = int(self.settings.heartbeat_s * 1e9)
         if now_ns < self._patient_until_ns or now_ns - self._checked_ns < heartbeat_ns // 4:
             return
@@ -401,7 +401,7 @@ class Daemon:
     # --- the end ------------------------------------------------------------------------------------------
 
     async def _finish_commits(self) -> None:
-        """Commit and fold all that is left; if there is no room for it, the file keeps what the last commit left."""
+        """Commit and fold all that is left; if there is no room, the database keeps the state of the last commit."""
         self.engine.fold_all()
         while self._committer.is_busy or self.engine.has_batch(read_clocks()):
             self._committed.clear()
@@ -409,7 +409,7 @@ class Daemon:
             if self._committer.is_busy:
                 await self._committed.wait()
         if self.engine.is_full:
-            _log.error("no room for the last rows: what consumers hold ends with this process")
+            _log.error("no room to save the reservations: they end with this process")
 
     async def _close_connections(self) -> None:
         for session in list(self._connections):

@@ -1,7 +1,7 @@
-"""One connection: hello, frames in, replies out, back-pressure, heartbeats; every mistake of the peer gets an answer that says what it was.
+"""One connection: hello, frames in, replies out, back-pressure, heartbeats; every invalid message is answered with a specific error.
 
-This file must not decide anything about chunks, nor wait for anything: what arrives goes to the engine at once, and replies are
-collected until the daemon asks for them to be written, one frame and one write for each turn of the event loop.
+This file must not decide anything about chunks, nor wait for anything: requests go to the engine at once, and replies are collected
+until the daemon has them written, one frame and one write per turn of the event loop.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from opsq.wire.messages import (
 )
 
 HELLO_LIMIT_BYTES = 8192
-"""The first frame: nothing larger is buffered or decoded for a peer that has not said hello."""
+"""Limit of the first frame: nothing larger is buffered or decoded before the hello."""
 
 WRITE_HIGH_BYTES = 1 << 20
-"""Reading from a peer pauses while this much waits to be read by it."""
+"""Reading from a peer pauses while it has this much unread output."""
 
 WRITE_LIMIT_BYTES = 128 << 20
-"""A peer for which this much waits is cut off."""
+"""A peer with this much unread output is disconnected."""
 
 LINGER_S = 2.0
-"""How long a peer may take to read why its connection ends."""
+"""How long a peer may take to read the reason before its connection is closed."""
 
 _hellos: msgspec.msgpack.Decoder[list[Hello]] = msgspec.msgpack.Decoder(list[Hello])
 _ASIDE = frozenset((Hello, Pause, Resume, Stop, Backup, Vacuum, Check, *OPERATOR_REQUESTS))
-"""Requests that the engine does not see, or not from everybody."""
+"""Requests that the engine does not handle, or not for every peer."""
 
 _log = logging.getLogger("opsq.session")
 
@@ -130,7 +130,7 @@ class Session(asyncio.Protocol):
     # --- what the event loop calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, or tell why not."""
+        """Start the session, or refuse it."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         refusal = self._host.admit(self)
@@ -138,7 +138,7 @@ class Session(asyncio.Protocol):
             self.end(refusal)
 
     def data_received(self, received: bytes) -> None:
-        """Hand what arrived to the engine."""
+        """Pass received requests to the engine."""
         if self.is_ending:
             return
         now = read_clocks()
@@ -156,11 +156,11 @@ class Session(asyncio.Protocol):
         self._host.received(requests_count)
 
     def eof_received(self) -> bool:
-        """Let the transport close; a peer that sends nothing more is gone."""
+        """Let the transport close: a peer that sends no more is treated as gone."""
         return False
 
     def pause_writing(self) -> None:
-        """Read nothing more from a peer that does not read."""
+        """Stop reading from a peer that does not read its replies."""
         self._is_slow = True
         self._slow_since_ns = time.monotonic_ns()
         self._waiting_bytes = 1 << 62
@@ -168,7 +168,7 @@ class Session(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on reading; the time in between is not the peer's silence."""
+        """Resume reading; the pause does not count as silence."""
         self._is_slow = False
         self.heard_ns = time.monotonic_ns()
         if self._transport is not None and not self.is_ending and not self._transport.is_closing():
@@ -187,14 +187,14 @@ class Session(asyncio.Protocol):
         self.collecting().append(reply)
 
     def collecting(self) -> list[Reply]:
-        """Where replies for the next `flush` are collected."""
+        """The list of replies for the next `flush`."""
         if not self._is_dirty:
             self._is_dirty = True
             self._host.flush_soon(self)
         return self._replies
 
     def flush(self) -> None:
-        """Write what was collected."""
+        """Write the collected replies."""
         self._is_dirty = False
         replies, self._replies = self._replies, []
         transport = self._transport
@@ -202,10 +202,10 @@ class Session(asyncio.Protocol):
             return
         self._write(transport, replies)
         if self._is_slow and transport.get_write_buffer_size() > WRITE_LIMIT_BYTES:
-            self._cut_off("has not read its replies, and too many wait")
+            self._cut_off("has too many unread replies")
 
     def check(self, now_ns: int, silence_ns: int) -> None:
-        """Cut off a peer that was silent, or has read nothing of what waits for it, for `silence_ns` nanoseconds."""
+        """Disconnect a peer that has sent nothing, or has read none of its replies, for `silence_ns` nanoseconds."""
         if self.is_ending or self._transport is None:
             return
         if self._is_slow:
@@ -218,10 +218,10 @@ class Session(asyncio.Protocol):
             self._cut_off("has missed its heartbeats")
 
     def end(self, error: OpsqError, request_id: int = 0) -> None:
-        """Tell the peer why, then close; what it held is given back at once."""
+        """Send the error, then close; the peer's reservations are released at once."""
         if self.is_ending:
             return
-        _log.info("%s: connection ends: %s", self.name, error.message)
+        _log.info("%s: connection closed: %s", self.name, error.message)
         self.is_ending = True
         self._leave()
         self.answer(ErrorReply.of(request_id, error))
@@ -232,12 +232,12 @@ class Session(asyncio.Protocol):
         if self._is_slow or not self._host.may_linger(self):
             transport.close()
             return
-        # What the peer still sends is read and dropped until it closes: closing now could destroy the reply on its way.
+        # Keep reading and dropping input until the peer closes: closing now could destroy the reply in transit.
         transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
     def close(self) -> None:
-        """Close after what was written has been sent."""
+        """Close after all written data has been sent."""
         self.is_ending = True
         if self._transport is not None:
             self._transport.close()
@@ -249,13 +249,13 @@ class Session(asyncio.Protocol):
 
     @property
     def name(self) -> str:
-        """Whose connection it is, for the log."""
+        """The consumer's name, for the log."""
         return repr(self.peer.consumer) if self.peer is not None else "a connection without a hello"
 
     # --- inside -------------------------------------------------------------------------------------------
 
     def _greet(self, received: bytes, now: Now) -> bytes:
-        """Wait for the first frame, which holds a hello and nothing else; returns what came behind it."""
+        """Collect the first frame, which must hold one Hello and nothing else; returns the bytes after it."""
         greeting = self._greeting
         greeting += received
         if len(greeting) < 4:
@@ -263,16 +263,16 @@ class Session(asyncio.Protocol):
         end = 4 + int.from_bytes(greeting[:4], "big")
         if end > 4 + HELLO_LIMIT_BYTES:
             raise ProtocolError(
-                f"The first frame is to hold a Hello, in at most {HELLO_LIMIT_BYTES} bytes; this one has {end - 4}."
+                f"The first frame must hold a Hello of at most {HELLO_LIMIT_BYTES} bytes; this one has {end - 4}."
             )
         if len(greeting) < end:
             return b""
         try:
             hellos = _hellos.decode(memoryview(greeting)[4:end])
         except msgspec.DecodeError as error:
-            raise ProtocolError(f"The first frame is to hold a Hello, and cannot be understood: {error}.") from error
+            raise ProtocolError(f"The first frame must hold a Hello, but cannot be decoded: {error}.") from error
         if len(hellos) != 1:
-            raise ProtocolError("The first frame is to hold one Hello and nothing else.")
+            raise ProtocolError("The first frame must hold one Hello and nothing else.")
         rest = bytes(greeting[end:])
         self._greeting = bytearray()
         self._welcome(hellos[0], now)
@@ -313,7 +313,7 @@ class Session(asyncio.Protocol):
     def _handle(self, request: Request, now: Now) -> None:
         peer = self.peer
         if peer is None:
-            return  # an earlier message of this frame ended the session
+            return  # an earlier message in this frame ended the session
         try:
             if type(request) in _ASIDE:
                 self._handle_aside(request, peer, now)
@@ -323,7 +323,7 @@ class Session(asyncio.Protocol):
             raise
         except OpsqError as error:
             self._refuse(request, error)
-        except Exception as error:  # noqa: BLE001  # one request's bug must not end everybody's connection
+        except Exception as error:  # noqa: BLE001  # a bug in one request must not close every connection
             self._refuse(request, self._host.report(error))
 
     def _handle_aside(self, request: Request, peer: Peer, now: Now) -> None:
@@ -334,7 +334,8 @@ class Session(asyncio.Protocol):
         )
         if is_for_operators and not self.is_operator:
             raise NotPermitted(
-                f"{type(request).__name__} needs the operator's token.", hint="This connection used the client token."
+                f"{type(request).__name__} requires the operator's token.",
+                hint="This connection used the client token.",
             )
         if isinstance(request, Stop | Backup | Vacuum | Check):
             self._host.operate(self, request)
@@ -359,10 +360,10 @@ class Session(asyncio.Protocol):
             self._write(transport, replies[half:])
         else:
             reply_id = getattr(replies[0], "id", 0)
-            text = f"The {type(replies[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {limit_bytes} bytes."
+            text = f"The {type(replies[0]).__name__} reply of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes."
             self._write(
                 transport,
-                [ErrorReply(reply_id, ProtocolError.code, text, "Ask for less at once, or raise frame_limit_bytes.")],
+                [ErrorReply(reply_id, ProtocolError.code, text, "Request less at once, or raise frame_limit_bytes.")],
             )
 
     def _cut_off(self, why: str) -> None:

@@ -1,7 +1,7 @@
-"""Sockets that the daemon listens on: bound by us, or inherited from a service manager; and their clean removal.
+"""Opens and removes the sockets that the daemon listens on: bound here, or inherited from a service manager.
 
-This file must not accept or read anything. The state folder's lock is held before it is called, so a socket that nobody answers is
-stale and may be replaced; a live one never is.
+This file must not accept or read anything. The caller holds the lock of the state folder, so a socket that does not answer is stale and
+may be replaced; a live one never is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST_INHERITED = 3
 
 
 class ListeningSocket:
-    """A listening socket; `close` also removes the path that it was bound to, if that is still the one we made."""
+    """A listening socket; `close` also removes its path, if that is still the one we bound."""
 
     def __init__(self, listener: socket.socket, *, path: str = "", lock_fd: int = -1) -> None:
         self.socket = listener
@@ -33,7 +33,7 @@ class ListeningSocket:
 
     @property
     def is_tcp(self) -> bool:
-        """Whether other machines might reach it."""
+        """Whether it is a TCP socket."""
         return self.socket.family != socket.AF_UNIX
 
     @property
@@ -43,7 +43,7 @@ class ListeningSocket:
         return f"{name[0]}:{name[1]}" if self.is_tcp else str(name)
 
     def close(self) -> None:
-        """Stop listening. Effects: the path is unlinked unless somebody else's socket lies there now, or it was inherited."""
+        """Stop listening. Effects: the path is unlinked unless it was inherited, or is another socket now."""
         if self._inode is not None and _inode(self.path) == self._inode:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path)
@@ -55,10 +55,10 @@ class ListeningSocket:
 
 
 def open_all(settings: Settings) -> list[ListeningSocket]:
-    """Open every socket that the settings and the service manager ask for: one Unix socket, and TCP if wanted.
+    """Open every socket that the settings and the service manager request: one Unix socket, and TCP if wanted.
 
     Raises:
-        AlreadyRunning: somebody answers at the path of the Unix socket.
+        AlreadyRunning: another process answers at the path of the Unix socket.
         UsageError: more than one socket was inherited, or one that contradicts an explicit setting; an address that other machines
             can reach without `listen_force`.
         NotPermitted, Conflict: the system refuses the address.
@@ -83,9 +83,9 @@ def bind_unix(path: str, mode: int, state_dir: str) -> ListeningSocket:
     """Listen on a Unix socket at `path` with file mode `mode`; a stale socket there is replaced.
 
     Raises:
-        AlreadyRunning: somebody answers there.
-        Conflict: something that is no socket lies there.
-        NotPermitted: the folder is somebody else's.
+        AlreadyRunning: another process answers there.
+        Conflict: the path exists and is not a socket.
+        NotPermitted: the folder belongs to another user.
     """
     folder = os.path.dirname(path)
     lock_fd = -1
@@ -93,12 +93,12 @@ def bind_unix(path: str, mode: int, state_dir: str) -> ListeningSocket:
     try:
         if folder != state_dir:
             os.makedirs(folder, 0o700, exist_ok=True)
-            if folder.startswith("/tmp/opsq-"):  # noqa: S108  # the short way for long state folders
+            if folder.startswith("/tmp/opsq-"):  # noqa: S108  # a short path for long state folders
                 _check_private(folder)
             lock_fd = _lock_beside(path)
         _remove_stale(path)
         listener.bind(path)
-        os.chmod(path, mode)  # before `listen`, so nobody can connect in between
+        os.chmod(path, mode)  # before `listen`, so that no one can connect in between
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
@@ -118,7 +118,7 @@ def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
 
     Raises:
         UsageError: the host is unknown, or can be reached by other machines and `is_forced` is false.
-        Conflict, NotPermitted: the port is taken, or not for this user.
+        Conflict, NotPermitted: the port is taken, or this user may not use it.
     """
     host, port = split_address(address)
     try:
@@ -127,8 +127,8 @@ def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
         raise UsageError(f"Cannot listen on {address}: {error.strerror or error}.") from error
     if not is_forced and not ipaddress.ip_address(str(name[0]).partition("%")[0]).is_loopback:
         raise UsageError(
-            f"Other machines could reach {address}, and whoever holds the token could use this queue.",
-            hint="Listen on 127.0.0.1, or add --listen-force if this is meant.",
+            f"Other machines can reach {address}, and anyone with the token could use this queue.",
+            hint="Listen on 127.0.0.1, or add --listen-force if this is intended.",
         )
     listener = socket.socket(family, kind)
     try:
@@ -142,12 +142,12 @@ def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
 
 
 def take_inherited() -> socket.socket | None:
-    """The one socket that a service manager hands over by LISTEN_PID and LISTEN_FDS; None if there is none for this process.
+    """Return the one socket passed by a service manager in LISTEN_PID and LISTEN_FDS; None if there is none for this process.
 
-    Effects: the variables are removed, so that no child takes them for its own.
+    Effects: the variables are removed, so that child processes do not use them.
 
     Raises:
-        UsageError: there is more than one, or it is no listening stream socket.
+        UsageError: there is more than one, or it is not a listening stream socket.
     """
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
@@ -155,8 +155,8 @@ def take_inherited() -> socket.socket | None:
         return None
     if count != "1":
         raise UsageError(
-            f"The service manager handed over {count} sockets, and opsq takes one.",
-            hint="Keep one ListenStream= in the socket unit; further addresses are set by `listen`.",
+            f"The service manager passed {count} sockets, but opsq accepts one.",
+            hint="Keep one ListenStream= in the socket unit, and set further addresses with `listen`.",
         )
     os.set_inheritable(_FIRST_INHERITED, False)
     try:
@@ -165,10 +165,10 @@ def take_inherited() -> socket.socket | None:
             socket.SOL_SOCKET, socket.SO_ACCEPTCONN
         )
     except OSError as error:
-        raise UsageError(f"What the service manager handed over is no socket: {error.strerror}.") from error
+        raise UsageError(f"The descriptor passed by the service manager is not a socket: {error.strerror}.") from error
     if not is_listening:
         raise UsageError(
-            "The socket that the service manager handed over does not listen.", hint="Use ListenStream= and Accept=no."
+            "The socket passed by the service manager is not listening.", hint="Use ListenStream= and Accept=no."
         )
     return inherited
 
@@ -184,13 +184,13 @@ def _accept_inherited(inherited: socket.socket, settings: Settings) -> Listening
         address = inherited.getsockname()[0]
         if not settings.listen_force and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
             raise UsageError(
-                f"The inherited socket {bound.name} can be reached by other machines.",
-                hint="Add --listen-force if meant.",
+                f"Other machines can reach the inherited socket {bound.name}.",
+                hint="Add --listen-force if this is intended.",
             )
     if is_other:
         raise UsageError(
-            f"{source} asks for {wanted}, but the service manager handed over {bound.name}.",
-            hint="Let both say the same, or leave one out.",
+            f"{source} requests {wanted}, but the service manager passed {bound.name}.",
+            hint="Make both the same, or remove one.",
         )
     return bound
 
@@ -202,8 +202,8 @@ def _remove_stale(path: str) -> None:
         return
     if not stat.S_ISSOCK(found.st_mode):
         raise Conflict(
-            f"{path} exists and is no socket; it was left alone.",
-            hint="Choose another path by --socket or OPSQ_SOCKET.",
+            f"{path} exists and is not a socket; it was not touched.",
+            hint="Choose another path with --socket or OPSQ_SOCKET.",
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
@@ -214,32 +214,33 @@ def _remove_stale(path: str) -> None:
                 os.unlink(path)
             return
         except OSError:
-            pass  # somebody is there, if a slow one
+            pass  # a process is there, but slow
     raise AlreadyRunning(
-        f"Another process serves the socket {path}.", hint="Stop it, or choose another path by --socket or OPSQ_SOCKET."
+        f"Another process serves the socket {path}.",
+        hint="Stop it, or choose another path with --socket or OPSQ_SOCKET.",
     )
 
 
 def _lock_beside(path: str) -> int:
-    """Hold `PATH.lock`: two daemons with different state folders may be told to use one socket."""
+    """Lock `PATH.lock`: two daemons with different state folders may be configured to use the same socket."""
     lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock_fd)
         raise AlreadyRunning(
-            f"Another daemon serves the socket {path}.", hint="Choose another path by --socket or OPSQ_SOCKET."
+            f"Another daemon serves the socket {path}.", hint="Choose another path with --socket or OPSQ_SOCKET."
         ) from error
     return lock_fd
 
 
 def _check_private(folder: str) -> None:
-    """Refuse a folder under /tmp that somebody else made or can write to."""
+    """Refuse a folder under /tmp that another user owns or can write to."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise NotPermitted(
-            f"{folder} belongs to uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; it must be this user's own, mode 0700.",
-            hint="Remove it, or choose a short path by --socket or OPSQ_SOCKET.",
+            f"{folder} belongs to uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; it must belong to this user, with mode 0700.",
+            hint="Remove it, or choose a short path with --socket or OPSQ_SOCKET.",
         )
 
 

@@ -1,7 +1,7 @@
-"""A daemon for as long as rounds need it: `opsq run` starts one if none answers, and the last one that uses it ends it.
+"""A daemon that lives as long as runs need it: `opsq run` starts one if none answers, and its last user stops it.
 
-This file owns the file `opsq.run` of a state folder: the locks on it say who uses the daemon and which rounds run, what it holds says
-whether the daemon is a temporary one. It must not know what a round is.
+This file owns the file `opsq.run` of a state folder: its locks record which processes use the daemon and which runs are active, its
+content whether the daemon is temporary. It must not know what a run does.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from opsq.settings import Settings
 from opsq.wire.messages import DaemonState, Status
 
 UNUSED_S = 2.0
-"""A temporary daemon without a connection looks so often whether anybody still wants it."""
+"""How often a temporary daemon without connections checks whether it is still needed."""
 
 _USERS_AT = 0
-"""The byte whose lock, shared, a user of the daemon holds; each round has a byte behind it."""
+"""The byte that each user of the daemon holds a shared lock on; each run locks a byte after it."""
 _LOOKS_COUNT = 5
 _LOOK_S = 0.02
 
 
 class DaemonUse:
-    """The use of the daemon of a state folder by one process, from `enter` to `leave`.
+    """One process's use of the daemon of a state folder, from `enter` to `leave`.
 
-    The locks are of the kind that belongs to a process and ends with it, however that ends; so there must be one of these a process.
+    The locks belong to the process and end with it, however it ends; so a process must not have two of these.
 
     Raises:
         NotPermitted: the state folder cannot be used.
@@ -49,22 +49,20 @@ class DaemonUse:
             ) from error
         self._reviving = threading.Lock()
         self.has_started = False
-        """Whether this process has started the daemon."""
+        """Whether this process started the daemon."""
 
     def enter(self) -> Self:
-        """Find the daemon, or start a temporary one; it goes on at least until `leave`.
+        """Find the daemon, or start a temporary one; it keeps running at least until `leave`.
 
         Raises:
             OpsqError: it could not be started.
         """
-        fcntl.lockf(
-            self._descriptor, fcntl.LOCK_SH, 1, _USERS_AT
-        )  # waits only while the last user before us ends the daemon
+        fcntl.lockf(self._descriptor, fcntl.LOCK_SH, 1, _USERS_AT)  # waits only while a previous user stops the daemon
         self.has_started = lifecycle.start(self._settings, is_temporary=True).status == "started"
         return self
 
     def claim(self, key: bytes) -> None:
-        """Hold a round, for as long as this process lives.
+        """Lock a run for as long as this process lives.
 
         Raises:
             Conflict: another process holds it.
@@ -73,13 +71,13 @@ class DaemonUse:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
         except OSError as error:
-            raise round_conflict() from error
+            raise run_conflict() from error
 
     def revive(self) -> bool:
-        """Start the daemon again if it is a temporary one that was killed; any thread may.
+        """Restart the daemon if it is temporary and was killed; any thread may call this.
 
         Returns:
-            Whether one runs that is ours to start.
+            Whether it is temporary, and runs now.
 
         Raises:
             OpsqError: it could not be started.
@@ -92,14 +90,14 @@ class DaemonUse:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the daemon ends with its last user."""
+        """Whether the daemon stops with its last user."""
         return os.fstat(self._descriptor).st_size > 0
 
     def leave(self) -> bool:
-        """Let go of the daemon; it is stopped if it is a temporary one that nobody else uses. Connections must be closed.
+        """Stop using the daemon; it is stopped if it is temporary and has no other user. Connections must be closed.
 
         Returns:
-            Whether it was stopped. If somebody else still uses it, it ends when that ends.
+            Whether it was stopped. If it has other users, it stops with the last of them.
         """
         try:
             if not self.is_temporary:
@@ -118,25 +116,25 @@ class DaemonUse:
                 state = control.ask(Status(1), 1.0)
                 if isinstance(state, DaemonState) and state.connections_count <= 1 and not state.total.reserved_count:
                     return True
-            time.sleep(_LOOK_S)  # it may not have read yet that our own connections have ended
+            time.sleep(_LOOK_S)  # it may not have noticed yet that our connections are closed
         return False
 
 
-def round_conflict() -> Conflict:
-    """What is said of a round that another process holds."""
+def run_conflict() -> Conflict:
+    """The error for a run that another process has locked."""
     return Conflict(
-        "The same round runs already, in another process.",
-        hint="Wait for its end, or make this one another round by --resume KEY.",
+        "The same run is already active in another process.",
+        hint="Wait until it ends, or make this a different run with --resume KEY.",
     )
 
 
 def marker_path(settings: Settings) -> str:
-    """The file that this is about."""
+    """The path of the file `opsq.run`."""
     return os.path.join(settings.state_dir, "opsq.run")
 
 
 def write_marker(settings: Settings, *, is_temporary: bool) -> None:
-    """Write down what the daemon that serves from now on is; `opsq start` makes a temporary one stay."""
+    """Record whether the daemon that now serves is temporary; `opsq start` makes a temporary one permanent."""
     path = marker_path(settings)
     if is_temporary:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -148,9 +146,9 @@ def write_marker(settings: Settings, *, is_temporary: bool) -> None:
 
 
 def may_exit(settings: Settings) -> bool:
-    """Whether a daemon without connections may end: it is a temporary one, and no round is about to use it, nor can until it has ended.
+    """Whether a daemon without connections may exit: it is temporary, and no process uses it.
 
-    Effects: if so, whoever wants to use it waits for the end of this process.
+    Effects: if so, new users wait until this process has ended.
     """
     try:
         descriptor = os.open(marker_path(settings), os.O_RDWR | os.O_CLOEXEC)

@@ -51,7 +51,7 @@ def test_daemon_that_lost_its_file_acknowledges_nothing_and_ends(
         client.send(Submit(3, [NewSubmission(os.urandom(16), 1)]))
         assert client.receive() is None
     wait_until(lambda: not lifecycle.is_locked(settings.lock_path))
-    log_with(settings, "the daemon ends at once")
+    log_with(settings, "the daemon exits at once")
 
 
 def test_daemon_whose_file_was_taken_over_hands_nothing_out(settings: Settings) -> None:

@@ -110,7 +110,7 @@ def test_case_34_descriptors_are_kept_for_the_database(runtime_dir: Path) -> Non
 def test_case_34_too_few_descriptors_are_named_with_the_limit(runtime_dir: Path) -> None:
     settings = settings_of(runtime_dir / "state")
     run = start_with_descriptors(settings, DESCRIPTORS_RESERVED)
-    assert f"may open {DESCRIPTORS_RESERVED} file descriptors" in run
+    assert f"may open only {DESCRIPTORS_RESERVED} file descriptors" in run
     assert "ulimit -n" in run
 
 
@@ -164,7 +164,7 @@ def test_daemon_that_stood_still_gives_everybody_a_heartbeat(runtime_dir: Path) 
         began = time.monotonic()
         wait_until(lambda: time.monotonic() - began > 2.5, DEADLINE_S)
         os.kill(pid, signal.SIGCONT)
-        log_with(settings, "stood still")
+        log_with(settings, "was suspended")
         assert client.ask(Heartbeat(2)) == Alive(2)
 
 

@@ -84,7 +84,7 @@ def test_stale_socket_is_replaced_but_a_file_is_not(runtime_dir: Path) -> None:
     bound = sockets.bind_unix(str(runtime_dir / "stale.sock"), 0o600, str(runtime_dir))
     bound.close()
     (runtime_dir / "file.sock").write_text("precious")
-    with pytest.raises(Conflict, match="is no socket; it was left alone"):
+    with pytest.raises(Conflict, match="is not a socket; it was not touched"):
         sockets.bind_unix(str(runtime_dir / "file.sock"), 0o600, str(runtime_dir))
     assert (runtime_dir / "file.sock").read_text() == "precious"
 
@@ -124,7 +124,7 @@ def test_case_10_short_folder_that_others_can_write_to_is_refused(monkeypatch: p
     folder.mkdir(mode=0o700)
     try:
         folder.chmod(0o777)
-        with pytest.raises(NotPermitted, match=r"mode 0777; it must be this user's own, mode 0700"):
+        with pytest.raises(NotPermitted, match=r"mode 0777; it must belong to this user, with mode 0700"):
             sockets.bind_unix(str(folder / "x.sock"), 0o600, "/elsewhere")
     finally:
         folder.rmdir()
@@ -152,7 +152,7 @@ def test_case_15_more_than_one_inherited_socket_fails_closed(settings: Settings,
         daemon = activated(settings, one, two)
         out, _ = daemon.communicate(timeout=DEADLINE_S)
     assert daemon.returncode == 2
-    assert "handed over 2 sockets" in out
+    assert "passed 2 sockets" in out
 
 
 def test_case_13_inherited_socket_that_contradicts_a_setting_is_an_error(settings: Settings, runtime_dir: Path) -> None:
@@ -161,8 +161,7 @@ def test_case_13_inherited_socket_that_contradicts_a_setting_is_an_error(setting
         out, _ = daemon.communicate(timeout=DEADLINE_S)
     assert daemon.returncode == 2
     assert (
-        f"OPSQ_SOCKET asks for {runtime_dir}/other.sock, but the service manager handed over {runtime_dir}/unit.sock"
-        in out
+        f"OPSQ_SOCKET requests {runtime_dir}/other.sock, but the service manager passed {runtime_dir}/unit.sock" in out
     )
 
 

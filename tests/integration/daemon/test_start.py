@@ -130,7 +130,7 @@ def test_file_in_place_of_the_state_folder_is_named(settings: Settings) -> None:
 
 def test_child_that_dies_without_a_word_is_a_bug_of_ours(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(Bug, match="ended while it was starting"):
+    with pytest.raises(Bug, match="exited during startup"):
         lifecycle.start(settings)
 
 

@@ -61,7 +61,7 @@ def test_case_14_tcp_is_off_by_default(runtime_dir: Path) -> None:
 
 
 def test_case_14_address_that_others_can_reach_must_be_forced(runtime_dir: Path) -> None:
-    with pytest.raises(UsageError, match=r"Other machines could reach 0\.0\.0\.0:0.*--listen-force"):
+    with pytest.raises(UsageError, match=r"Other machines can reach 0\.0\.0\.0:0.*--listen-force"):
         lifecycle.start(settings_of(runtime_dir / "state", listen="0.0.0.0:0"))
     with running(runtime_dir / "state", listen="0.0.0.0:0", listen_force=True):
         pass

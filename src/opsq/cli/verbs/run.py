@@ -27,7 +27,7 @@ from opsq.cli.run.round_run import RECONNECT_S, Ended, RoundRun, RunPlan
 from opsq.cli.run.rounds import Round, key_of, new_key
 from opsq.cli.upload import expand, read_whole
 from opsq.client.sync.producer import Producer
-from opsq.daemon.temporary_daemon import DaemonUse, round_conflict
+from opsq.daemon.temporary_daemon import DaemonUse, run_conflict
 from opsq.errors import (
     CommandNotExecutable,
     CommandNotFound,
@@ -263,7 +263,7 @@ def _claiming(connect: Connect, key: bytes | None) -> Producer:
     try:
         return Producer(lambda: connect(name="", claim=claim), reconnect_s=RECONNECT_S)
     except NameTaken as error:
-        raise round_conflict() from error
+        raise run_conflict() from error
 
 
 # --- after ------------------------------------------------------------------------------------------------------------------------
