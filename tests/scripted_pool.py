@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from opsq.content.manifest import Content, encode
 from opsq.errors import NameTaken
 from opsq.runner import pool
@@ -178,7 +180,7 @@ class Daemon:
 
 
 def replace_id(reply: ErrorReply, request_id: int) -> ErrorReply:
-    return ErrorReply(request_id, reply.code, reply.message, reply.hint)
+    return msgspec.structs.replace(reply, id=request_id)
 
 
 def mask_of(parts: Sequence[Any]) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGE = "opsq"
 
 # Everyone may know these; they know nothing but errors.
-BASE = frozenset({"errors", "ids", "units", "version"})
+BASE = frozenset({"errors", "ids", "units", "version", "wording"})
 
 # Unit → what else it may import, each name with all below it ("wire" includes "wire.messages"). A unit is a module or
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
@@ -44,7 +44,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "clock": frozenset(),
     "ids": frozenset({"errors"}),
     "units": frozenset({"errors"}),
-    "errors": frozenset(),
+    "errors": frozenset({"wording"}),
+    "wording": frozenset({"units"}),
     "version": frozenset(),
 }
 

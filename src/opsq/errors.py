@@ -1,6 +1,7 @@
 """Every error that opsq raises on purpose: one tree, each class with its wire code and exit status.
 
-This file must not import anything else of opsq. The class docstring is the default message, so text and documentation cannot drift apart.
+This file must not build sentences: the class docstring is the default message, so text and documentation cannot drift
+apart; `wording` makes one of a `cause` and its details.
 
     OpsqError
     ├── UsageError                 usage              2
@@ -37,6 +38,7 @@ This file must not import anything else of opsq. The class docstring is the defa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -46,9 +48,18 @@ class OpsqError(Exception):
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 70
 
-    def __init__(self, message: str | None = None, *, hint: str = "") -> None:
+    def __init__(
+        self, message: str | None = None, *, hint: str = "", cause: str = "", **details: int | float | str
+    ) -> None:
+        """Take a message and a hint, or the cause and details by which `wording` makes both."""
         self.message = message if message is not None else (type(self).__doc__ or "").strip()
         self.hint = hint
+        self.cause = cause
+        self.details = details
+        if cause:
+            from opsq.wording import refusal
+
+            self.message, self.hint = refusal(cause, details)
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -257,6 +268,8 @@ BY_CODE: dict[str, type[OpsqError]] = _tree(OpsqError)
 """Wire code → class, to turn an error reply back into the exception."""
 
 
-def from_code(code: str, message: str, hint: str = "") -> OpsqError:
+def from_code(
+    code: str, message: str, hint: str = "", cause: str = "", details: Mapping[str, int | float | str] | None = None
+) -> OpsqError:
     """Make the exception that an error reply reports; an unknown code (from a newer daemon) gives a plain `OpsqError`."""
-    return BY_CODE.get(code, OpsqError)(message, hint=hint)
+    return BY_CODE.get(code, OpsqError)(message, hint=hint, cause=cause, **(details or {}))

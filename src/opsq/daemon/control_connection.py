@@ -11,7 +11,7 @@ import select
 import socket
 import time
 
-from opsq.errors import InputUnreadable, NotPermitted, TimedOut, Unreachable, from_code
+from opsq.errors import InputUnreadable, NotPermitted, TimedOut, Unreachable
 from opsq.settings import Settings
 from opsq.units import split_address
 from opsq.wire.frames import encode, reply_reader
@@ -58,7 +58,7 @@ class ControlConnection:
             while self._replies:
                 reply = self._replies.pop(0)
                 if isinstance(reply, ErrorReply) and reply.id in {0, request_id}:
-                    raise from_code(reply.code, reply.message, reply.hint)
+                    raise reply.error()
                 if getattr(reply, "id", -1) == request_id:
                     return reply
             now_s = time.monotonic()

@@ -181,7 +181,7 @@ class Engine:
             self._state.gates.tick(now)
         verb = self._verbs.get(type(request))
         if verb is None:
-            raise ProtocolError(f"{type(request).__name__} cannot be used here.")
+            raise ProtocolError(cause="wrong_request", request=type(request).__name__)
         verb(peer, request, now)
         state = self._state
         if state.has_news or state.has_granted or state.singles:
@@ -350,9 +350,7 @@ class Engine:
             raise Fatal(f"The outcome of a commit is unknown: {error}") from error
         state.is_full = True
         self._full_retry = MonoNs(now.mono + FULL_RETRY_NS)
-        refusal = StorageFull(
-            f"No room left for {state.database.path}.", hint="Nothing of this request was stored; send it again later."
-        )
+        refusal = StorageFull(cause="commit_failed", path=str(state.database.path))
         waiting, state.batch = state.batch, Batch()
         for lost in (waiting, batch):
             self._admission.ended(lost, is_committed=False)

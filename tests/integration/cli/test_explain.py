@@ -172,14 +172,14 @@ def test_case_89_handle_of_work_that_nobody_takes_says_why(daemon: Settings, say
         assert document(say, "status")["unmatched"] == 4
         lines = say("explain", f"{preview}/0")
         assert lines[0].startswith(f"reserved: Chunk {preview}/0 is reserved")
-        assert any(line.startswith("  By reader-") for line in lines)
+        assert any(line.startswith("  Reserved by reader-") for line in lines)
 
 
 def test_handle_of_a_shell_reservation_is_explained(daemon: Settings, say: Say) -> None:
     (handle,) = say("reserve", "--strategy", "OldestFirst")
     lines = say("explain", handle)
     assert lines[0].startswith("reserved: Chunk ")
-    assert "By a lease of cli-" in lines[1]
+    assert "Reserved by a lease of cli-" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import apsw
 import msgspec
 
 from opsq.clock import MonoNs, Now, WallMs
-from opsq.errors import from_code
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes
 from opsq.queue.engine import Engine, Peer
 from opsq.queue.policy import Policy
@@ -168,7 +167,7 @@ class Rig:
         ]
         for reply in mine:
             if isinstance(reply, m.ErrorReply):
-                raise from_code(reply.code, reply.message, reply.hint)
+                raise reply.error()
         return mine
 
     def pushes(self, peer: Peer, kind: type[Wanted]) -> list[Wanted]:

@@ -452,7 +452,7 @@ class EndedDaemon(Daemon):
         self.sent.append(request)
         mask = sum(failure.held.mask for failure in request.failures) & ~1
         return [
-            Completed(request.id, [Refusal(SUBMISSION, 0, mask, "reservation_lost", "It has failed.")] if mask else [])
+            Completed(request.id, [Refusal(SUBMISSION, 0, mask, "reservation_lost", "chunk_delayed")] if mask else [])
         ]
 
 

@@ -377,7 +377,7 @@ class AsyncConsumer:
                 self._flush_within(AGAIN_S)
             if is_ask and isinstance(reply, ErrorReply):
                 self._ask = None
-                error = from_code(reply.code, reply.message, reply.hint)
+                error = reply.error()
                 if isinstance(error, Refused):
                     self._ask_at = time.monotonic() + AGAIN_S
                 else:

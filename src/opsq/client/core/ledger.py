@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from opsq.client.core.held_block import Lost, Lot, Result
-from opsq.errors import OpsqError, StorageFull, UsageError, from_code
+from opsq.errors import OpsqError, StorageFull, UsageError
 from opsq.ids import SubmissionId, mask_indexes
 from opsq.wire.messages import (
     ChunkMask,
@@ -293,7 +293,7 @@ class Ledger:
             return
         self.unanswered_count -= sent.completions_count
         if isinstance(reply, ErrorReply):
-            error = from_code(reply.code, reply.message, reply.hint)
+            error = reply.error()
             if isinstance(error, StorageFull):
                 if isinstance(sent.request, CompleteAndReserve):
                     sent = sent._replace(request=Complete(sent.request.id, sent.request.completions))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from opsq.errors import OpsqError, Unreachable, from_code
+from opsq.errors import OpsqError, Unreachable
 from opsq.wire.messages import (
     ChunkMask,
     CompleteAndReserve,
@@ -113,6 +113,6 @@ def connection_error(reply: Reply) -> OpsqError | None:
     A plain farewell counts as none: the end of the connection follows, and tells enough.
     """
     if isinstance(reply, ErrorReply) and reply.id == 0:
-        error = from_code(reply.code, reply.message, reply.hint)
+        error = reply.error()
         return None if isinstance(error, Unreachable) else error
     return None

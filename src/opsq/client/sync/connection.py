@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, Unreachable, UsageError, from_code
+from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, Unreachable, UsageError
 from opsq.wire.frames import encode, reply_reader
 from opsq.wire.messages import VERSION, Alive, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
 
@@ -92,7 +92,7 @@ def expect(reply: Reply, kind: type[R]) -> R:
     if isinstance(reply, kind):
         return reply
     if isinstance(reply, ErrorReply):
-        raise from_code(reply.code, reply.message, reply.hint)
+        raise reply.error()
     raise ProtocolError(f"The daemon answered with {type(reply).__name__} where {kind.__name__} was due.")
 
 

@@ -321,7 +321,7 @@ class Reporter:
                     self._link.flush_within(AGAIN_S)
                 if ask is not None and isinstance(reply, ErrorReply):
                     del self._asks[reply.id]
-                    ask.error = from_code(reply.code, reply.message, reply.hint)
+                    ask.error = reply.error()
                     self._refused(ask, ask.error)
                 return
             if ask is None or self._is_stopping:

@@ -79,9 +79,7 @@ class DeadLetters:
         indexes = None
         if request.indexes is not None:
             if request.submission_id is None:
-                raise Conflict(
-                    "Indexes were given without a submission.", hint="Name the submission that they belong to."
-                )
+                raise Conflict(cause="indexes_without_submission")
             indexes = sorted(set(request.indexes))
         return Job(peer, request, where, indexes)
 
@@ -117,7 +115,7 @@ class DeadLetters:
         job.committed_count = job.count
         try:
             if self._state.is_ending:
-                raise Conflict("The daemon is ending.", hint="Send it again to the next one.")
+                raise Conflict(cause="stopping")
             self._slice(job, now)
         except OpsqError as error:
             self._state.reply(job.peer, refusal(job, error))
@@ -204,16 +202,14 @@ class DeadLetters:
     def _check_indexes(self, submission_id: int, indexes: list[int]) -> None:
         unknown = sorted(set(indexes) - set(dead.are_dead(self._state.reader, submission_id, indexes)))
         if unknown:
-            raise Conflict(
-                f"Chunk {submission_id}/{unknown[0]} is not dead.", hint="`opsq dead list` shows the dead chunks."
-            )
+            raise Conflict(cause="not_dead", submission_id=submission_id, index=unknown[0])
 
     # --- requeue ------------------------------------------------------------------------------------------------------------------
 
     def _requeue(self, job: Job, submission: LiveSubmission, chunks: list[int], now: Now) -> None:
         state = self._state
         if submission.is_closing:
-            raise Conflict(f"Submission {submission.id} is just ending.", hint="Try again.")
+            raise Conflict(cause="finalizing", submission_id=submission.id)
         is_final = submission.state in submissions.FINAL_STATES
         if job.touched == submission.id and is_final and submission.state != "completed":
             return  # it has ended again since, and not for want of these chunks
@@ -263,9 +259,7 @@ class DeadLetters:
             return True
         holder = state.unique_keys.get(unique_key) or submissions.by_unique_key(state.reader, unique_key)
         if holder is not None:
-            job.refused.append(
-                f"Submission {submission.id} cannot be revived: {holder} has its unique key {unique_key!r} now."
-            )
+            job.refused.append((submission.id, holder, unique_key))
             return False
         state.unique_keys[unique_key] = submission.id
         state.has_until_start |= submission.row.unique_until == submissions.UNTIL_START

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from opsq.queue.chunks.dead import DeadLetters
 
 NOTHING = DeadFilter()
-_REFUSED_SHOWN = 3
 
 
 class Job:
@@ -35,7 +34,8 @@ class Job:
         self.committed_count = 0
         self.touched = 0
         """The submission of which an earlier slice has revived chunks."""
-        self.refused: list[str] = []
+        self.refused: list[tuple[SubmissionId, SubmissionId, str]] = []
+        """Submissions that cannot be revived, each with the one that has its unique key."""
 
     @property
     def is_whole(self) -> bool:
@@ -46,12 +46,10 @@ class Job:
         """What to answer once the last slice is committed."""
         if not self.refused:
             return Changed(self.request.id, self.count)
-        more = f", and {len(self.refused) - _REFUSED_SHOWN} more" if len(self.refused) > _REFUSED_SHOWN else ""
-        done = f" {self.count} other chunks were requeued." if self.count else ""
-        text = f"{' '.join(self.refused[:_REFUSED_SHOWN])}{more}{done}"
-        return ErrorReply(
-            self.request.id, Conflict.code, text, "Wait until those that have the keys have ended, or cancel them."
-        )
+        cause = "key_taken" if len(self.refused) == 1 else "keys_taken"
+        submission_id, holder, unique_key = self.refused[0]
+        error = Conflict(cause=cause, submission_id=submission_id, holder=holder, unique_key=unique_key)
+        return ErrorReply.of(self.request.id, error, others=len(self.refused) - 1, done=self.count)
 
 
 def masks_of(chunks: list[int]) -> dict[int, int]:
@@ -69,8 +67,7 @@ def event_row(submission_id: SubmissionId, event: str, block: int, mask: int, no
 
 def refusal(job: Job, error: OpsqError) -> ErrorReply:
     """The error that ends a request, with what was committed before."""
-    done = f" {job.committed_count} chunks were done before." if job.committed_count else ""
-    return ErrorReply(job.request.id, error.code, error.message + done, error.hint)
+    return ErrorReply.of(job.request.id, error, done=job.committed_count)
 
 
 class Requeued:

@@ -15,7 +15,8 @@ from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission, split_b
 from opsq.queue.state import EngineState, Peer
 from opsq.queue.timers import Timers
 from opsq.store import backlog
-from opsq.wire.messages import ChunkMask, HeldChunks, Refusal, Revoked
+from opsq.store.submissions import FINAL_STATES
+from opsq.wire.messages import ChunkMask, Detail, HeldChunks, Refusal, Revoked
 
 if TYPE_CHECKING:
     from opsq.queue.chunks.complete import Outcomes
@@ -247,34 +248,29 @@ class Reservations:
         return False
 
     def refusal(self, held: HeldChunks, mask: int, code: str) -> Refusal:
-        """Say why something is refused, with the present state."""
-        return Refusal(held.submission_id, held.block, mask, code, f"{self._present_state(held)}.")
+        """Refuse something, with the present state."""
+        cause, details = self._present_state(held)
+        return Refusal(held.submission_id, held.block, mask, code, cause, details)
 
-    def _present_state(self, held: HeldChunks) -> str:
+    def _present_state(self, held: HeldChunks) -> tuple[str, dict[str, Detail]]:
         submission = self._state.submission(held.submission_id)
-        name = f"Chunk {held.submission_id}/{held.block * 64 + (held.mask & -held.mask).bit_length() - 1}"
         if submission is None:
-            return f"Submission {held.submission_id} is not known"
+            return "unknown_submission", {}
         if not submission.is_open:
-            return f"{name}: the submission is {submission.state if submission.state != 'open' else 'about to end'}"
+            if submission.state in FINAL_STATES:
+                return "submission_ended", {"state": submission.state}
+            return "submission_scheduled" if submission.state == "scheduled" else "submission_finalizing", {}
         work = submission.blocks.get(held.block)
-        pending = (
-            work.unfinished if work is not None else backlog.pending(self._state.reader, submission.id, held.block)
-        )
-        if work is None and held.block >= submission.frontier:
-            return f"{name} is waiting and not reserved; a reservation that expires again and again needs a longer --reservation or --lease"
-        if not pending & held.mask:
-            return f"{name} is finished"
-        if work is not None and work.delayed & held.mask:
-            return f"{name} is waiting for a retry"
-        holders = (
-            sorted({part.reservation.consumer for part in work.parts if part.mask & held.mask})
-            if work is not None
-            else []
-        )
-        if holders:
-            return f"{name} is reserved by {', '.join(holders)} under another reservation or token"
-        return f"{name} is waiting and not reserved; a reservation that expires again and again needs a longer --reservation or --lease"
+        if work is None:
+            is_untouched = held.block >= submission.frontier
+            pending = held.mask if is_untouched else backlog.pending(self._state.reader, submission.id, held.block)
+            return "chunk_waiting" if pending & held.mask else "chunk_finished", {}
+        if not work.unfinished & held.mask:
+            return "chunk_finished", {}
+        if work.delayed & held.mask:
+            return "chunk_delayed", {}
+        holders = sorted({part.reservation.consumer for part in work.parts if part.mask & held.mask})
+        return ("chunk_reserved", {"holders": ", ".join(holders)}) if holders else ("chunk_waiting", {})
 
     def oldest(self) -> Reservation | None:
         """The reservation that has been held longest."""

@@ -142,10 +142,7 @@ class ReserveCalls:
             state.reply(peer, Reserved(request.id))
             return
         if state.is_full and request.wait_s == 0:
-            raise StorageFull(
-                "The storage is full, so nothing is handed out.",
-                hint="Free some space; the daemon tries again by itself.",
-            )
+            raise StorageFull(cause="storage_full")
         is_first = plan.text not in self._lines
         if is_first and not state.is_full:
             state.rows_left = TURN_ROWS

@@ -194,9 +194,7 @@ class Rules:
             self._state.batch.replies.append((peer, Changed(request.id, 0)))
             return
         if known.by_operator and not request.by_operator:
-            raise NotPermitted(
-                f"An operator ({known.by_name or 'unnamed'}) paused this.", hint="`opsq resume --operator` ends it."
-            )
+            raise NotPermitted(cause="operator_pause", by=known.by_name or "")
         self._state.batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
         self._change([row for row in self.pauses if row is not known], self.limits)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
@@ -204,11 +202,11 @@ class Rules:
     def limit(self, peer: Peer, request: Limit, now: Now) -> None:
         """Bound a pair, or each value of a key; replaces the limit for the same."""
         if request.concurrency is None and request.rate_per_s is None:
-            raise UsageError("A limit needs a concurrency or a rate.")
+            raise UsageError(cause="empty_limit")
         if request.burst is not None and request.rate_per_s is None:
-            raise UsageError("A burst belongs to a rate.")
+            raise UsageError(cause="burst_without_rate")
         if request.key == SUBMISSION_KEY and request.value is not None:
-            raise UsageError("The key submission takes no value in a limit: it holds for each submission.")
+            raise UsageError(cause="limit_of_one_submission")
         known = next(
             (row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None
         )
@@ -233,7 +231,7 @@ class Rules:
             (row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None
         )
         if known is None:
-            raise NotFound("There is no such limit.", hint="`opsq limits` lists them.")
+            raise NotFound(cause="unknown_limit")
         self._state.batch.statements.append(lambda database, _: rules.delete_limit(database.writer, known.id))
         self._change(self.pauses, [row for row in self.limits if row is not known])
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
@@ -300,7 +298,7 @@ class Rules:
 def check_weight(weight: float) -> None:
     """`UsageError` unless a weight is possible."""
     if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-        raise UsageError(f"A weight of {weight:g} is not possible: it lies between {WEIGHT_MIN:g} and {WEIGHT_MAX:g}.")
+        raise UsageError(cause="weight_out_of_range", weight=weight, min=WEIGHT_MIN, max=WEIGHT_MAX)
 
 
 def _is_same(left: Value | None, right: Value | None) -> bool:

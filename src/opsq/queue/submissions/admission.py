@@ -21,8 +21,6 @@ from opsq.store import history, lanes, submissions
 from opsq.store.filesystem import Space, space
 from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, Submit
 
-_WAIT = "Wait for it with --wait-for-room"
-
 
 class _Waiting:
     """A request that waits for room."""
@@ -124,10 +122,7 @@ class Admission:
             return
         limit = self.limit
         if limit is not None and count > limit:
-            raise NoRoom(
-                f"{count} chunks are more than the {limit} that may be unfinished at once.",
-                hint="Submit them in parts, or raise the setting max_backlog_chunks of the daemon.",
-            )
+            raise NoRoom(cause="over_backlog", chunks=count, limit=limit)
         if request.wait_s == 0:
             raise lack or self._others()
         due = after(now.mono, request.wait_s) if request.wait_s is not None else None
@@ -203,19 +198,17 @@ class Admission:
         limit = self.limit
         there = self._backlog_count + self._accepted_count
         if limit is not None and chunks_count and there + chunks_count > limit:
-            return NoRoom(
-                f"There is no room for {chunks_count} more chunks: {there} are unfinished, and {limit} may be.",
-                hint=f"{_WAIT}, or raise the setting max_backlog_chunks of the daemon.",
-            )
+            return NoRoom(cause="backlog", chunks=chunks_count, unfinished=there, limit=limit)
         for number, folder in enumerate(self._folders) if self._state.policy.min_free_bytes != 0 else ():
             wanted_bytes = content_bytes if number == len(self._folders) - 1 and number else 0
             found = space(folder)
             if found is not None and found.free_bytes - wanted_bytes < self._floor_bytes(found):
-                more = f", and {wanted_bytes} are to be written" if wanted_bytes else ""
                 return NoRoom(
-                    f"There is no room on the disk: {folder} has {found.free_bytes} bytes left{more};"
-                    f" {self._floor_bytes(found)} must stay free.",
-                    hint=f"Free some space. {_WAIT}, or lower the setting min_free_bytes of the daemon.",
+                    cause="disk_for_content" if wanted_bytes else "disk",
+                    folder=str(folder),
+                    free_bytes=found.free_bytes,
+                    wanted_bytes=wanted_bytes,
+                    floor_bytes=self._floor_bytes(found),
                 )
         return None
 
@@ -224,9 +217,7 @@ class Admission:
         return min(FLOOR_BYTES, found.total_bytes // FLOOR_SHARE) if least_bytes is None else least_bytes
 
     def _others(self) -> NoRoom:
-        count = len(self._line)
-        text = f"{count} submission{'s' if count != 1 else ''} wait{'' if count != 1 else 's'} for room already."
-        return NoRoom(text, hint=f"{_WAIT}, or raise the setting max_backlog_chunks of the daemon.")
+        return NoRoom(cause="queue_for_room", waiting=len(self._line))
 
 
 def _content_bytes(request: Submit | CheckCapacity) -> int:

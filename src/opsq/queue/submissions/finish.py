@@ -147,7 +147,7 @@ class Finisher:
         """A submission; `NotFound` if there is none."""
         submission = self._state.submission(submission_id)
         if submission is None:
-            raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
+            raise NotFound(cause="unknown_submission", submission_id=submission_id)
         return submission
 
     # --- gone ---------------------------------------------------------------------------------------------------------------------
@@ -161,11 +161,9 @@ class Finisher:
         """
         submission = self.find(request.submission_id)
         if submission.state not in submissions.FINAL_STATES:
-            raise NotFinished(
-                f"Submission {submission.id} is {submission.state}.", hint=f"`opsq cancel {submission.id}` first."
-            )
+            raise NotFinished(cause="not_finished", submission_id=submission.id, state=submission.state)
         if submission.is_closing:
-            raise Conflict(f"Submission {submission.id} is just being requeued or removed.", hint="Try again.")
+            raise Conflict(cause="finalizing", submission_id=submission.id)
         self.hide(submission)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 

@@ -41,10 +41,7 @@ class Keys:
         """
         key = new.request_key
         if key in self._withdrawing or request_keys.is_withdrawn(self._state.reader, key):
-            raise Conflict(
-                f"The request {key.hex()} was withdrawn, so it makes no submission.",
-                hint="Submit again, under a new request key.",
-            )
+            raise Conflict(cause="withdrawn", key=key.hex())
         under_way = self._by_request_key.get(key)
         if under_way is not None:
             known, content = under_way
@@ -54,10 +51,7 @@ class Keys:
                 return
             known, content = found, submissions.content(self._state.reader, found)
         if content != new.content:
-            raise Conflict(
-                f"The request key {key.hex()} is held by submission {known}, whose content is another.",
-                hint=f"`opsq show {known}` tells what it is; other content needs a new request key.",
-            )
+            raise Conflict(cause="other_content", key=key.hex(), submission_id=known)
 
     def enter(self, new: NewSubmission, submission_id: SubmissionId) -> None:
         """A submission is part of a batch."""
@@ -74,7 +68,7 @@ class Keys:
     def find(self, peer: Peer, request: Find) -> None:
         """Tell which submission a key has made; one that is being committed is told when it is."""
         if (request.request_key is None) == (request.idempotency_key is None):
-            raise UsageError("Find needs a request key or an idempotency key, and not both.")
+            raise UsageError(cause="one_key_needed")
         if request.request_key is not None:
             known = self._by_request(request.request_key)
             is_withdrawn = request.request_key in self._withdrawing or request_keys.is_withdrawn(

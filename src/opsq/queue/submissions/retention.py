@@ -91,9 +91,7 @@ class Retention:
             UsageError: neither an age nor a count was given.
         """
         if request.older_than_s is None and request.keep_count is None:
-            raise UsageError(
-                "Neither an age nor a count was given.", hint="Say what is to be forgotten, or how much is to be kept."
-            )
+            raise UsageError(cause="nothing_to_prune")
         before_at = now.wall - int(request.older_than_s * 1000) if request.older_than_s is not None else 0
         keep_count = request.keep_count if request.keep_count is not None else _EVERYTHING
         pruning = _Pruning(self._state, peer, request.id, before_at, keep_count)
@@ -131,7 +129,7 @@ class _Pruning:
         """A slice is gone; the next follows, or there is none."""
         self._count += self._slice_count
         if self._slice_count and self._state.is_ending:
-            self.refuse(Conflict("The daemon is ending.", hint="Send it again to the next one."))
+            self.refuse(Conflict(cause="stopping"))
         elif self._slice_count:
             self.go_on()
         else:
@@ -142,5 +140,4 @@ class _Pruning:
 
     def refuse(self, error: OpsqError) -> None:
         """The batch is gone."""
-        done = f" {self._count} rows were pruned before." if self._count else ""
-        self._state.reply(self._peer, ErrorReply(self._request_id, error.code, error.message + done, error.hint))
+        self._state.reply(self._peer, ErrorReply.of(self._request_id, error, done=self._count))

@@ -242,28 +242,23 @@ class Submitter:
 def _validate(new: NewSubmission) -> None:
     for key in new.metadata:
         if key in BUILT_IN_KEYS:
-            raise UsageError(f"The metadata key {key!r} is built in.", hint="Choose another name for the key.")
+            raise UsageError(cause="built_in_key", key=key)
     for key, weight in new.weights.items():
         check_weight(weight)
         if key not in new.metadata:
-            raise UsageError(f"A weight for {key!r} needs that key in the metadata.")
+            raise UsageError(cause="weight_without_pair", key=key)
     if len(new.metadata) > METADATA_LIMIT:
-        raise UsageError(
-            f"{len(new.metadata)} metadata pairs are more than the {METADATA_LIMIT} that a submission may have."
-        )
+        raise UsageError(cause="too_many_pairs", count=len(new.metadata), limit=METADATA_LIMIT)
     if new.delay_s is not None and new.not_before_at is not None:
-        raise UsageError("A submission has either a delay or a time to start at, not both.")
+        raise UsageError(cause="delay_and_start")
     if new.unique_until_start and new.unique_key is None:
-        raise UsageError("Until when a unique key is held needs a unique key.")
+        raise UsageError(cause="until_start_without_key")
     if new.expires_s is not None and new.expires_at is not None:
-        raise UsageError("A submission has either a time to live or a time to expire at, not both.")
+        raise UsageError(cause="two_expiries")
     if len(new.content) > CONTENT_LIMIT_BYTES:
-        raise UsageError(f"The content description has {len(new.content)} bytes; the limit is {CONTENT_LIMIT_BYTES}.")
+        raise UsageError(cause="long_content", size_bytes=len(new.content), limit_bytes=CONTENT_LIMIT_BYTES)
     if new.attachment is not None and len(new.attachment) > ATTACHMENT_LIMIT_BYTES:
-        raise UsageError(
-            f"The attachment has {len(new.attachment)} bytes; the limit is {ATTACHMENT_LIMIT_BYTES}.",
-            hint="Attach a path or URL instead.",
-        )
+        raise UsageError(cause="long_attachment", size_bytes=len(new.attachment), limit_bytes=ATTACHMENT_LIMIT_BYTES)
 
 
 def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | None, int | None]:

@@ -57,9 +57,9 @@ class HistoryView:
         """The conditions as the store knows them; None when a metadata pair has never been."""
         unknown = sorted(set(conditions.events) - set(history.EVENTS))
         if unknown:
-            raise UsageError(f"{unknown[0]!r} is no event.", hint=f"Events are {', '.join(history.EVENTS)}.")
+            raise UsageError(cause="unknown_event", name=unknown[0], names=", ".join(history.EVENTS))
         if conditions.index is not None and conditions.submission_id is None:
-            raise UsageError("A chunk was named without its submission.", hint="Name it as SUBMISSION/INDEX.")
+            raise UsageError(cause="chunk_without_submission")
         found = [lanes.find(self._state.reader, key, value) for key, value in conditions.metadata.items()]
         lane_ids = tuple(lane_id for lane_id in found if lane_id is not None)
         if len(lane_ids) < len(found):

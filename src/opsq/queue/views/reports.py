@@ -54,7 +54,7 @@ class Reports:
         """The state of one submission; `NotFound` if there is none."""
         submission = self._state.submission(submission_id)
         if submission is None:
-            raise NotFound(f"Submission {submission_id} is not known.", hint="`opsq list` shows those that are.")
+            raise NotFound(cause="unknown_submission", submission_id=submission_id)
         return _state(submission.row, submission)
 
     def show(self, peer: Peer, request: Show) -> None:
@@ -66,9 +66,7 @@ class Reports:
         state = self._state
         unknown = sorted(set(request.states) - set(submissions.STATES))
         if unknown:
-            raise UsageError(
-                f"{unknown[0]!r} is no state of a submission.", hint=f"States are {', '.join(submissions.STATES)}."
-            )
+            raise UsageError(cause="unknown_state", name=unknown[0], names=", ".join(submissions.STATES))
         lane_ids = [lanes.find(state.reader, key, value) for key, value in request.metadata.items()]
         if None in lane_ids:
             state.reply(peer, Listed(request.id, [], None))

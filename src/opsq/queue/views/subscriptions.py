@@ -130,7 +130,7 @@ class Subscriptions:
         state = self._state
         submission = state.submission(request.submission_id)
         if submission is None:
-            raise NotFound(f"Submission {request.submission_id} is not known.")
+            raise NotFound(cause="unknown_submission", submission_id=request.submission_id)
         start = request.from_index // 64
         end = min(start + request.limit_blocks, submission.blocks_count)
         rows, end = self._results(submission, start, end)

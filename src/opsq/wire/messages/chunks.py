@@ -10,7 +10,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from opsq.wire.messages.fields import Block, Count, Duration, Id, Int64, Key, Mask, Message, Record, Value
+from opsq.ids import mask_indexes
+from opsq.wire.messages.fields import Block, Count, Detail, Duration, Id, Int64, Key, Mask, Message, Record, Value
 
 
 class Grant(Record):
@@ -83,13 +84,22 @@ class ChunkMask(Record):
 
 
 class Refusal(Record):
-    """Chunks for which a request was refused, and why (`code` is that of an exception in errors.py)."""
+    """Chunks for which a request was refused: `code` is that of an exception, `cause` and `details` tell their state."""
 
     submission_id: Id
     block: Block
     mask: Mask
     code: str
-    message: str
+    cause: str
+    details: dict[str, Detail] = {}
+
+    @property
+    def message(self) -> str:
+        """The present state, as that of the first of the chunks."""
+        from opsq.wording import refusal
+
+        index = next(mask_indexes(self.block, self.mask))
+        return refusal(self.cause, {**self.details, "submission_id": self.submission_id, "index": index})[0]
 
 
 class Reserve(Message):

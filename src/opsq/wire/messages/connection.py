@@ -9,8 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from opsq.errors import OpsqError
-from opsq.wire.messages.fields import Id, Message, Record
+from opsq.errors import OpsqError, from_code
+from opsq.wire.messages.fields import Detail, Id, Message, Record
 
 
 class Claim(Record):
@@ -68,17 +68,28 @@ class CancelWait(Message):
 
 
 class ErrorReply(Message):
-    """The request with this id failed (0: the connection as a whole; it closes)."""
+    """The request with this id failed (0: the connection as a whole; it closes).
+
+    With a `cause`, the receiver makes message and hint of it and the details (`opsq.wording`).
+    """
 
     id: Id
     code: str
-    message: str
+    message: str = ""
     hint: str = ""
+    cause: str = ""
+    details: dict[str, Detail] = {}
 
     @classmethod
-    def of(cls, request_id: int, error: OpsqError) -> ErrorReply:
-        """Make the reply that reports an exception."""
+    def of(cls, request_id: int, error: OpsqError, **details: Detail) -> ErrorReply:
+        """The reply for an error; `details` are added to its own."""
+        if error.cause:
+            return cls(request_id, error.code, cause=error.cause, details={**error.details, **details})
         return cls(request_id, error.code, error.message, error.hint)
+
+    def error(self) -> OpsqError:
+        """The error that this reply stands for."""
+        return from_code(self.code, self.message, self.hint, self.cause, self.details)
 
 
 class Draining(Message):

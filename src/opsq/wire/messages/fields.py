@@ -25,6 +25,8 @@ Mask = Annotated[int, Meta(gt=0)]
 """1 … 2**64 - 1; MessagePack has no larger integers."""
 Count = Annotated[int, Meta(ge=0)]
 Duration = Annotated[float, Meta(ge=0, le=1e9)]
+Detail = int | float | str
+"""A number or name in a sentence."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):

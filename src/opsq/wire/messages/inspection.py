@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from opsq.wire.messages.fields import Block, Count, Duration, Id, Key, Message, Record, Value
+from opsq.wire.messages.fields import Block, Count, Detail, Duration, Id, Key, Message, Record, Value
 
 
 class Counts(Record):
@@ -212,14 +212,32 @@ class ExplainWork(Message):
     index: Count | None = None
 
 
+class Finding(Record):
+    """One thing that ExplainWork has found: its code, and the details that `opsq.wording` puts into its sentence."""
+
+    code: str
+    details: dict[str, Detail] = {}
+
+
 class WorkExplained(Message):
-    """Answer to ExplainWork: `verdict` is one word (next, behind, reserved, delayed, paused, limited, …), `reasons` are sentences."""
+    """Answer to ExplainWork: `verdict` is one word (next, behind, reserved, delayed, paused, limited, …)."""
 
     id: Id
     submission_id: Id
     index: Count | None
     verdict: str
-    reasons: list[str]
+    findings: list[Finding]
+    found_at: Count
+
+    @property
+    def reasons(self) -> list[str]:
+        """The findings as sentences, the main one first."""
+        from opsq.wording import explanation
+
+        subject = f"Submission {self.submission_id}"
+        if self.index is not None:
+            subject = f"Chunk {self.submission_id}/{self.index}"
+        return explanation(subject, [(found.code, found.details) for found in self.findings], self.found_at)
 
 
 Requests = Status | History | Prune | Explain | ExplainWork

@@ -204,7 +204,7 @@ def test_a_refused_completion_is_told(ledger: Ledger) -> None:
     take_all(ledger)
     ledger.complete(lot, 0b11)
     (request,) = sent(ledger, Complete)
-    ledger.answer(Completed(request.id, [Refusal(7, 0, 0b10, "already_finished", "Another one did it.")]))
+    ledger.answer(Completed(request.id, [Refusal(7, 0, 0b10, "already_finished", "chunk_finished")]))
     assert [(lost.index, lost.code) for lost in ledger.lost] == [(1, "already_finished")]
 
 
@@ -213,7 +213,7 @@ def test_a_refused_release_is_not_told_because_nothing_was_lost(ledger: Ledger) 
     take_all(ledger)
     ledger.release(lot, 0b11)
     (request,) = sent(ledger, Release)
-    ledger.answer(Completed(request.id, [Refusal(7, 0, 0b11, "reservation_lost", "Gone.")]))
+    ledger.answer(Completed(request.id, [Refusal(7, 0, 0b11, "reservation_lost", "chunk_waiting")]))
     assert not ledger.lost
 
 
@@ -270,8 +270,8 @@ def test_refused_reassertions_are_lost(ledger: Ledger) -> None:
     offer(ledger, grant(mask=0b11))
     ledger.take()
     assert ledger.holdings() == ([HeldChunks(7, 0, 0b11, 1, 0, 0b11, 99)], [ChunkMask(7, 0, 0b01)])
-    ledger.reasserted(Completed(1, [Refusal(7, 0, 0b11, "reservation_lost", "Too late.")]))
-    assert [(lost.index, lost.message) for lost in ledger.lost] == [(0, "Too late.")]
+    ledger.reasserted(Completed(1, [Refusal(7, 0, 0b11, "reservation_lost", "chunk_finished")]))
+    assert [(lost.index, lost.message) for lost in ledger.lost] == [(0, "Chunk 7/0 is finished.")]
     assert ledger.ready_count == 0
 
 

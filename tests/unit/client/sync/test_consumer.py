@@ -322,11 +322,11 @@ def test_a_lost_chunk_goes_to_the_handler_and_the_loop_goes_on(daemon: ScriptedD
 def test_a_lost_chunk_is_a_warning_in_the_log_by_default(
     consumer: Consumer, backlog: Backlog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backlog.refusals = [Refusal(7, 0, 1, "already_finished", "Another consumer was faster.")]
+    backlog.refusals = [Refusal(7, 0, 1, "already_finished", "chunk_finished")]
     with caplog.at_level(logging.WARNING, "opsq"):
         for chunk in consumer:
             chunk.complete()
-    assert "Chunk 7/0 is not ours any more (already_finished): Another consumer was faster." in caplog.text
+    assert "Chunk 7/0 is not ours any more (already_finished): Chunk 7/0 is finished." in caplog.text
 
 
 def test_closing_with_an_unanswered_completion_says_so(

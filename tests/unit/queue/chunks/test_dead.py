@@ -216,9 +216,8 @@ def test_requeue_that_cannot_revive_one_of_many_says_which_and_requeues_the_othe
     second = rig.submit(1, unique_key="nightly")
     third = rig.submit(1)
     kill(rig, third, 0)
-    with pytest.raises(
-        Conflict, match=rf"{first} cannot be revived: {second} has its unique key 'nightly' now\. 1 other chunks"
-    ):
+    taken = rf"{first} cannot be revived: {second} has its unique key 'nightly' now\. Already done: 1\."
+    with pytest.raises(Conflict, match=taken):
         requeue(rig)
     assert (rig.show(first).state, rig.show(third).state) == ("failed", "open")
 
@@ -370,7 +369,7 @@ def test_end_of_the_daemon_does_not_wait_for_the_last_slice(rig: Rig, monkeypatc
     rig.engine.stop_handing_out()
     rig.engine.fold_all()
     rig.settle()
-    with pytest.raises(Conflict, match=r"ending\. 1[0-9] chunks were done before"):
+    with pytest.raises(Conflict, match=r"stopping\. Already done: 1[0-9]\."):
         rig.replies(peer, 99)
     rig.restart()
     assert drop(rig, submission_id) in range(40, 51)

@@ -61,7 +61,7 @@ def test_repeated_request_is_answered_with_what_it_made(rig: Rig):
 
 def test_request_key_with_other_content_is_a_conflict_that_names_its_holder(rig: Rig):
     made = submit(rig)
-    with pytest.raises(Conflict, match=f"held by submission {made.submission_id}, whose content is another"):
+    with pytest.raises(Conflict, match=f"belongs to submission {made.submission_id}, which has other content"):
         submit(rig, content=b"other")
     assert len(rig.rows("SELECT id FROM submission")) == 1
 
@@ -69,7 +69,7 @@ def test_request_key_with_other_content_is_a_conflict_that_names_its_holder(rig:
 def test_request_key_with_other_content_is_a_conflict_while_the_first_is_being_committed(rig: Rig):
     peer = rig.connect()
     rig.send(peer, m.Submit(1, [m.NewSubmission(KEY, 3, b"content")]))
-    with pytest.raises(Conflict, match="is held by submission"):
+    with pytest.raises(Conflict, match="belongs to submission"):
         rig.send(peer, m.Submit(2, [m.NewSubmission(KEY, 3, b"other")]))
     rig.send(peer, m.Submit(3, [m.NewSubmission(KEY, 3, b"content")]))
     rig.settle()

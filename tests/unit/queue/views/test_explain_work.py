@@ -323,7 +323,7 @@ def test_pause_tells_who_and_since_when_and_what_ends_it(rig: Rig) -> None:
     verdict, text = why(rig, submission_id)
     assert verdict == "paused"
     assert text.startswith(
-        f"Submission {submission_id} is paused by operator ada@host since 2027-01-15T08:00:00Z (1m 30s ago): "
+        f"Submission {submission_id} has been paused by operator ada@host since 2027-01-15T08:00:00Z (1m 30s ago): "
     )
     assert '`opsq resume --operator tenant="a b"`' in text
     assert "Also, it waits, but no consumer is connected." in text
@@ -366,9 +366,9 @@ def test_reserved_chunks_tell_by_whom_and_for_how_long(rig: Rig) -> None:
     rig.pass_time(20)
     verdict, text = why(rig, submission_id)
     assert verdict == "reserved"
-    assert f"By {peer.consumer}: 2 chunks, held for 20s, for 40s more." in text
-    assert "work on it has begun" in why(rig, submission_id, 0)[1]
-    assert "not known to have begun" in why(rig, submission_id, 1)[1]
+    assert f"Reserved by {peer.consumer}: 2 chunks, held for 20s, for 40s more." in text
+    assert "work on it has started" in why(rig, submission_id, 0)[1]
+    assert "not known to have started" in why(rig, submission_id, 1)[1]
 
 
 def test_back_off_tells_when_it_is_over_also_after_a_restart(rig: Rig) -> None:
@@ -379,7 +379,7 @@ def test_back_off_tells_when_it_is_over_also_after_a_restart(rig: Rig) -> None:
         assert why(rig, submission_id)[0] == "delayed"
         verdict, text = why(rig, submission_id, 0)
         assert verdict == "delayed"
-        assert "It failed 1 times of 5" in text
+        assert "Failed attempts: 1 of 5; lost consumers: 0 of 5." in text
         rig.restart()
 
 

@@ -329,6 +329,6 @@ def test_end_of_the_daemon_does_not_wait_for_the_last_slice_of_a_prune(
     rig.engine.stop_handing_out()
     rig.engine.fold_all()
     rig.settle()
-    with pytest.raises(Conflict, match=r"ending\. [0-9]+ rows were pruned before"):
+    with pytest.raises(Conflict, match=r"stopping\. Already done: [0-9]+\."):
         rig.replies(peer, 999)
     assert int(str(rig.rows("SELECT count(*) FROM history")[0][0])) > 20

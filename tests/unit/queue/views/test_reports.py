@@ -145,7 +145,7 @@ def test_list_gives_pages_newest_first_and_filters(rig: Rig) -> None:
 
 
 def test_list_of_an_unknown_state_is_refused(rig: Rig) -> None:
-    with pytest.raises(UsageError, match="no state"):
+    with pytest.raises(UsageError, match="not a state"):
         rig.ask(rig.connect(), m.List(1, states=["running"]))
 
 

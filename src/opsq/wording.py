@@ -1,0 +1,256 @@
+"""The sentences for what the engine finds and refuses: it gives a code and details, and this file alone words them.
+
+It must not decide anything, nor import what it words. Clients word what the daemon sends: the exceptions of `errors`, `explain` of work.
+A template names details in braces; what follows the colon says how a detail is written (`_Words.format_field`).
+"""
+
+from __future__ import annotations
+
+import string
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from opsq.units import format_span
+
+Details = Mapping[str, Any]
+"""What a sentence needs: numbers, names, and metadata pairs as one would type them."""
+
+REFUSALS: dict[str, str] = {
+    # Cause: what happened; then, in a second line, what to do next.
+    "unknown_submission": "Submission {submission_id} is not known.\n`opsq list` shows those that are.",
+    "unknown_chunk": "Submission {submission_id} has {chunks:chunk}, counted from 0; there is no chunk {index}.",
+    "not_finished": "Submission {submission_id} is {state}.\nCancel it first: `opsq cancel {submission_id}`.",
+    "finalizing": "Submission {submission_id} is being finalized.\nRetry.",
+    "stopping": "The daemon is stopping.\nRepeat the request after its restart.",
+    "wrong_request": "{request} cannot be used here.",
+    "commit_failed": "There is no space left for {path}.\nNothing of this request was stored; send it again later.",
+    "storage_full": "The storage is full, so nothing is handed out.\nFree some space; the daemon retries by itself.",
+    # What a submission may be.
+    "built_in_key": "The metadata key {key!r} is built in.\nChoose another name for the key.",
+    "weight_without_pair": "A weight for {key!r} needs that key in the metadata.",
+    "weight_out_of_range": "A weight of {weight:short} is not possible: it must be {min:short} to {max:short}.",
+    "too_many_pairs": "{count} metadata pairs are more than the {limit} that a submission may have.",
+    "delay_and_start": "A submission has either a delay or a time to start at, not both.",
+    "until_start_without_key": "How long a unique key is held needs a unique key.",
+    "two_expiries": "A submission has either a time to live or a time to expire at, not both.",
+    "long_content": "The content description has {size_bytes} bytes; the limit is {limit_bytes}.",
+    "long_attachment": (
+        "The attachment has {size_bytes} bytes; the limit is {limit_bytes}.\nAttach a path or URL instead."
+    ),
+    "withdrawn": "The request {key} was withdrawn, so it makes no submission.\nSubmit again, with a new request key.",
+    "other_content": (
+        "The request key {key} belongs to submission {submission_id}, which has other content.\n"
+        "`opsq show {submission_id}` shows it; other content needs a new request key."
+    ),
+    "one_key_needed": "Find needs a request key or an idempotency key, and not both.",
+    # Room.
+    "over_backlog": (
+        "{chunks} chunks are more than the {limit} that may be unfinished at once.\n"
+        "Submit them in parts, or raise the daemon's setting max_backlog_chunks."
+    ),
+    "backlog": (
+        "There is no room for {chunks} more chunks: {unfinished} are unfinished, and {limit} may be.\n"
+        "Wait with --wait-for-room, or raise the daemon's setting max_backlog_chunks."
+    ),
+    "queue_for_room": (
+        "Waiting for room already: {waiting:submission}.\n"
+        "Wait with --wait-for-room, or raise the daemon's setting max_backlog_chunks."
+    ),
+    "disk": (
+        "There is no room on the disk: {folder} has {free_bytes} bytes left; {floor_bytes} must stay free.\n"
+        "Free some space. Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
+    ),
+    "disk_for_content": (
+        "There is no room on the disk: {folder} has {free_bytes} bytes left, and {wanted_bytes} are to be written; "
+        "{floor_bytes} must stay free.\n"
+        "Free some space. Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
+    ),
+    # Rules, lists and the history.
+    "operator_pause": "An operator ({by:name}) paused this.\n`opsq resume --operator` ends the pause.",
+    "empty_limit": "A limit needs a concurrency or a rate.",
+    "burst_without_rate": "A burst needs a rate.",
+    "limit_of_one_submission": "The key submission takes no value in a limit: it applies to each submission.",
+    "unknown_limit": "There is no such limit.\n`opsq limits` lists them.",
+    "unknown_event": "{name!r} is not an event.\nEvents are {names}.",
+    "unknown_state": "{name!r} is not a state of a submission.\nStates are {names}.",
+    "chunk_without_submission": "A chunk was named without its submission.\nName it as SUBMISSION/INDEX.",
+    "nothing_to_prune": (
+        "Neither an age nor a count was given.\nGive the age of what to forget, or how many events to keep."
+    ),
+    # Dead chunks.
+    "indexes_without_submission": "Indexes were given without a submission.\nName the submission they belong to.",
+    "not_dead": "Chunk {submission_id}/{index} is not dead.\n`opsq dead list` shows the dead chunks.",
+    "key_taken": (
+        "Submission {submission_id} cannot be revived: {holder} has its unique key {unique_key!r} now.\n"
+        "Wait until {holder} has ended, or cancel it."
+    ),
+    "keys_taken": (
+        "Submission {submission_id} cannot be revived: {holder} has its unique key {unique_key!r} now; nor can "
+        "{others} more, for the same reason.\n"
+        "Wait until those that have the keys have ended, or cancel them."
+    ),
+    # The state of a chunk whose reservation is not valid.
+    "submission_ended": "Chunk {submission_id}/{index}: its submission {state:past}.",
+    "submission_scheduled": "Chunk {submission_id}/{index}: its submission is scheduled.",
+    "submission_finalizing": "Chunk {submission_id}/{index}: its submission is being finalized.",
+    "chunk_finished": "Chunk {submission_id}/{index} is finished.",
+    "chunk_waiting": (
+        "Chunk {submission_id}/{index} is waiting and not reserved; if reservations keep expiring, increase "
+        "--reservation or --lease."
+    ),
+    "chunk_delayed": "Chunk {submission_id}/{index} is waiting for a retry.",
+    "chunk_reserved": "Chunk {submission_id}/{index} is reserved by {holders} under another reservation or token.",
+}
+
+CAUSES: dict[str, str] = {
+    # What keeps work from running, as what a submission or chunk does. The code may be finer than the verdict.
+    "completed": "is completed",
+    "dropped": "was dead and has been dropped",
+    "dead": "has been dead since {dead_at:instant}, after {attempts:failed attempt} and {lost:lost consumer}",
+    "skipped": "was skipped, because its submission {state:past}",
+    "settling": "is being finalized: its commit is in progress",
+    "started": "is reserved, and work on it has started",
+    "not_started": "is reserved, but work on it is not known to have started",
+    "retry": "waits for its retry, due {due_at:instant}",
+    "behind_own": "waits behind {chunks:chunk} of its own submission",
+    "scheduled": "is not due until {due_at:instant}",
+    "ended": "{state:past} at {finished_at:instant}",
+    "full": "waits for disk space: the storage is full, and nothing is handed out",
+    "draining": "waits: the daemon is stopping and hands nothing out",
+    "stopped": "is not running: the daemon is stopped",
+    "reserved": "is running: every chunk that is neither finished nor in back-off is reserved ({chunks})",
+    "retries": "waits for retries, the next due {due_at:instant}",
+    "finishing": "is running: its last chunks are being finalized",
+    "paused": "has been paused by {by:name} since {paused_at:instant}: {pairs:pairs}",
+    "paused_by_operator": "has been paused by operator {by:name} since {paused_at:instant}: {pairs:pairs}",
+    "limited": "is blocked by a limit: {slots}",
+    "rate_limited": "is throttled by a limit: its next chunk may start in {wait_s:span}",
+    "no_consumer": "waits, but no consumer is connected",
+    "next": "is next",
+    "behind": "waits behind {chunks:chunk} of {submissions:submission}",
+    "behind_more": "waits behind more than {chunks:chunk} of {submissions:submission}",
+    "gated": "is blocked by the strategies of the consumers: {slots}",
+    "unmatched": "waits, but the connected consumer does not take it",
+    "unmatched_by_all": "waits, but none of the {consumers} connected consumers takes it",
+}
+
+FACTS: dict[str, str] = {
+    # Sentences that follow a cause.
+    "last_reason": "Last reason: {reason}",
+    "reason": "Reason: {reason}",
+    "requeue_chunk": "`opsq dead requeue {submission_id}/{index}` gives it new attempts.",
+    "requeue_dead": (
+        "`opsq dead list {submission_id}` lists its dead chunks; "
+        "`opsq dead requeue {submission_id}` gives them new attempts."
+    ),
+    "holder": "Reserved by {consumer}: {chunks:chunk}, held for {held_s:span}, {left_s:left}.",
+    "lease": "Reserved by a lease of {consumer}: {chunks:chunk}, held for {held_s:span}, {left_s:left}.",
+    "more_holders": "Other reservations that hold chunks of it: {count}.",
+    "tries": "Failed attempts: {attempts} of {max_attempts}; lost consumers: {lost} of {max_lost}.",
+    "own_before": "Before it: {chunks:chunk} of its own submission.",
+    "submission_next": "The submission is next.",
+    "start": "`opsq start` starts it; this is what its file says.",
+    "resume": "`opsq resume {pairs:selection}` ends the pause.",
+    "resume_operator": "`opsq resume --operator {pairs:selection}` ends the pause.",
+    "limit": "It is the limit of {bounded:each} ≤ {concurrency}.",
+    "rate": "It is the rate of {bounded:each} ≤ {rate}.",
+    "take": "`opsq consume` or `opsq reserve` would take it.",
+    "consumers": "{consumers:consumer} connected, {waiting} waiting for work.",
+    "place_next": "{consumers} × {strategy}: it is next.",
+    "place_behind": "{consumers} × {strategy}: {chunks:chunk} of {submissions:submission} first.",
+    "place_unknown": "{consumers} × {strategy}: more than {chunks:chunk} of {submissions:submission} first.",
+    "place_gated": "{consumers} × {strategy}: blocked, {slots}.",
+    "place_unmatched": "{consumers} × {strategy}: never takes it.",
+    "more_strategies": "Strategies that were not examined: {count}.",
+    "counts": "{total:chunk}: {counts}.",
+}
+
+_COUNTS = {"in_back_off": "in back-off"}
+
+
+def refusal(cause: str, details: Details) -> tuple[str, str]:
+    """What was refused and why, and what to do next; an unknown cause (a newer daemon) is written as it came."""
+    template = REFUSALS.get(cause)
+    if template is None:
+        return f"{cause}: " + ", ".join(f"{name} {value}" for name, value in details.items()), ""
+    message, _, hint = template.partition("\n")
+    if details.get("done"):
+        message += " Already done: {done}."
+    return _words.vformat(message, (), details), _words.vformat(hint, (), details)
+
+
+def explanation(subject: str, findings: Sequence[tuple[str, Details]], now: int) -> list[str]:
+    """Why work is not running: sentences, the main one first.
+
+    Args:
+        subject: what they are about, such as "Submission 12".
+        findings: code and details of each, as the engine has put them in order.
+        now: when it was found, in milliseconds since 1970; instants are written with their distance from it.
+    """
+    sentences: list[str] = []
+    for code, details in findings:
+        values = {**details, "now": now}
+        if code in CAUSES:
+            start = "Also, it" if sentences else subject
+            sentences.append(f"{start} {_words.vformat(CAUSES[code], (), values)}.")
+        else:
+            sentences.append(_words.vformat(FACTS.get(code, code), (), values))
+    return sentences
+
+
+class _Words(string.Formatter):
+    """Fills templates; `{name:spec}` writes a detail in a special form, and a noun as spec counts it."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if field_name == "slots":
+            return _slots(kwargs), field_name
+        if field_name == "counts":
+            return _counts(kwargs), field_name
+        value = kwargs[field_name]
+        return ((value, kwargs["now"]) if "now" in kwargs and field_name.endswith("_at") else value), field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if not format_spec:
+            return str(value)
+        form = _FORMS.get(format_spec)
+        return form(value) if form is not None else f"{value} {format_spec}{'' if value == 1 else 's'}"
+
+
+def _slots(details: Details) -> str:
+    """What of a limit or gate is taken."""
+    if "bound" not in details:
+        return "all that the strategy allows is taken"
+    if "pair" in details:
+        return "{pair} has {count} of {bound} chunks reserved".format_map(details)
+    return "{count} of its {bound} slots are taken by chunks reserved or in back-off".format_map(details)
+
+
+def _counts(details: Details) -> str:
+    """Chunks by where they stand."""
+    counts = [(name, count) for name, count in details.items() if name not in {"total", "now"}]
+    return ", ".join(f"{count} {_COUNTS.get(name, name)}" for name, count in counts)
+
+
+def _instant(value: tuple[int, int]) -> str:
+    """A wall instant, and how far it is from now."""
+    wall, now = value
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall // 1000))
+    away_s = (wall - now) / 1000
+    if abs(away_s) < 1:
+        return f"{text} (now)"
+    return f"{text} (in {format_span(away_s)})" if away_s > 0 else f"{text} ({format_span(-away_s)} ago)"
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "instant": _instant,
+    "span": format_span,
+    "left": lambda left_s: f"for {format_span(left_s)} more" if left_s > 0 else "about to expire",
+    "past": lambda state: "was cancelled" if state == "cancelled" else state,
+    "short": lambda number: f"{number:g}",
+    "name": lambda name: name or "somebody",
+    "pairs": lambda pairs: pairs or "everything",
+    "selection": lambda pairs: pairs or "--all",
+    "each": lambda bounded: bounded if "=" in bounded else f"each {bounded}",
+}
+_words = _Words()
