@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from opsq.cli.daemon_address import connect, is_remote, settings_of
 from opsq.cli.output.failure import Exit, error_text
 from opsq.settings import Settings
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from opsq.cli.output.json_output import Shape
     from opsq.client.sync.connection import Connection
     from opsq.errors import OpsqError
     from opsq.wire.messages import Claim
@@ -88,9 +91,20 @@ class Caller:
     def document(self, document: object) -> None:
         """Print a JSON document, if JSON was asked for."""
         if self.is_json:
-            from opsq.cli.output.json_documents import print_json
+            from opsq.cli.output.json_output import print_json
 
             print_json(document)
+
+    def conclude(self, document: Shape, failure: OpsqError | None) -> None:
+        """Print the closing document of a verb; a failure becomes its `error`, is reported, and ends the verb with its status."""
+        if failure is None:
+            self.document(document)
+            return
+        if self.is_json:
+            from opsq.cli.output.json_output import ErrorShape
+
+            self.document(replace(document, error=ErrorShape.of(failure)))
+        raise self.report_error(failure)
 
     def lines(self, lines: Sequence[str]) -> None:
         """Print plain lines on stdout, unless JSON was asked for."""

@@ -15,7 +15,7 @@ import typer
 from opsq import errors
 from opsq.cli import app
 from opsq.cli.output.failure import as_failure, report_error
-from opsq.cli.output.json_documents import instant, text_or_base64
+from opsq.cli.output.json_output import instant, text_or_base64
 from opsq.errors import OpsqError, UsageError
 
 

@@ -18,8 +18,8 @@ import pytest
 
 from opsq import errors
 from opsq.cli.app import GROUPS, VERBS, build
-from opsq.cli.output import json_shapes, strategy_shapes
-from opsq.cli.spark import spark_shapes
+from opsq.cli.output import daemon_documents, json_output, strategy_documents, submission_documents
+from opsq.cli.spark import spark_documents
 from opsq.settings import SETTINGS
 from opsq.strategy.tree import NODES
 from opsq.wire import messages
@@ -180,11 +180,14 @@ def json_type(annotation: Any) -> str:
     return str(annotation.__name__)
 
 
-SHAPES = [
-    cls
-    for cls in [*vars(json_shapes).values(), *vars(spark_shapes).values(), *vars(strategy_shapes).values()]
-    if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls is not json_shapes.Shape
-]
+SHAPES = list(
+    dict.fromkeys(
+        cls
+        for module in (json_output, submission_documents, daemon_documents, strategy_documents, spark_documents)
+        for cls in vars(module).values()
+        if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls is not json_output.Shape
+    )
+)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from opsq.cli.output.json_shapes import BackoffShape
+from opsq.cli.output.submission_documents import BackoffShape
 from opsq.client.sync.connection import Connection
 from opsq.content.chunk_reader import ChunkReader
 from opsq.content.content_store import Store

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.json_documents import instant
-from opsq.cli.output.json_shapes import EventShape
+from opsq.cli.output.json_output import instant
 from opsq.cli.output.readable import brief
+from opsq.cli.output.submission_documents import ranges, started_at
 from opsq.runner.process.process_group import signal_name
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows, Request
 
@@ -55,50 +55,6 @@ def newest(daemon: Asked, where: HistoryFilter, limit: int, pages_count: int) ->
         if len(found) > limit or (number == pages_count and page.next_after is not None):
             return found[:limit][::-1], True
     return found[::-1], False
-
-
-def event_shape(event: HistoryEvent, metadata: dict[str, int | str]) -> EventShape:
-    """An event as JSON."""
-    mask, first = event.mask, event.block * 64
-    low = (mask & -mask).bit_length() - 1
-    return EventShape(
-        seq=event.seq,
-        at=instant(event.at) or "",
-        event=event.event,
-        submission_id=str(event.submission_id),
-        first_index=first + low if mask else None,
-        chunks=mask.bit_count(),
-        indexes=ranges(first, mask),
-        attempt=event.attempt,
-        consumer=event.consumer,
-        started_at=instant(started_at(event)),
-        wait_s=event.wait_s,
-        run_s=event.run_s,
-        run_max_s=event.run_max_s,
-        exit_status=event.exit_status,
-        signal=event.signal,
-        reason=event.reason,
-        metadata=metadata,
-    )
-
-
-def started_at(event: HistoryEvent) -> int | None:
-    """When an attempt began, as far as its run time tells; of several chunks the one that ran longest."""
-    return event.at - round(event.run_max_s * 1000) if event.run_max_s else None
-
-
-def ranges(first: int, mask: int) -> str:
-    """The chunks of a mask whose lowest bit is chunk `first`, as people write them: `5-12,14`."""
-    parts = []
-    while mask:
-        low = (mask & -mask).bit_length() - 1
-        mask >>= low
-        first += low
-        length = (~mask & mask + 1).bit_length() - 1
-        parts.append(str(first) if length == 1 else f"{first}-{first + length - 1}")
-        mask >>= length
-        first += length
-    return ",".join(parts)
 
 
 def second(wall_ms: int) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.output import attempts
-from opsq.cli.output.json_documents import dead_shape, instant
-from opsq.cli.output.json_shapes import ChunkDocument
+from opsq.cli.output.json_output import instant
+from opsq.cli.output.submission_documents import ChunkDocument, DeadShape, EventShape
 from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.stopped_queue import asked
 from opsq.errors import NotFound
@@ -41,8 +41,8 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
             state=explained.verdict,
             submission_state=state.state,
             metadata=state.metadata,
-            dead=None if letter is None else dead_shape(letter),
-            events=[attempts.event_shape(event, {}) for event in events],
+            dead=None if letter is None else DeadShape.from_message(letter),
+            events=[EventShape.from_event(event, {}) for event in events],
             has_more_events=has_more,
         )
     )

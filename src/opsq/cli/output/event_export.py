@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
 
 import msgspec
 
-from opsq.cli.output.attempts import event_shape, ranges, started_at
+from opsq.cli.output.submission_documents import EventShape, ranges, started_at
 from opsq.content.file_io import sync_descriptor, sync_path, write_failure
 from opsq.content.result_joiner import atomic_output
 from opsq.errors import Conflict, UsageError
@@ -60,7 +60,9 @@ class JsonLines:
     def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
         """Add rows."""
         self._out.write(
-            self._encoder.encode_lines([event_shape(event, metadata.get(event.submission_id, {})) for event in events])
+            self._encoder.encode_lines(
+                [EventShape.from_event(event, metadata.get(event.submission_id, {})) for event in events]
+            )
         )
 
     def close(self) -> None:
@@ -80,7 +82,7 @@ class Csv:
         rows = csv.writer(text, lineterminator="\n")
         objects = {submission_id: msgspec.json.encode(pairs).decode() for submission_id, pairs in metadata.items()}
         for event in events:
-            fields = msgspec.structs.astuple(event_shape(event, {}))
+            fields = msgspec.structs.astuple(EventShape.from_event(event, {}))
             rows.writerow([*fields[:-1], objects.get(event.submission_id, "{}")])
         self._out.write(text.getvalue().encode())
 

@@ -85,8 +85,7 @@ def as_failure(error: Exception) -> OpsqError:
 
 def print_error(failure: OpsqError) -> None:
     """Print the JSON document of a failure on stdout."""
-    from opsq.cli.output.json_documents import print_json
-    from opsq.cli.output.json_shapes import ErrorDocument, ErrorShape
+    from opsq.cli.output.json_output import ErrorDocument, ErrorShape, print_json
 
     try:
         print_json(ErrorDocument(ErrorShape.of(failure)))

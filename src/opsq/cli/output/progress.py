@@ -15,9 +15,9 @@ import msgspec
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
-from opsq.cli.output.json_shapes import ChunkEndShape
 from opsq.cli.output.output_thread import OutputThread
 from opsq.cli.output.readable import clean
+from opsq.cli.output.submission_documents import ChunkEndShape
 from opsq.cli.output.submission_text import pairs_text
 from opsq.runner.process.process_group import signal_name
 from opsq.runner.progress import ChunkEnd, View, Viewer

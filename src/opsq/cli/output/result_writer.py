@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 import msgspec
 
 from opsq.cli.daemon_address import call_alive
-from opsq.cli.output.json_documents import text_or_base64
-from opsq.cli.output.json_shapes import ResultShape
+from opsq.cli.output.json_output import text_or_base64
+from opsq.cli.output.submission_documents import ResultShape
 from opsq.cli.output.submission_text import ending
 from opsq.client.core.result_pages import ResultCursor
 from opsq.content.content_store import Store

@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec.structs import replace
-
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
-from opsq.cli.output.json_shapes import DoctorDocument, ErrorShape, FindingShape
+from opsq.cli.output.daemon_documents import DoctorDocument, FindingShape
 from opsq.cli.spark.data_sets import Chunking, reach_of
 from opsq.cli.spark.job import Session, opened
 from opsq.client.sync.producer import Producer
@@ -55,12 +53,8 @@ def examine(caller: Caller, session: Session) -> None:
     rows = [("ok" if finding.is_ok else "WRONG", finding.check, finding.detail, finding.advice) for finding in found]
     caller.table(("", "check", "found", "what to do"), rows)
     bad = [finding.check for finding in found if not finding.is_ok]
-    if not bad:
-        caller.document(DoctorDocument(shapes))
-        return
-    failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.")
-    caller.document(replace(DoctorDocument(shapes), error=ErrorShape.of(failure)))
-    raise caller.report_error(failure)
+    failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.") if bad else None
+    caller.conclude(DoctorDocument(shapes), failure)
 
 
 def _findings(caller: Caller, session: Session) -> Iterator[Finding]:

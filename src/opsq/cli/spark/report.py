@@ -18,7 +18,7 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import EventConditions
 from opsq.cli.output import attempts, event_export
 from opsq.cli.spark.job import Session, SparkJobs, opened
-from opsq.cli.spark.spark_shapes import SparkReportDocument
+from opsq.cli.spark.spark_documents import SparkReportDocument
 from opsq.cli.stopped_queue import asked
 from opsq.content.result_joiner import atomic_output
 from opsq.errors import NotFound, UsageError

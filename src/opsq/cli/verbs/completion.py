@@ -10,7 +10,7 @@ import typer
 
 import opsq
 from opsq.cli.caller import Caller
-from opsq.cli.output.json_shapes import CompletionDocument
+from opsq.cli.output.daemon_documents import CompletionDocument
 from opsq.errors import InputUnreadable
 
 _INSTALLED = {

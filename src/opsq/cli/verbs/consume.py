@@ -16,8 +16,9 @@ from opsq.cli.daemon_address import with_restart
 from opsq.cli.options import values
 from opsq.cli.options.program_options import Consuming, Records, positive_duration
 from opsq.cli.output.failure import Exit
-from opsq.cli.output.json_shapes import CommandShape, ConsumeDocument, ErrorShape
+from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.progress import WorkViewer
+from opsq.cli.output.submission_documents import CommandShape, ConsumeDocument
 from opsq.cli.output.submission_text import pairs_text
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
 from opsq.ids import parse_submission_id

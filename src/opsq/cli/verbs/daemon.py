@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import connect
 from opsq.cli.options import values
+from opsq.cli.output.daemon_documents import StartDocument, StopDocument
 from opsq.cli.output.failure import Exit
-from opsq.cli.output.json_shapes import StartDocument, StopDocument
 from opsq.daemon import lifecycle
 from opsq.daemon.lifecycle import StartResult
 from opsq.daemon.temporary_daemon import write_marker

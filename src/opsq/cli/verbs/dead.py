@@ -12,9 +12,10 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import DeadConditions, chunk_name
 from opsq.cli.output import attempts
 from opsq.cli.output.chunk_page import show_chunk
-from opsq.cli.output.json_documents import dead_shape, instant, minute
-from opsq.cli.output.json_shapes import ChangedDocument, DeadDocument
+from opsq.cli.output.json_output import instant
 from opsq.cli.output.readable import brief
+from opsq.cli.output.submission_documents import ChangedDocument, DeadDocument, DeadShape
+from opsq.cli.output.submission_text import minute
 from opsq.cli.stopped_queue import asked
 from opsq.client.sync.submission import request_parts
 from opsq.errors import UsageError
@@ -139,7 +140,7 @@ def _list(caller: Caller, chosen: Sequence[_Choice], limit: int | None) -> None:
             found, is_cut = _dead(daemon, choice, left)
             chunks += found
             has_more = has_more or is_cut
-    caller.document(DeadDocument([dead_shape(chunk) for chunk in chunks]))
+    caller.document(DeadDocument([DeadShape.from_message(chunk) for chunk in chunks]))
     columns = ("chunk", "attempts", "lost", "died", "ended", "reason")
     caller.table(
         columns, [_row(chunk, is_short=caller.is_rich) for chunk in chunks], right=frozenset({"attempts", "lost"})

@@ -19,7 +19,7 @@ import typer
 from opsq.cli.caller import Caller
 from opsq.cli.demo_stage import Speech, direct_count, private_daemon, private_folder, sources
 from opsq.cli.options.submission_template import Template
-from opsq.cli.output.json_shapes import DemoDocument
+from opsq.cli.output.daemon_documents import DemoDocument
 from opsq.cli.output.result_writer import ResultStream, write_output
 from opsq.cli.upload import RoomWait, hand_over
 from opsq.cli.verbs.explain import show_explained

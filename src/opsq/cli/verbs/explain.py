@@ -13,13 +13,10 @@ import typer
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
 from opsq.cli.output.explain_text import strategy_lines
-from opsq.cli.output.strategy_documents import explain_document, work_document
-from opsq.cli.output.strategy_shapes import NodeShape
+from opsq.cli.output.strategy_documents import ExplainDocument, WorkDocument
 from opsq.cli.stopped_queue import ask_stopped
 from opsq.errors import InvalidStrategy, NotFound, Unreachable, UsageError
 from opsq.ids import parse_handle, parse_submission_id
-from opsq.strategy import explain as strategies
-from opsq.strategy.text import parse
 from opsq.wire.messages import Explain, Explained, ExplainWork, Request, WorkExplained
 
 R = TypeVar("R")
@@ -52,8 +49,7 @@ def explain(
         reply, is_running = _ask(caller, Explain(1, what, analyze), Explained)
     except InvalidStrategy as error:
         raise with_restart(error, caller.settings, what) from None
-    tree = [NodeShape(*node) for node in strategies.outline(parse(reply.strategy))]
-    caller.document(explain_document(reply, tree, is_running=is_running))
+    caller.document(ExplainDocument.from_reply(reply, is_running=is_running))
     show_explained(caller, reply)
     if not is_running:
         caller.remark(f"No daemon runs: this is what {caller.settings.database_path} says.")
@@ -73,7 +69,7 @@ def _explain_work(caller: Caller, text: str) -> None:
             )
         index = int(index_text) if slash else None
     reply, is_running = _ask(caller, ExplainWork(1, submission_id, index), WorkExplained)
-    caller.document(work_document(reply, is_running=is_running))
+    caller.document(WorkDocument.from_message(reply, is_running=is_running))
     if caller.is_rich:
         from opsq.cli.output.explain_drawing import draw_work
 

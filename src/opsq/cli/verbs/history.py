@@ -10,7 +10,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.conditions import EventConditions
 from opsq.cli.output import attempts, event_export
-from opsq.cli.output.json_shapes import ChangedDocument, ExportDocument, HistoryDocument
+from opsq.cli.output.submission_documents import ChangedDocument, EventShape, ExportDocument, HistoryDocument
 from opsq.cli.stopped_queue import asked
 from opsq.errors import UsageError
 from opsq.wire.messages import Changed, HistoryEvent, Prune
@@ -49,7 +49,7 @@ def history_list(
                 following = found[limit - 1].seq if len(found) > limit else following
                 break
     found = found[:limit]
-    shapes = [attempts.event_shape(event, metadata.get(event.submission_id, {})) for event in found]
+    shapes = [EventShape.from_event(event, metadata.get(event.submission_id, {})) for event in found]
     caller.document(HistoryDocument(shapes, None if following is None else str(following)))
     caller.table(
         attempts.COLUMNS, [attempts.row(event, is_short=caller.is_rich) for event in found], right=attempts.NUMBERS

@@ -114,8 +114,8 @@ def _reserve(daemon: Connection, given: Given) -> None:
         for index in mask_indexes(grant.block, grant.mask)
     ]
     if options["json"]:
-        from opsq.cli.output.json_documents import print_json
-        from opsq.cli.output.json_shapes import ReservedChunk, ReserveDocument
+        from opsq.cli.output.json_output import print_json
+        from opsq.cli.output.submission_documents import ReservedChunk, ReserveDocument
 
         chunks = [ReservedChunk(str(h), str(h.submission_id), h.index, grant.attempt) for grant, h in handles]
         print_json(ReserveDocument(chunks, reply.deadline_s))
@@ -138,8 +138,8 @@ def _read(daemon: Connection, given: Given) -> None:
         with atomic_output(output) as file:
             file.write(chunk)
     if given.options["json"]:
-        from opsq.cli.output.json_documents import print_json, text_or_base64
-        from opsq.cli.output.json_shapes import ReadDocument
+        from opsq.cli.output.json_output import print_json, text_or_base64
+        from opsq.cli.output.submission_documents import ReadDocument
 
         shown = {"path": output} if output else text_or_base64(chunk)
         print_json(ReadDocument(str(submission_id), index, len(chunk), **shown))
@@ -203,8 +203,8 @@ def _lease_s(given: Given) -> float | None:
 
 def _say_changed(given: Given, count: int) -> None:
     if given.options["json"]:
-        from opsq.cli.output.json_documents import print_json
-        from opsq.cli.output.json_shapes import ChangedDocument
+        from opsq.cli.output.json_output import print_json
+        from opsq.cli.output.submission_documents import ChangedDocument
 
         print_json(ChangedDocument(count))
 

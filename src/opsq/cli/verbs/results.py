@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.json_shapes import ErrorShape, ResultsDocument
+from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.result_writer import JsonSink, ResultStream, write_output
+from opsq.cli.output.submission_documents import ResultsDocument
 from opsq.errors import OpsqError
 from opsq.ids import parse_submission_id
 

@@ -9,9 +9,9 @@ import typer
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.output.json_documents import instant
-from opsq.cli.output.json_shapes import ChangedDocument
-from opsq.cli.output.strategy_documents import rules_document
+from opsq.cli.output.json_output import instant
+from opsq.cli.output.strategy_documents import RulesDocument
+from opsq.cli.output.submission_documents import ChangedDocument
 from opsq.cli.output.submission_text import pairs_text, value_text
 from opsq.client.core.rules import caller_name
 from opsq.errors import NotFound, UsageError
@@ -120,7 +120,7 @@ def limits(caller: Caller) -> None:
     """
     with caller.connect() as daemon:
         state = daemon.call(ShowRules(daemon.next_id()), RulesState)
-    caller.document(rules_document(state))
+    caller.document(RulesDocument.from_state(state))
     is_short = caller.is_rich
     rows = [_pause_row(one, is_short=is_short) for one in state.pauses]
     rows += [_limit_row(one, is_short=is_short) for one in state.limits]

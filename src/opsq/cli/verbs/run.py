@@ -20,8 +20,9 @@ from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.program_options import Consuming
 from opsq.cli.output.failure import Exit
-from opsq.cli.output.json_shapes import ErrorShape, RunDocument
+from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.readable import brief
+from opsq.cli.output.submission_documents import RunDocument
 from opsq.cli.run.feed import STDIN, is_plain
 from opsq.cli.run.round_run import RECONNECT_S, Ended, RoundRun, RunPlan
 from opsq.cli.run.rounds import Round, key_of, new_key

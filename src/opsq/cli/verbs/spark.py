@@ -15,11 +15,11 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
 from opsq.cli.options.program_options import Consuming, Records, positive_duration
-from opsq.cli.output.json_shapes import ErrorShape
+from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.spark.data_sets import Chunking, Reading, Writing, reach_of
 from opsq.cli.spark.job import Interrupted, Session, SparkJobs, looking_at, opened
 from opsq.cli.spark.report import Asked, report
-from opsq.cli.spark.spark_shapes import (
+from opsq.cli.spark.spark_documents import (
     SparkConsumeDocument,
     SparkResultsDocument,
     SparkRunDocument,
@@ -127,12 +127,8 @@ def spark_consume(
     document = SparkConsumeDocument(
         summary.completed, summary.failed, summary.dead, summary.released, round(summary.seconds, 3), _shapes(summary)
     )
-    if not summary.dead:
-        caller.document(document)
-        return
-    failure = WorkFailed(f"{values.counted(summary.dead, 'chunk')} died.", hint="`opsq dead list` tells why.")
-    caller.document(msgspec.structs.replace(document, error=ErrorShape.of(failure)))
-    raise caller.report_error(failure)
+    failure = WorkFailed(f"{values.counted(summary.dead, 'chunk')} died.", hint="`opsq dead list` says why.")
+    caller.conclude(document, failure if summary.dead else None)
 
 
 def spark_results(

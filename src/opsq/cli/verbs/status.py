@@ -11,8 +11,8 @@ import typer
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.output.json_documents import print_json, status_document
-from opsq.cli.output.json_shapes import StatusDocument
+from opsq.cli.output.daemon_documents import StatusDocument
+from opsq.cli.output.json_output import print_json
 from opsq.cli.output.submission_text import value_text
 from opsq.errors import Unreachable, UsageError
 from opsq.wire.messages import Counts, DaemonState, Status
@@ -78,7 +78,7 @@ def _watch(caller: Caller, daemon: Connection, by: str | None, pause_s: float) -
 
 
 def _print(caller: Caller, state: DaemonState, by: str | None) -> None:
-    document = status_document(state, caller.target, caller.target_source)
+    document = StatusDocument.from_state(state, caller.target, caller.target_source)
     if caller.is_json:
         print_json(document)
     elif caller.is_rich:
@@ -132,7 +132,7 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]
     if state.backlog_limit is not None or state.room_waiting_count:
-        there = status_document(state, "", "").backlog
+        there = StatusDocument.from_state(state, "", "").backlog
         allowed = "" if state.backlog_limit is None else f" of at most {state.backlog_limit}"
         parts.append(
             Text(

@@ -10,9 +10,9 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.output import attempts
-from opsq.cli.output.json_documents import instant, minute, submission_shape
-from opsq.cli.output.json_shapes import ChangedDocument, ListDocument, SubmissionShape
-from opsq.cli.output.submission_text import pairs_text
+from opsq.cli.output.json_output import instant
+from opsq.cli.output.submission_documents import ChangedDocument, EventShape, ListDocument, SubmissionShape
+from opsq.cli.output.submission_text import minute, pairs_text
 from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import Cancel, Changed, HistoryFilter, List, Listed, Remove, Show, Shown, SubmissionState
@@ -42,8 +42,8 @@ def show(
     with caller.connect() as daemon:
         state = daemon.call(Show(daemon.next_id(), submission_id), Shown).submission
         failed, has_more = attempts.newest(daemon, where, ATTEMPTS_SHOWN, ATTEMPTS_PAGES)
-    shape = submission_shape(state)
-    shape.attempts = [attempts.event_shape(event, {}) for event in failed]
+    shape = SubmissionShape.from_state(state)
+    shape.attempts = [EventShape.from_event(event, {}) for event in failed]
     shape.has_more_attempts = has_more
     caller.document(shape)
     caller.table(("", ""), _details(shape))
@@ -82,7 +82,7 @@ def list_(
         )
         reply = daemon.call(request, Listed)
     following = None if reply.next_before is None else str(reply.next_before)
-    caller.document(ListDocument([submission_shape(item) for item in reply.submissions], following))
+    caller.document(ListDocument([SubmissionShape.from_state(item) for item in reply.submissions], following))
     columns = ("id", "state", "chunks", "done", "dead", "submitted", "metadata")
     rows = [_row(item, is_short=caller.is_rich) for item in reply.submissions]
     caller.table(columns, rows, right=frozenset({"chunks", "done", "dead"}))

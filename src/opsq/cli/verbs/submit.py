@@ -13,7 +13,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.submission_template import Template, read_template
-from opsq.cli.output.json_shapes import DryRunDocument, ErrorShape, PlannedChunk, SubmitDocument
+from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.cli.upload import RoomWait, expand, hand_over, plan_of, read_whole
 from opsq.cli.verbs.rules import weights_of
 from opsq.content.input_chunks import Plan
@@ -211,11 +211,7 @@ def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> Non
             failure = error
         else:
             document = replace(document, output=output)
-    if failure is None:
-        caller.document(document)
-    else:
-        caller.document(replace(document, error=ErrorShape.of(failure)))
-        raise caller.report_error(failure)
+    caller.conclude(document, failure)
 
 
 def _print_plan(caller: Caller, found: Plan) -> None:

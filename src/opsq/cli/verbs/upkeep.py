@@ -6,17 +6,15 @@ import os
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import call_alive
 from opsq.cli.options import values
-from opsq.cli.output.json_shapes import (
+from opsq.cli.output.daemon_documents import (
     BackupDocument,
     CheckDocument,
     ConfigDocument,
     DoctorDocument,
-    ErrorShape,
     FindingShape,
     SettingShape,
     VacuumDocument,
@@ -47,16 +45,11 @@ def doctor(caller: Caller) -> None:
     else:
         facts = examine(settings)
     found = [FindingShape(*fact) for fact in facts]
-    document = DoctorDocument(found)
     rows = [("ok" if f.ok else "WRONG", f.check, f.detail, f.advice) for f in found]
     caller.table(("", "check", "found", "what to do"), rows)
     bad = [f.check for f in found if not f.ok]
-    if not bad:
-        caller.document(document)
-        return
-    failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.")
-    caller.document(replace(document, error=ErrorShape.of(failure)))
-    raise caller.report_error(failure)
+    failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.") if bad else None
+    caller.conclude(DoctorDocument(found), failure)
 
 
 def check(caller: Caller) -> None:
@@ -66,18 +59,13 @@ def check(caller: Caller) -> None:
             problems = call_alive(daemon, Check(daemon.next_id()), Checked).problems
     except Unreachable as error:
         problems = _check_stopped(caller, error)
-    document = CheckDocument(problems)
     caller.lines(problems)
-    if not problems:
-        caller.document(document)
-        caller.remark("No problems were found.")
-        return
     failure = DatabaseDamaged(
         f"The check found {values.counted(len(problems), 'problem')}.",
         hint="Keep a copy of the file; restore a backup.",
     )
-    caller.document(replace(document, error=ErrorShape.of(failure)))
-    raise caller.report_error(failure)
+    caller.conclude(CheckDocument(problems), failure if problems else None)
+    caller.remark("No problems were found.")
 
 
 def backup(

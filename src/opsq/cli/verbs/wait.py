@@ -10,8 +10,7 @@ import typer
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.output.json_documents import submission_shape
-from opsq.cli.output.json_shapes import ErrorShape, WaitDocument
+from opsq.cli.output.submission_documents import SubmissionShape, WaitDocument
 from opsq.cli.output.submission_text import ending
 from opsq.client.sync.connection import Connection, expect
 from opsq.errors import TimedOut, Unreachable, WorkFailed
@@ -40,13 +39,11 @@ def wait(
         tell_going_on(caller, submission_ids)
         raise
     failure = failure_of(states)
-    shapes = [submission_shape(state) for state in states]
-    caller.document(WaitDocument(shapes) if failure is None else WaitDocument(shapes, ErrorShape.of(failure)))
+    shapes = [SubmissionShape.from_state(state) for state in states]
     for state in states:
-        if state.state == "completed":  # the others are told of as a failure
+        if state.state == "completed":  # the others are reported as a failure
             caller.remark(f"Submission {state.submission_id} {ending(state)}")
-    if failure is not None:
-        raise caller.report_error(failure)
+    caller.conclude(WaitDocument(shapes), failure)
 
 
 def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: float | None) -> list[SubmissionState]:

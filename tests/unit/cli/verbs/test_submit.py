@@ -7,7 +7,7 @@ import json
 import pytest
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.json_shapes import SubmitDocument
+from opsq.cli.output.submission_documents import SubmitDocument
 from opsq.cli.verbs import submit, wait
 
 

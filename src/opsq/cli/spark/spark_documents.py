@@ -1,13 +1,13 @@
-"""The shapes of the JSON documents of `opsq spark`, described in opsq-json(7) like all others; those stand in `json_shapes`.
+"""The JSON documents of `opsq spark`, described in opsq-json(7) like all others.
 
-Must not decide what a document says.
+It must not print.
 """
 
 from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from opsq.cli.output.json_shapes import ErrorShape, Shape
+from opsq.cli.output.json_output import ErrorShape, Shape
 from opsq.spark.report.rows import ReportConsumer, ReportFailure, ReportShare, ReportSummary, ReportWindow
 
 

@@ -1,42 +1,18 @@
-"""The shape of every JSON document that `--json` prints: one struct per document or part, described in opsq-json(7).
+"""The JSON documents about submissions, chunks, results and what has happened to them.
 
-Fields may be added, never removed. Ids and handles are strings, instants are RFC 3339 in UTC, `_s` is seconds. It must not decide what a
-document says.
+It must not print.
 """
 
 from __future__ import annotations
 
-import msgspec
+from typing import TYPE_CHECKING, Self
+
 from msgspec import UNSET, UnsetType
 
-from opsq.errors import OpsqError
+from opsq.cli.output.json_output import ErrorShape, Shape, instant
 
-
-class Shape(msgspec.Struct):
-    """A JSON object."""
-
-
-class ErrorShape(Shape):
-    """`exit` is the exit status; `code` names the kind, more exactly."""
-
-    code: str
-    exit: int
-    message: str
-    hint: str
-
-    @classmethod
-    def of(cls, failure: OpsqError) -> ErrorShape:
-        """A failure as JSON."""
-        return cls(failure.code, failure.exit_status, failure.message, failure.hint)
-
-
-class ErrorDocument(Shape):
-    """What any verb prints when it fails."""
-
-    error: ErrorShape
-
-
-# --- hot verbs --------------------------------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from opsq.wire.messages import HistoryEvent, SubmissionState
 
 
 class ReservedChunk(Shape):
@@ -70,9 +46,6 @@ class ChangedDocument(Shape):
     """Verbs that change something, as `complete`, `cancel`, `dead drop`: on how many chunks, submissions or rows it took effect."""
 
     count: int
-
-
-# --- submissions ------------------------------------------------------------------------------------------------------------------
 
 
 class BackoffShape(Shape):
@@ -113,6 +86,20 @@ class SubmissionShape(Shape):
     unique_held: bool
     attempts: list[EventShape] | UnsetType = UNSET
     has_more_attempts: bool | UnsetType = UNSET
+
+    @classmethod
+    def from_state(cls, state: SubmissionState) -> Self:
+        """A submission as the daemon describes it."""
+        ended_count = state.completed_count + state.dead_count + state.skipped_count
+        return cls.from_message(
+            state,
+            waiting=max(state.chunks_count - ended_count - state.reserved_count - state.delayed_count, 0),
+            backoff=BackoffShape.from_message(state.backoff),
+            on_dead="keep" if state.keep_on_dead else "fail",
+            unique=state.unique_key,
+            unique_until=None if state.unique_key is None else "start" if state.unique_until_start else "done",
+            unique_held=state.holds_unique_key,
+        )
 
 
 class ListDocument(Shape):
@@ -231,6 +218,31 @@ class EventShape(Shape):
     reason: str
     metadata: dict[str, int | str]
 
+    @classmethod
+    def from_event(cls, event: HistoryEvent, metadata: dict[str, int | str]) -> Self:
+        """An event of the history; field by field, for exports have millions."""
+        mask, first = event.mask, event.block * 64
+        low = (mask & -mask).bit_length() - 1
+        return cls(
+            seq=event.seq,
+            at=instant(event.at) or "",
+            event=event.event,
+            submission_id=str(event.submission_id),
+            first_index=first + low if mask else None,
+            chunks=mask.bit_count(),
+            indexes=ranges(first, mask),
+            attempt=event.attempt,
+            consumer=event.consumer,
+            started_at=instant(started_at(event)),
+            wait_s=event.wait_s,
+            run_s=event.run_s,
+            run_max_s=event.run_max_s,
+            exit_status=event.exit_status,
+            signal=event.signal,
+            reason=event.reason,
+            metadata=metadata,
+        )
+
 
 class HistoryDocument(Shape):
     """`opsq history list`. `next` goes into --after for the next page; null at the end."""
@@ -258,133 +270,6 @@ class ChunkDocument(Shape):
     dead: DeadShape | None
     events: list[EventShape]
     has_more_events: bool
-
-
-# --- the daemon -------------------------------------------------------------------------------------------------------------------
-
-
-class StartDocument(Shape):
-    """`opsq start`, `opsq restart`. `status`: started or already_running."""
-
-    status: str
-    pid: int
-    socket: str
-
-
-class StopDocument(Shape):
-    """`opsq stop`. `status`: stopped or not_running."""
-
-    status: str
-
-
-class CountsShape(Shape):
-    """Chunks by what they are doing; the six add up to all."""
-
-    submissions: int
-    waiting: int
-    delayed: int
-    reserved: int
-    completed: int
-    dead: int
-    skipped: int
-
-
-class ValueCounts(CountsShape):
-    """`value` null: the submissions without the key."""
-
-    value: int | str | None
-
-
-class ConsumerShape(Shape):
-    """A connected consumer, or the holder of a lease."""
-
-    consumer: str
-    is_connected: bool
-    reserved: int
-    oldest_reservation_s: float
-    waiting_strategy: str | None
-
-
-class StatusDocument(Shape):
-    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, and `socket_source` what chose it.
-
-    `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: nobody is connected, or counters cannot tell.
-    `backlog`: chunks that are waiting, delayed or reserved, and `backlog_limit` how many may be; null: any number.
-    """
-
-    state: str
-    server: str
-    pid: int
-    uptime_s: float
-    socket: str
-    socket_source: str
-    total: CountsShape
-    by: list[ValueCounts]
-    states: dict[str, int]
-    consumers: list[ConsumerShape]
-    parked: int
-    connections: int
-    oldest_reservation_s: float
-    unfolded: int
-    file_bytes: int
-    free_bytes: int
-    wal_bytes: int
-    settings: dict[str, str]
-    unmatched: int | None
-    backlog: int
-    backlog_limit: int | None
-    room_waiting: int
-    disk_free_bytes: int | None
-
-
-class SettingShape(Shape):
-    """A setting, its value as one would write it, and where that came from."""
-
-    name: str
-    value: str
-    source: str
-
-
-class ConfigDocument(Shape):
-    """`opsq config`."""
-
-    settings: list[SettingShape]
-
-
-class CheckDocument(Shape):
-    """`opsq check`; `problems` is empty when all is well, else there is an `error`."""
-
-    problems: list[str]
-    error: ErrorShape | UnsetType = UNSET
-
-
-class BackupDocument(Shape):
-    """`opsq backup`."""
-
-    path: str
-    bytes: int
-
-
-class VacuumDocument(Shape):
-    """`opsq vacuum`."""
-
-    bytes: int
-
-
-class FindingShape(Shape):
-    """One thing that was looked at."""
-
-    check: str
-    ok: bool
-    detail: str
-    advice: str
-
-
-class DoctorDocument(Shape):
-    """`opsq doctor`; there is an `error` when a finding is not ok."""
-
-    findings: list[FindingShape]
-    error: ErrorShape | UnsetType = UNSET
 
 
 class ChunkEndShape(Shape):
@@ -422,20 +307,20 @@ class ConsumeDocument(Shape):
     error: ErrorShape | UnsetType = UNSET
 
 
-class DemoDocument(Shape):
-    """`opsq demo`."""
-
-    files: int
-    bytes: int
-    lines: int
-    chunks: int
-    elapsed_s: float
-    chunks_per_s: float
-    is_right: bool
+def started_at(event: HistoryEvent) -> int | None:
+    """When an attempt began, as far as its run time tells; of several chunks the one that ran longest."""
+    return event.at - round(event.run_max_s * 1000) if event.run_max_s else None
 
 
-class CompletionDocument(Shape):
-    """`opsq completion`."""
-
-    shell: str
-    script: str
+def ranges(first: int, mask: int) -> str:
+    """The chunks of a mask whose lowest bit is chunk `first`, as people write them: `5-12,14`."""
+    parts = []
+    while mask:
+        low = (mask & -mask).bit_length() - 1
+        mask >>= low
+        first += low
+        length = (~mask & mask + 1).bit_length() - 1
+        parts.append(str(first) if length == 1 else f"{first}-{first + length - 1}")
+        mask >>= length
+        first += length
+    return ",".join(parts)

@@ -1,0 +1,171 @@
+"""The JSON documents about the daemon, its state and its file, and of the verbs that look after the installation.
+
+It must not print.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from msgspec import UNSET, UnsetType
+
+from opsq.cli.output.json_output import ErrorShape, Shape
+
+if TYPE_CHECKING:
+    from opsq.wire.messages import DaemonState
+
+
+class StartDocument(Shape):
+    """`opsq start`, `opsq restart`. `status`: started or already_running."""
+
+    status: str
+    pid: int
+    socket: str
+
+
+class StopDocument(Shape):
+    """`opsq stop`. `status`: stopped or not_running."""
+
+    status: str
+
+
+class CountsShape(Shape):
+    """Chunks by what they are doing; the six add up to all."""
+
+    submissions: int
+    waiting: int
+    delayed: int
+    reserved: int
+    completed: int
+    dead: int
+    skipped: int
+
+
+class ValueCounts(CountsShape):
+    """`value` null: the submissions without the key."""
+
+    value: int | str | None
+
+
+class ConsumerShape(Shape):
+    """A connected consumer, or the holder of a lease."""
+
+    consumer: str
+    is_connected: bool
+    reserved: int
+    oldest_reservation_s: float
+    waiting_strategy: str | None
+
+
+class StatusDocument(Shape):
+    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, and `socket_source` what chose it.
+
+    `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: nobody is connected, or counters cannot tell.
+    `backlog`: chunks that are waiting, delayed or reserved, and `backlog_limit` how many may be; null: any number.
+    """
+
+    state: str
+    server: str
+    pid: int
+    uptime_s: float
+    socket: str
+    socket_source: str
+    total: CountsShape
+    by: list[ValueCounts]
+    states: dict[str, int]
+    consumers: list[ConsumerShape]
+    parked: int
+    connections: int
+    oldest_reservation_s: float
+    unfolded: int
+    file_bytes: int
+    free_bytes: int
+    wal_bytes: int
+    settings: dict[str, str]
+    unmatched: int | None
+    backlog: int
+    backlog_limit: int | None
+    room_waiting: int
+    disk_free_bytes: int | None
+
+    @classmethod
+    def from_state(cls, state: DaemonState, socket: str, socket_source: str) -> Self:
+        """The state of the daemon as it describes itself."""
+        return cls.from_message(
+            state,
+            socket=socket,
+            socket_source=socket_source,
+            total=CountsShape.from_message(state.total),
+            by=[ValueCounts.from_message(counts) for counts in state.by],
+            consumers=[ConsumerShape.from_message(consumer) for consumer in state.consumers],
+            backlog=state.total.waiting_count + state.total.delayed_count + state.total.reserved_count,
+        )
+
+
+class SettingShape(Shape):
+    """A setting, its value as one would write it, and where that came from."""
+
+    name: str
+    value: str
+    source: str
+
+
+class ConfigDocument(Shape):
+    """`opsq config`."""
+
+    settings: list[SettingShape]
+
+
+class CheckDocument(Shape):
+    """`opsq check`; `problems` is empty when all is well, else there is an `error`."""
+
+    problems: list[str]
+    error: ErrorShape | UnsetType = UNSET
+
+
+class BackupDocument(Shape):
+    """`opsq backup`."""
+
+    path: str
+    bytes: int
+
+
+class VacuumDocument(Shape):
+    """`opsq vacuum`."""
+
+    bytes: int
+
+
+class FindingShape(Shape):
+    """One thing that was looked at."""
+
+    check: str
+    ok: bool
+    detail: str
+    advice: str
+
+
+class DoctorDocument(Shape):
+    """`opsq doctor`; there is an `error` when a finding is not ok."""
+
+    findings: list[FindingShape]
+    error: ErrorShape | UnsetType = UNSET
+
+
+class DemoDocument(Shape):
+    """`opsq demo`."""
+
+    files: int
+    bytes: int
+    lines: int
+    chunks: int
+    elapsed_s: float
+    chunks_per_s: float
+    is_right: bool
+
+
+class CompletionDocument(Shape):
+    """`opsq completion`."""
+
+    shell: str
+    script: str

@@ -1,0 +1,75 @@
+"""Prints JSON documents, and says what all of them have in common; each is described in opsq-json(7).
+
+Fields may be added, never removed. Ids and handles are strings, instants are RFC 3339 in UTC, `_s` is seconds. It must not import anything
+slow: the hot verbs print JSON too.
+"""
+
+from __future__ import annotations
+
+import binascii
+import sys
+from typing import Any, Self
+
+import msgspec
+
+from opsq.errors import OpsqError
+from opsq.units import format_instant
+
+
+class Shape(msgspec.Struct):
+    """A JSON object."""
+
+    @classmethod
+    def from_message(cls, message: object, **own: Any) -> Self:
+        """Take the fields that are not in `own` from a message: counts and names without their suffix, ids and instants as text."""
+        for name in cls.__struct_fields__:
+            for given in () if name in own else (name, f"{name}_count", f"{name}_name"):
+                if hasattr(message, given):
+                    own[name] = _as_json(name, getattr(message, given))
+        return cls(**own)
+
+
+class ErrorShape(Shape):
+    """`exit` is the exit status; `code` names the kind, more exactly."""
+
+    code: str
+    exit: int
+    message: str
+    hint: str
+
+    @classmethod
+    def of(cls, failure: OpsqError) -> ErrorShape:
+        """A failure as JSON."""
+        return cls(failure.code, failure.exit_status, failure.message, failure.hint)
+
+
+class ErrorDocument(Shape):
+    """What any verb prints when it fails."""
+
+    error: ErrorShape
+
+
+def print_json(document: Any) -> None:
+    """Print one document on stdout, on one line."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def instant(wall_ms: int | None) -> str | None:
+    """A wall-clock instant in RFC 3339, UTC, to the millisecond; None stays None."""
+    return None if wall_ms is None else format_instant(wall_ms)
+
+
+def text_or_base64(content: bytes) -> dict[str, str]:
+    """The field that carries bytes in JSON: `text` if they are UTF-8, else `base64`."""
+    try:
+        return {"text": content.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"base64": binascii.b2a_base64(content, newline=False).decode("ascii")}
+
+
+def _as_json(name: str, given: Any) -> Any:
+    if name.endswith("_id"):
+        return str(given)
+    return instant(given) if name.endswith("_at") else given
