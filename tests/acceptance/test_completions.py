@@ -141,7 +141,7 @@ def open_shell(runtime_dir: Path) -> Iterator[Open]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_case_108_script_loads_silently_when_opsq_is_missing(shell: str, runtime_dir: Path):
+def test_script_loads_silently_when_opsq_is_missing(shell: str, runtime_dir: Path):
     """A shell that starts after opsq was removed complains of nothing."""
     command = [program(shell), *BARE[shell], "-c", load_line(shell, runtime_dir)]
     done = subprocess.run(
@@ -151,7 +151,7 @@ def test_case_108_script_loads_silently_when_opsq_is_missing(shell: str, runtime
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_case_108_tab_says_nothing_when_opsq_is_missing(shell: str, open_shell: Open):
+def test_tab_says_nothing_when_opsq_is_missing(shell: str, open_shell: Open):
     """What only the daemon knows is not there; that is no reason to complain."""
     said = open_shell(shell, bare_path()).say("opsq wait ")
     assert "not found" not in said

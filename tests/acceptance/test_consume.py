@@ -33,13 +33,13 @@ def test_missing_command_is_exit_127_and_costs_no_attempt(queue):
     assert queue.ok("reserve", "--json").json["chunks"][0]["attempt"] == 0
 
 
-def test_case_68_program_gets_the_chunk_never_our_stdin(queue):
+def test_program_gets_the_chunk_never_our_stdin(queue):
     submission = queue.submit_lines(1)
     queue.ok("consume", "--until-empty", "--", "cat", stdin=b"what the caller had")
     assert queue.ok("results", submission).out == b"0\n"
 
 
-def test_case_101_program_has_our_environment_and_no_user_is_needed(queue):
+def test_program_has_our_environment_and_no_user_is_needed(queue):
     submission = queue.submit_lines(1)
     queue.ok("consume", "--until-empty", "--", "sh", "-c", 'echo "$OPSQ_STATE_DIR"')
     assert queue.ok("results", submission).text == str(queue.state_dir)

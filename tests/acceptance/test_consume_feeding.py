@@ -144,7 +144,7 @@ ODD = [b"a b", b"$(x) `y` 'z' \"q\" \\n", b"caf\xc3\xa9 \xff \t *", b"-n", b"", 
     "way",
     [["--each", "--", "sh", "-c", SHOW, "sh", "x", "<{}>"], ["--args", "4", "--", "sh", "-c", SHOW, "sh", "it's"]],
 )
-def test_case_107_dry_run_shows_exactly_what_is_run(queue, way):
+def test_dry_run_shows_exactly_what_is_run(queue, way):
     """As JSON and as a line of shell, which gives the same when it is executed; nothing was run, and no attempt counted."""
     submission = queue.ok("submit", "--lines", "3", "-", stdin=b"".join(record + b"\n" for record in ODD)).text
     lines = queue.ok("consume", "--dry-run", "-s", "OldestFirst", *way).out.splitlines()
@@ -187,7 +187,7 @@ def test_dry_run_says_what_would_not_run(queue):
     assert "record 2: it has a NUL byte" in ran.err
 
 
-def test_case_101_clean_environment_has_path_and_the_chunk_and_nothing_else(queue):
+def test_clean_environment_has_path_and_the_chunk_and_nothing_else(queue):
     submission = queue.submit_lines(1)
     queue.ok("consume", "--until-empty", "--clean-env", "--", "env")
     names = {line.split("=")[0] for line in queue.ok("results", submission).lines}
@@ -204,7 +204,7 @@ def test_case_101_clean_environment_has_path_and_the_chunk_and_nothing_else(queu
         (["--", "{in}"], ["{in}"]),
     ],
 )
-def test_case_96_ways_that_do_not_go_together_are_named(queue, words, named):
+def test_ways_that_do_not_go_together_are_named(queue, words, named):
     submission = queue.submit_lines(1)
     ran = queue("consume", "--until-empty", *words)
     assert ran.status == 2

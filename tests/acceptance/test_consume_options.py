@@ -83,7 +83,7 @@ def test_statuses_complete_retry_and_bury_as_listed_and_a_completion_keeps_its_s
     assert queue.ok("results", submission, "--skip-dead").out == b"3\n0\n"
 
 
-def test_case_96_status_in_two_lists_is_exit_2_and_names_both(queue):
+def test_status_in_two_lists_is_exit_2_and_names_both(queue):
     ran = queue("consume", "--retry-on", "1-5", "--bury-on", "5", "--", "cat")
     assert ran.status == 2
     assert "--retry-on and --bury-on both name 5" in ran.err
@@ -116,7 +116,7 @@ def test_exit_status_of_the_child_stands_for_a_dead_chunk_too(queue):
 
 
 def test_program_that_runs_too_long_is_ended_with_its_descendants_and_has_failed(queue):
-    """Case 40: this is no matter of reservations."""
+    """This is no matter of reservations."""
     submission = queue.submit_lines(1, "--max-attempts", "1")
     script = "sh -c 'echo $$ > grandchild; while :; do sleep 0.01; done' & wait"
     ran = queue("consume", "--until-empty", "--max-runtime", "0.5", "--json", "--", "sh", "-c", script)
@@ -191,7 +191,7 @@ def test_log_dir_has_a_file_per_attempt_that_says_anything_and_only_we_may_read_
     assert [path.stat().st_mode & 0o777 for path in (folder, folder / submission)] == [0o700, 0o700]
 
 
-def test_case_81_log_failed_keeps_the_logs_of_failures_only(queue):
+def test_log_failed_keeps_the_logs_of_failures_only(queue):
     submission = queue.submit_lines(20, "--on-dead", "keep", "--max-attempts", "1")
     other = queue.submit_lines(2)
     script = "read x; echo $x >&2; [ $x != 7 ]"
@@ -250,7 +250,7 @@ def test_json_lines_that_cannot_be_written_are_a_failure_after_the_work_is_done(
     assert queue.ok("show", submission, "--json").json["completed"] == 3
 
 
-def test_case_99_progress_off_a_terminal_is_lines_without_returns(queue):
+def test_progress_off_a_terminal_is_lines_without_returns(queue):
     """The first comes at once, and nothing comes with --quiet."""
     submission = queue.submit_lines(3, "-m", "tenant=a")
     script = "opsq consume -j 1 --until-empty --progress -- sh -c 'while [ ! -s err ]; do sleep 0.01; done' 2> err"

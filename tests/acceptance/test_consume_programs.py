@@ -83,7 +83,7 @@ def test_failed_attempt_is_tried_again_after_its_backoff(queue):
     assert queue.ok("results", submission).out == b"0\n"
 
 
-def test_case_53_66_chunk_that_always_kills_its_program_dies_with_the_signal_recorded(queue):
+def test_chunk_that_always_kills_its_program_dies_with_the_signal_recorded(queue):
     submission = queue.submit_lines(1, "--max-attempts", "2", "--backoff", "0.01,1,1")
     assert queue("consume", "--until-empty", "--", "sh", "-c", "kill -SEGV $$").status == 1
     chunk = only_dead(queue, submission)

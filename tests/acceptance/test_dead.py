@@ -75,7 +75,7 @@ def test_whoever_does_not_say_what_is_meant_is_asked_and_nothing_changes(queue, 
         (["--older-than", "1h"], []),
     ],
 )
-def test_case_67_dead_chunks_are_chosen_by_what_is_known_of_them_in_bulk(queue, many, options, wanted):
+def test_dead_chunks_are_chosen_by_what_is_known_of_them_in_bulk(queue, many, options, wanted):
     wanted = [name.replace("a/", f"{many[0]}/").replace("b/", f"{many[1]}/") for name in wanted]
     assert sorted(names(queue.ok("dead", "list", *options))) == sorted(wanted)
     assert sorted(names(queue.ok("dead", "requeue", "--dry-run", *options))) == sorted(wanted)

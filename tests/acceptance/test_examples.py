@@ -194,7 +194,7 @@ def test_server_in_shell_says_what_does_not_work(queue: Opsq):
     assert queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"] == "exit status 2: 0"
 
 
-def test_case_100_cron_job_works_in_an_empty_environment(opsq: Opsq):
+def test_cron_job_works_in_an_empty_environment(opsq: Opsq):
     """nightly.sh: with nothing but what its crontab line gives it."""
     reports = opsq.folder / "reports"
     reports.mkdir()
@@ -210,7 +210,7 @@ def test_case_100_cron_job_works_in_an_empty_environment(opsq: Opsq):
     assert (opsq.folder / "out.txt").read_bytes() == b"a\nb\nc\n"
 
 
-def test_case_120_cron_job_does_not_submit_twice_while_another_run_is_at_it(queue: Opsq):
+def test_cron_job_does_not_submit_twice_while_another_run_is_at_it(queue: Opsq):
     """nightly.sh: the second run takes part in the work of the first."""
     (queue.folder / "reports").mkdir()
     (queue.folder / "reports/1.csv").write_bytes(b"new\n")
@@ -362,7 +362,7 @@ def test_service_says_that_it_is_ready_and_drains_when_it_is_stopped(opsq: Opsq)
             assert daemon.wait(DEADLINE_S) == 0
 
 
-def test_case_15_socket_unit_starts_the_daemon_at_the_place_where_clients_look(opsq: Opsq):
+def test_socket_unit_starts_the_daemon_at_the_place_where_clients_look(opsq: Opsq):
     """opsq.socket: one inherited descriptor."""
     place = unit("opsq.socket")["Socket"]["ListenStream"]
     assert place == "/var/lib/opsq/opsq.sock"  # that is %S/opsq of the service, and its default socket

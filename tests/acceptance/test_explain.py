@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.mark.parametrize("strategy", ["Random", "OldestFirst", "NewestFirst"])
-def test_case_71_plans_search_an_index_and_sort_nothing(queue, strategy):
+def test_plans_search_an_index_and_sort_nothing(queue, strategy):
     queue.submit_lines(1)
     document = queue.ok("explain", strategy, "--json").json
     assert document["strategy"] == strategy
@@ -19,7 +19,7 @@ def test_case_71_plans_search_an_index_and_sort_nothing(queue, strategy):
         assert step in plain.text
 
 
-def test_case_87_order_is_said_to_pre_empt_nothing(queue):
+def test_order_is_said_to_pre_empt_nothing(queue):
     assert "nothing is pre-empted" in queue.ok("explain", "Random").text
 
 

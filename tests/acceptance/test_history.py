@@ -32,7 +32,7 @@ def rows_of(content):
     return [json.loads(line) for line in content.splitlines()]
 
 
-def test_case_97_attempts_are_listed_with_how_they_ended_and_how_long_they_ran(queue, worked):
+def test_attempts_are_listed_with_how_they_ended_and_how_long_they_ran(queue, worked):
     (failed,) = events(queue, worked, "--event", "failed")
     assert (failed["indexes"], failed["attempt"], failed["exit_status"], failed["signal"]) == ("3", 0, 3, None)
     assert failed["consumer"].startswith("me-")

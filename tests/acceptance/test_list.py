@@ -15,7 +15,7 @@ def test_lines_have_fields_with_tabs_between(queue):
     assert queue.ok("list").text.split("\t")[:5] == [submission, "open", "2", "0", "0"]
 
 
-def test_case_97_filters_by_state_and_metadata(queue):
+def test_filters_by_state_and_metadata(queue):
     done, waiting = queue.submit_lines(0, "-m", "k=1"), queue.submit_lines(1, "-m", "k=1")
     queue.submit_lines(1, "-m", 'k="1"')
     assert [line.split("\t")[0] for line in queue.ok("list", "-m", "k=1", "--state", "open").lines] == [waiting]

@@ -7,7 +7,7 @@ def test_released_chunk_is_free_again_without_an_attempt(queue):
     assert queue.ok("reserve", "--json").json["chunks"][0]["attempt"] == 0
 
 
-def test_case_43_all_that_a_consumer_holds_is_free_at_once(queue):
+def test_all_that_a_consumer_holds_is_free_at_once(queue):
     queue.submit_lines(3)
     queue.ok("reserve", "-n", "3", "--lease", "4h")
     consumers = queue.ok("status", "--json").json["consumers"]

@@ -36,7 +36,7 @@ def test_unfinished_submission_prints_nothing_and_is_exit_5(queue):
     assert not (queue.folder / "out").exists()
 
 
-def test_case_91_follow_writes_each_result_as_it_comes(queue):
+def test_follow_writes_each_result_as_it_comes(queue):
     submission = queue.submit_lines(2)
     first, second = queue.ok("reserve", "-n", "2", "-s", "OldestFirst").lines
     with queue.running("results", "--follow", submission) as process:
@@ -47,7 +47,7 @@ def test_case_91_follow_writes_each_result_as_it_comes(queue):
     assert (process.returncode, out, err) == (0, b"r1\n", b"")
 
 
-def test_case_91_unknown_submission_is_exit_3(queue):
+def test_unknown_submission_is_exit_3(queue):
     assert queue("results", "999").status == 3
     assert queue("results", "999", "--follow").status == 3
 

@@ -163,7 +163,7 @@ def test_programs_are_fed_and_told_as_by_consume(opsq: Opsq):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_case_96_what_cannot_be_is_told_and_leaves_nothing(opsq: Opsq, words: list[str], told: str):
+def test_what_cannot_be_is_told_and_leaves_nothing(opsq: Opsq, words: list[str], told: str):
     """Exit 2, no results, no round."""
     opsq.file("in", b"x\n")
     ran = opsq("run", *words)

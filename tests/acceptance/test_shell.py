@@ -22,7 +22,7 @@ def test_loop_of_the_readme_works_through_everything(queue):
     assert queue.ok("results", submission).out == b"A\nB\nC\n"
 
 
-def test_case_94_stdout_is_json_even_when_the_command_line_is_wrong(opsq):
+def test_stdout_is_json_even_when_the_command_line_is_wrong(opsq):
     for words in (
         ["submit", "--json", "--bogus"],
         ["--json"],
@@ -35,7 +35,7 @@ def test_case_94_stdout_is_json_even_when_the_command_line_is_wrong(opsq):
         assert ran.json["error"]["exit"] == 2
 
 
-def test_case_93_every_verb_answers_in_json_when_no_daemon_is_there(opsq):
+def test_every_verb_answers_in_json_when_no_daemon_is_there(opsq):
     opsq.file("in", b"x")
     handle = "1/0@1.0.1.1"
     words = {
@@ -110,7 +110,7 @@ def test_closed_stdout_harms_nothing(queue):
     assert queue.ok("show", submission, "--json").json["reserved"] == 1
 
 
-def test_case_99_progress_leaves_no_escapes_off_a_terminal(queue):
+def test_progress_leaves_no_escapes_off_a_terminal(queue):
     """The fixture looks at stderr; here stdout, also where a colour is forced."""
     environ = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "true", "PY_COLORS": "1"}
     for words in (["list"], ["status"], ["--help"], ["submit", "--help"], ["explain", "Random"]):

@@ -17,7 +17,7 @@ def test_counts_and_rules_are_shown(queue):
     assert (plain["submission id"], plain["state"], plain["metadata"]) == (submission, "open", "tenant=a")
 
 
-def test_case_93_every_failure_is_json_when_json_was_asked_for(queue):
+def test_every_failure_is_json_when_json_was_asked_for(queue):
     ran = queue("show", "--json", "999")
     assert ran.status == 3
     assert ran.json["error"].keys() == {"code", "exit", "message", "hint"}

@@ -17,7 +17,7 @@ def test_success_is_silent(opsq):
     assert opsq.ok("start").out == b""
 
 
-def test_case_1_second_start_is_exit_0_and_names_the_pid(queue):
+def test_second_start_is_exit_0_and_names_the_pid(queue):
     pid = queue.ok("status", "--json").json["pid"]
     document = queue.ok("start", "--json").json
     assert (document["status"], document["pid"]) == ("already_running", pid)
@@ -40,7 +40,7 @@ def test_foreground_serves_until_sigterm_and_is_exit_0(opsq):
     assert opsq("status").status == 4
 
 
-def test_case_10_too_long_a_socket_path_is_exit_2_with_limit_and_setting(opsq):
+def test_too_long_a_socket_path_is_exit_2_with_limit_and_setting(opsq):
     ran = opsq("start", "--socket", f"/tmp/{'x' * 120}")
     assert ran.status == 2
     assert "125 bytes" in ran.err
@@ -53,7 +53,7 @@ def test_bad_setting_is_exit_2_and_names_where_it_came_from(opsq):
     assert "OPSQ_MAX_ATTEMPTS" in json.loads(ran.out)["error"]["message"]
 
 
-def test_case_26_damaged_database_is_refused_untouched_with_exit_6(opsq):
+def test_damaged_database_is_refused_untouched_with_exit_6(opsq):
     opsq.ok("start")
     opsq.ok("stop")
     database = opsq.state_dir / "opsq.sqlite"

@@ -5,7 +5,7 @@ import signal
 import pyte
 
 
-def test_case_12_socket_and_what_chose_it_are_named(queue):
+def test_socket_and_what_chose_it_are_named(queue):
     document = queue.ok("status", "--json").json
     assert document["socket"] == str(queue.state_dir / "opsq.sock")
     assert "OPSQ_STATE_DIR" in document["socket_source"]
@@ -33,14 +33,14 @@ def test_by_counts_per_value(queue):
     assert "a\t1\t2\t0\t0\t0\t0\t0" in queue.ok("status", "--by", "tenant").lines
 
 
-def test_case_19_sizes_are_shown(queue):
+def test_sizes_are_shown(queue):
     document = queue.ok("status", "--json").json
     assert document["file_bytes"] > 0
     assert document["wal_bytes"] >= 0
     assert document["free_bytes"] >= 0
 
 
-def test_case_100_without_home_it_works_or_says_what_to_set(opsq):
+def test_without_home_it_works_or_says_what_to_set(opsq):
     """Root has a folder of its own; others have one by the password database."""
     ran = opsq("status", environ={"OPSQ_STATE_DIR": "", "OPSQ_SOCKET": "/tmp/opsq-nowhere.sock"})
     assert ran.status == 4

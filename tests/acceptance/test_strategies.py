@@ -56,14 +56,14 @@ def tenants(queue: Opsq, strategy: str, count: int) -> list[str]:
     return [tenant_of[handle.partition("/")[0]] for handle in handles]
 
 
-def test_case_83_second_users_only_chunk_comes_with_the_first_two(queue: Opsq) -> None:
+def test_second_users_only_chunk_comes_with_the_first_two(queue: Opsq) -> None:
     """A has queued a hundred, then B one."""
     queue.submit_lines(100, "-m", "user=a")
     queue.submit_lines(1, "-m", "user=b")
     assert "b" in tenants(queue, "PreferDistinct(user, 1, OldestFirst)", 2)
 
 
-def test_case_86_urgent_submission_starts_with_the_next_reservation_and_cannot_starve_the_rest(queue: Opsq) -> None:
+def test_urgent_submission_starts_with_the_next_reservation_and_cannot_starve_the_rest(queue: Opsq) -> None:
     """A large import waits; urgent work goes before it, and a consumer that asks the other way round serves the import all the same."""
     queue.submit_lines(20_000, "-m", "tenant=bulk")
     queue.submit_lines(5, "-m", "tenant=urgent", "--priority", "9")
@@ -72,7 +72,7 @@ def test_case_86_urgent_submission_starts_with_the_next_reservation_and_cannot_s
     assert set(tenants(queue, "Fair(tenant, CustomPriority)", 2)) == {"bulk", "urgent"}
 
 
-def test_case_87_a_reserved_chunk_stays_with_its_consumer_whatever_comes(queue: Opsq) -> None:
+def test_a_reserved_chunk_stays_with_its_consumer_whatever_comes(queue: Opsq) -> None:
     """Neither a priority nor a pause recalls anything."""
     queue.submit_lines(1, "-m", "tenant=a")
     handle = queue.reserve()

@@ -33,7 +33,7 @@ def test_json_tells_count_and_size(queue):
         (["--csv-header", "--lines", "1"], b'h\n"a\nb"\nc\n', [b'h\n"a\nb"\n', b"h\nc\n"]),
     ],
 )
-def test_case_103_stdin_is_cut_as_asked_byte_exact(queue, options, stdin, chunks):
+def test_stdin_is_cut_as_asked_byte_exact(queue, options, stdin, chunks):
     submission = queue.ok("submit", "-", *options, stdin=stdin).text
     assert [queue.ok("read", f"{submission}/{index}").out for index in range(len(chunks))] == chunks
     assert queue("read", f"{submission}/{len(chunks)}").status == 3
@@ -53,7 +53,7 @@ def test_empty_input_is_a_completed_submission(queue):
     assert queue.ok("results", submission).out == b""
 
 
-def test_case_68_stdin_is_not_read_unless_named(queue):
+def test_stdin_is_not_read_unless_named(queue):
     """A submit inside a `while read` loop leaves the loop's stdin alone."""
     queue.file("list", b"one\ntwo\n")
     queue.file("in", b"x\n")
@@ -89,7 +89,7 @@ BAD = [
 ]
 
 
-def test_case_96_bad_input_is_told_and_leaves_nothing(queue):
+def test_bad_input_is_told_and_leaves_nothing(queue):
     """Exit 2 and a message that names what is wrong; no submission, no content."""
     queue.file("in", b"x\n")
     for words, told in BAD:
@@ -126,7 +126,7 @@ def test_dry_run_tells_what_a_submission_would_be_and_needs_no_daemon(opsq):
     assert not opsq.state_dir.exists()
 
 
-def test_case_95_a_shown_submission_can_be_changed_and_submitted_again(queue):
+def test_a_shown_submission_can_be_changed_and_submitted_again(queue):
     queue.file("attached", b"\0blob")
     options = (
         "--priority",
@@ -171,7 +171,7 @@ def test_wait_exits_1_when_the_submission_is_cancelled(queue):
     assert (document["submission_id"], document["state"], document["error"]["exit"]) == (submission, "cancelled", 1)
 
 
-def test_case_104_too_long_an_argument_is_refused_whole(queue):
+def test_too_long_an_argument_is_refused_whole(queue):
     ran = queue("submit", queue.file("in", b"x"), "--unique", "k" * 100_000)
     assert ran.status == 2
     assert queue.ok("list").out == b""

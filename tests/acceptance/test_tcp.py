@@ -17,7 +17,7 @@ def address(opsq):
     return f"127.0.0.1:{port}"
 
 
-def test_case_14_token_from_a_file_or_the_environment_lets_in(opsq, address):
+def test_token_from_a_file_or_the_environment_lets_in(opsq, address):
     token = opsq.state_dir / "token"
     elsewhere = {"OPSQ_STATE_DIR": str(opsq.folder / "elsewhere")}
     assert opsq("status", "--address", address, "--token-file", str(token), environ=elsewhere).status == 0
@@ -27,7 +27,7 @@ def test_case_14_token_from_a_file_or_the_environment_lets_in(opsq, address):
     assert opsq("status", environ=elsewhere | {"OPSQ_ADDRESS": address, "OPSQ_TOKEN_FILE": str(token)}).status == 0
 
 
-def test_case_14_wrong_or_missing_token_is_told(opsq, address):
+def test_wrong_or_missing_token_is_told(opsq, address):
     ran = opsq(
         "status", "--address", address, "--token-file", opsq.file("wrong", b"guessed-0123456789abcdef0123456789")
     )

@@ -5,7 +5,7 @@ def submit(queue, *options):
     return queue.ok("submit", "-", "--unique", "nightly", "--json", *options, stdin=b"x\n").json
 
 
-def test_case_120_key_is_taken_until_the_end_by_default(queue):
+def test_key_is_taken_until_the_end_by_default(queue):
     first = submit(queue)
     again = submit(queue)
     assert (first["created"], again["created"]) == (True, False)
@@ -16,7 +16,7 @@ def test_case_120_key_is_taken_until_the_end_by_default(queue):
     assert submit(queue)["created"]
 
 
-def test_case_120_key_is_taken_until_the_start_if_that_is_asked_for(queue):
+def test_key_is_taken_until_the_start_if_that_is_asked_for(queue):
     first = submit(queue, "--unique-until", "start")
     assert not submit(queue, "--unique-until", "start")["created"]
     queue.reserve()
@@ -26,7 +26,7 @@ def test_case_120_key_is_taken_until_the_start_if_that_is_asked_for(queue):
     assert second["submission_id"] != first["submission_id"]
 
 
-def test_case_121_scope_of_a_key_is_shown(queue):
+def test_scope_of_a_key_is_shown(queue):
     """The same for `opsq list`, whose JSON has the same parts."""
     submission = submit(queue, "--unique-until", "start")["submission_id"]
     assert "unique\tnightly (until the start)" in queue.ok("show", submission).lines

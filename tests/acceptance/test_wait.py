@@ -4,13 +4,13 @@ import json
 import signal
 
 
-def test_case_90_completed_submission_is_exit_0_and_silent(queue):
+def test_completed_submission_is_exit_0_and_silent(queue):
     submission = queue.submit_lines(1)
     queue.ok("complete", queue.reserve())
     assert queue.ok("wait", submission).out == b""
 
 
-def test_case_90_failed_submission_is_exit_1_and_named(queue):
+def test_failed_submission_is_exit_1_and_named(queue):
     good, bad = queue.submit_lines(0), queue.submit_lines(1)
     queue.ok("fail", "--no-retry", "--reason", "bad input", queue.reserve())
     ran = queue("wait", good, bad)
@@ -29,7 +29,7 @@ def test_cancelled_submission_is_exit_1_with_its_state_in_json(queue):
     assert ran.json["error"]["code"] == "work_failed"
 
 
-def test_case_90_unknown_id_is_exit_3(queue):
+def test_unknown_id_is_exit_3(queue):
     assert queue("wait", queue.submit_lines(1), "999").status == 3
     assert queue("wait", "no-id").status == 3
 

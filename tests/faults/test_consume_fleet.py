@@ -60,7 +60,7 @@ def consuming(settings: Settings, folder: Path, *words: str) -> Iterator[subproc
 
 
 @pytest.mark.timeout(600)
-def test_case_49_62_fifty_consumers_restarted_one_by_one_do_each_of_a_hundred_thousand_chunks_once(
+def test_fifty_consumers_restarted_one_by_one_do_each_of_a_hundred_thousand_chunks_once(
     queue: Queue, settings: Settings, runtime_dir: Path
 ) -> None:
     """No chunk is handed to two of them, none is failed, none stays reserved."""

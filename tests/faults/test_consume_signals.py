@@ -140,9 +140,7 @@ def assert_no_program_left(pids: set[int]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_case_58_60_first_signal_lets_what_runs_end_and_gives_back_the_rest(
-    queue: Queue, settings: Settings, number: int
-) -> None:
+def test_first_signal_lets_what_runs_end_and_gives_back_the_rest(queue: Queue, settings: Settings, number: int) -> None:
     """Whatever the signal, the way is the same: what ran is completed, exit 0."""
     submission = queue.submit([b"x"] * 20)
     with consuming(settings, UNTIL_GO, "-j", "2", "--grace", "1h") as consumer:
@@ -155,7 +153,7 @@ def test_case_58_60_first_signal_lets_what_runs_end_and_gives_back_the_rest(
     assert_untouched(queue, submission, 18)
 
 
-def test_case_59_no_chunk_is_taken_after_the_first_signal(queue: Queue, settings: Settings) -> None:
+def test_no_chunk_is_taken_after_the_first_signal(queue: Queue, settings: Settings) -> None:
     """A reserve that waits in the daemon is withdrawn: what is submitted later goes to others."""
     first = queue.submit([b"x"])
     with consuming(settings, UNTIL_GO, "-j", "2", "--grace", "1h") as consumer:
@@ -171,7 +169,7 @@ def test_case_59_no_chunk_is_taken_after_the_first_signal(queue: Queue, settings
 
 
 @pytest.mark.parametrize("script", [UNTIL_GO, DEAF, TIDY])
-def test_case_61_without_grace_all_is_given_back_at_once(queue: Queue, settings: Settings, script: str) -> None:
+def test_without_grace_all_is_given_back_at_once(queue: Queue, settings: Settings, script: str) -> None:
     """No attempt is counted, whether the program dies, is deaf, or tidies up and exits 0 with half a result."""
     submission = queue.submit([b"x"] * 3)
     with consuming(settings, script, "-j", "2", "--grace", "0") as consumer:
@@ -199,7 +197,7 @@ def test_program_that_ignores_sigterm_is_killed_after_the_grace(queue: Queue, se
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_case_58_second_signal_ends_at_once(queue: Queue, settings: Settings, number: int, status: int) -> None:
+def test_second_signal_ends_at_once(queue: Queue, settings: Settings, number: int, status: int) -> None:
     """Deaf programs are killed, chunks given back, no attempt is counted."""
     submission = queue.submit([b"x"] * 2)
     with consuming(settings, DEAF, "-j", "3", "--grace", "1h") as consumer:
@@ -231,7 +229,7 @@ def test_three_levels_of_shell_leave_nothing_behind(queue: Queue, settings: Sett
     assert_untouched(queue, submission, 1)
 
 
-def test_case_63_cancel_reaches_running_programs_also_while_draining(queue: Queue, settings: Settings) -> None:
+def test_cancel_reaches_running_programs_also_while_draining(queue: Queue, settings: Settings) -> None:
     """The chunks are lost, the programs are ended, the consumer ends as it was asked to."""
     submission = queue.submit([b"x"] * 2)
     with consuming(settings, UNTIL_GO, "-j", "3", "--grace", "1h") as consumer:
@@ -247,7 +245,7 @@ def test_case_63_cancel_reaches_running_programs_also_while_draining(queue: Queu
         assert_no_program_left(pids)
 
 
-def test_case_47_lost_reservation_ends_the_program_and_the_consumer_goes_on(queue: Queue, settings: Settings) -> None:
+def test_lost_reservation_ends_the_program_and_the_consumer_goes_on(queue: Queue, settings: Settings) -> None:
     lost = queue.submit([b"lost"])
     with consuming(settings, UNTIL_GO, "-j", "1", "--grace", "0") as consumer:
         consumer.wait_started(1)
@@ -263,7 +261,7 @@ def test_case_47_lost_reservation_ends_the_program_and_the_consumer_goes_on(queu
     assert list(kept.results()) == [b"kept"]
 
 
-def test_case_41_verdict_waits_for_a_daemon_that_is_gone(queue: Queue, settings: Settings) -> None:
+def test_verdict_waits_for_a_daemon_that_is_gone(queue: Queue, settings: Settings) -> None:
     """The daemon is killed while programs run; they end meanwhile; the next daemon takes their results, no attempt is counted."""
     submission = queue.submit([b"a", b"b", b"c"])
     with consuming(settings, UNTIL_GO, "-j", "2", "--until-empty") as consumer:
@@ -306,8 +304,8 @@ def test_signal_is_heard_while_the_daemon_is_gone(queue: Queue, settings: Settin
     assert submission.state().completed_count == 0
 
 
-def test_case_52_killed_program_is_a_failed_attempt_named_by_its_signal(queue: Queue, settings: Settings) -> None:
-    """Also case 66: SIGKILL, as by the system short of memory, is no completion."""
+def test_killed_program_is_a_failed_attempt_named_by_its_signal(queue: Queue, settings: Settings) -> None:
+    """SIGKILL, as by the system short of memory, is no completion."""
     submission = queue.submit([b"x"], max_attempts=1)
     with consuming(settings, "kill -KILL $$", "--until-empty") as consumer:
         status, said = consumer.end()
@@ -316,7 +314,7 @@ def test_case_52_killed_program_is_a_failed_attempt_named_by_its_signal(queue: Q
     assert submission.wait(DEADLINE_S).state == "failed"
 
 
-def test_case_37_53_killed_consumer_loses_what_it_had_begun_and_no_more(queue: Queue, settings: Settings) -> None:
+def test_killed_consumer_loses_what_it_had_begun_and_no_more(queue: Queue, settings: Settings) -> None:
     """What was only reserved ahead was never tried; what ran counts a loss, if the daemon was told (within 50 ms), up to `max_lost`."""
     submission = queue.submit([b"%d" % number for number in range(50)], max_lost=2, on_dead="keep")
     script = "read x; if [ $x -ne 20 ]; then exit 0; fi; echo > started.$$; exec sleep 600"
@@ -335,7 +333,7 @@ def test_case_37_53_killed_consumer_loses_what_it_had_begun_and_no_more(queue: Q
     assert earlier_attempts(settings, submission) == 1
 
 
-def test_case_62_consumers_restarted_one_by_one_leave_nothing_over(queue: Queue, settings: Settings) -> None:
+def test_consumers_restarted_one_by_one_leave_nothing_over(queue: Queue, settings: Settings) -> None:
     """Each of them is stopped while it works; every chunk is completed, by exactly one attempt."""
     submission = queue.submit([b"%d\n" % number for number in range(3000)])
     with contextlib.ExitStack() as stack:

@@ -69,10 +69,10 @@ def is_sound(settings: Settings) -> bool:
     return True
 
 
-def test_case_24_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart(
+def test_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart(
     small_disk: Path | None,
 ) -> None:
-    """Also case 25: handing out pauses, and a completion that was refused can be sent again."""
+    """Handing out pauses, and a completion that was refused can be sent again."""
     if small_disk is None:
         return
     ballast = small_disk / "ballast"

@@ -157,7 +157,7 @@ def messages_frame(*requests: Request) -> bytes:
     return framed(msgspec.msgpack.encode(requests))
 
 
-# --- case 50: each request yields only the replies that the protocol lists for it ---------------------------------------------------
+# --- each request yields only the replies that the protocol lists for it ---------------------------------------------------
 
 
 REQUESTS: dict[str, type[messages.Message]] = {
@@ -227,7 +227,7 @@ def submission_ids(settings: Settings) -> list[int]:
 
 
 @pytest.mark.parametrize("name", sorted(REQUESTS))
-def test_case_50_request_yields_only_replies_that_the_protocol_lists(
+def test_request_yields_only_replies_that_the_protocol_lists(
     settings: Settings, submission_ids: list[int], name: str
 ) -> None:
     """Whatever the fields say; an error has a known code and is never a bug of ours."""

@@ -220,7 +220,7 @@ def test_daemon_killed_fifty_times_under_load_loses_nothing_acknowledged(runtime
         database.close()
 
 
-def test_case_29_first_submit_after_the_death_of_an_empty_daemon_works(runtime_dir: Path) -> None:
+def test_first_submit_after_the_death_of_an_empty_daemon_works(runtime_dir: Path) -> None:
     """`kill -9` on an empty queue, restart, submit."""
     settings = settings_of(runtime_dir)
     assert lifecycle.start(settings).status == "started"

@@ -1,6 +1,6 @@
 """The naive definition of strategies: everything is a list, sorted anew for each chunk. It is slow, and can be seen to be right.
 
-It knows nothing of fronts, arms, masks or SQL; what it says is what the engine must do (design §10.5, 10.6, 10.8).
+It knows nothing of fronts, arms, masks or SQL; what it says is what the engine must do.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def test_macos_keeps_state_and_settings_where_its_programs_do(monkeypatch: pytes
     assert settings.config_paths()[0] == "/x/opsq/opsq.toml"
 
 
-def test_case_101_root_without_any_variable_uses_the_system_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_any_variable_uses_the_system_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """USER and LOGNAME may be absent or wrong: only the kernel's uid counts."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.delenv("HOME")
@@ -149,7 +149,7 @@ def test_case_101_root_without_any_variable_uses_the_system_folder(monkeypatch: 
     assert load().state_dir == "/x/opsq"
 
 
-def test_case_100_home_unset_comes_from_the_password_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_unset_comes_from_the_password_database(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("geteuid", "getuid"):
         monkeypatch.setattr(os, name, lambda: 1)
     monkeypatch.delenv("HOME")
@@ -158,7 +158,7 @@ def test_case_100_home_unset_comes_from_the_password_database(monkeypatch: pytes
     assert found.source("state_dir") == "password database"
 
 
-def test_case_100_no_home_at_all_names_three_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_home_at_all_names_three_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("geteuid", "getuid"):
         monkeypatch.setattr(os, name, lambda: 3_999_999_999)
     monkeypatch.delenv("HOME")
@@ -166,7 +166,7 @@ def test_case_100_no_home_at_all_names_three_settings(monkeypatch: pytest.Monkey
         load()
 
 
-def test_case_10_long_state_folder_falls_back_to_a_short_socket(runtime_dir: Path) -> None:
+def test_long_state_folder_falls_back_to_a_short_socket(runtime_dir: Path) -> None:
     """Both sides compute the same path, whichever way they spell the folder."""
     deep = runtime_dir / ("d" * 100)
     deep.mkdir()
@@ -180,12 +180,12 @@ def test_case_10_long_state_folder_falls_back_to_a_short_socket(runtime_dir: Pat
     assert load({"state_dir": str(runtime_dir / ("e" * 100))}).socket != socket
 
 
-def test_case_10_long_explicit_socket_is_refused_with_limit_and_length() -> None:
+def test_long_explicit_socket_is_refused_with_limit_and_length() -> None:
     with pytest.raises(UsageError, match=rf"OPSQ_SOCKET has 203 bytes.* {SOCKET_PATH_LIMIT_BYTES}: .*--socket"):
         load(environ={**os.environ, "OPSQ_SOCKET": "/tmp/" + "s" * 198})
 
 
-def test_case_12_explicit_socket_wins_and_says_where_it_came_from() -> None:
+def test_explicit_socket_wins_and_says_where_it_came_from() -> None:
     environ = {**os.environ, "OPSQ_SOCKET": "/run/a.sock"}
     assert load(environ=environ).socket == "/run/a.sock"
     assert load(environ=environ).source("socket") == "OPSQ_SOCKET"

@@ -1,4 +1,4 @@
-"""Whether the file is sound: SQLite's own check of the pages, then what must hold between the rows (design: what always holds).
+"""Whether the file is sound: SQLite's own check of the pages, then what must hold between the rows (ARCHITECTURE: what always holds).
 
 Reads only, on a connection of its own and in one read transaction, so it may run in a thread while work goes on. Repairs nothing.
 """

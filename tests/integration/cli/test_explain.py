@@ -79,7 +79,7 @@ def ids(client: Client) -> list[int]:
 
 
 @pytest.mark.parametrize("strategy", NODES)
-def test_case_71_every_step_of_every_plan_streams(daemon: Settings, say: Say, strategy: str) -> None:
+def test_every_step_of_every_plan_streams(daemon: Settings, say: Say, strategy: str) -> None:
     """The plan is printed, each step with what it means; nothing is scanned or sorted."""
     explained = document(say, "explain", strategy)
     assert explained["strategy"] == strategy
@@ -93,7 +93,7 @@ def test_case_71_every_step_of_every_plan_streams(daemon: Settings, say: Say, st
         assert f"{step['detail']}  -- {step['verdict']}" in text
 
 
-def test_case_85_analysis_shows_which_arm_chooses_a_chunk(daemon: Settings, say: Say) -> None:
+def test_analysis_shows_which_arm_chooses_a_chunk(daemon: Settings, say: Say) -> None:
     explained = document(say, "explain", COMPOSED, "--analyze")
     with connected(daemon) as client:
         old, preview, other = ids(client)
@@ -133,7 +133,7 @@ def test_tree_of_a_strategy_comes_first_with_the_rule_of_each_node(daemon: Setti
     ]
 
 
-def test_case_86_starvation_and_its_cure_are_said(daemon: Settings, say: Say) -> None:
+def test_starvation_and_its_cure_are_said(daemon: Settings, say: Say) -> None:
     for strategy in ("NewestFirst", "CustomPriority"):
         (note,) = [line for line in say("explain", strategy) if line.startswith(f"note: {strategy}")]
         assert "starve" in note
@@ -161,7 +161,7 @@ def test_named_strategy_is_used_by_name_and_a_near_miss_is_told(
 # --- work -----------------------------------------------------------------------------------------------------------------------------
 
 
-def test_case_89_handle_of_work_that_nobody_takes_says_why(daemon: Settings, say: Say) -> None:
+def test_handle_of_work_that_nobody_takes_says_why(daemon: Settings, say: Say) -> None:
     with connected(daemon, "reader") as client:
         old, preview, _ = ids(client)
         client.send(m.Reserve(5, 5, "SelectOnly(kind=preview)"))

@@ -131,14 +131,14 @@ def test_rate_is_listed_as_it_was_given_after_a_restart_too(daemon: Settings, sa
         say("restart")
 
 
-def test_case_123_rate_lets_no_more_start_than_its_burst_at_once(daemon: Settings, say: Say) -> None:
+def test_rate_lets_no_more_start_than_its_burst_at_once(daemon: Settings, say: Say) -> None:
     say("limit", "tenant", "--rate", "1/h", "--burst", "3")
     assert len(say("reserve", "-n", "100")) == 6
     (explained,) = document(say, "explain", "Random", "--analyze")["arms"]
     assert explained["analysis"]["set_aside"] == {"rate of each tenant ≤ 1/h": 2}
 
 
-def test_case_125_limits_count_for_each_value_alone(daemon: Settings, say: Say) -> None:
+def test_limits_count_for_each_value_alone(daemon: Settings, say: Say) -> None:
     say("limit", "tenant=acme", "--rate", "1/h")
     assert len(say("reserve", "-n", "100")) == 1 + 8
 

@@ -81,9 +81,7 @@ def test_over_tcp_the_token_decides(runtime_dir: Path, monkeypatch: pytest.Monke
         opsq.connect(("127.0.0.1", port)).close()
 
 
-def test_case_41_work_goes_on_over_a_killed_daemon_and_nothing_is_done_twice(
-    settings: Settings, queue: opsq.Queue
-) -> None:
+def test_work_goes_on_over_a_killed_daemon_and_nothing_is_done_twice(settings: Settings, queue: opsq.Queue) -> None:
     """A completion that could not be sent is sent again; one that was acknowledged is never offered again."""
     submission = queue.submit(b"%d" % number for number in range(300))
     seen: list[int] = []
@@ -140,7 +138,7 @@ def end(worker: subprocess.Popen[str]) -> None:
     worker.communicate()
 
 
-def test_case_37_chunks_of_a_killed_consumer_are_back(settings: Settings, queue: opsq.Queue) -> None:
+def test_chunks_of_a_killed_consumer_are_back(settings: Settings, queue: opsq.Queue) -> None:
     """What it had begun counts as one loss."""
     queue.submit([b"x"] * 5)
     worker = start_worker(settings)
@@ -153,7 +151,7 @@ def test_case_37_chunks_of_a_killed_consumer_are_back(settings: Settings, queue:
     assert attempts == {0: 1, 1: 0, 2: 0, 3: 0, 4: 0}
 
 
-def test_case_42_chunks_of_a_frozen_consumer_are_back(settings: Settings, queue: opsq.Queue) -> None:
+def test_chunks_of_a_frozen_consumer_are_back(settings: Settings, queue: opsq.Queue) -> None:
     """Its connection stays open, as when a machine is gone: missed heartbeats alone decide."""
     queue.submit([b"x"])
     worker = start_worker(settings)
@@ -167,9 +165,7 @@ def test_case_42_chunks_of_a_frozen_consumer_are_back(settings: Settings, queue:
     end(worker)
 
 
-def test_case_35_a_consumer_that_starts_again_under_its_name_strands_nothing(
-    settings: Settings, queue: opsq.Queue
-) -> None:
+def test_a_consumer_that_starts_again_under_its_name_strands_nothing(settings: Settings, queue: opsq.Queue) -> None:
     """Ids have a random part, so the second one does not stand in for what the first one held."""
     submission = queue.submit([b"x"] * 3)
     first = start_worker(settings)
@@ -187,9 +183,7 @@ def test_case_35_a_consumer_that_starts_again_under_its_name_strands_nothing(
     assert submission.wait(10).state == "completed"
 
 
-def test_case_48_a_late_completion_is_accepted_while_the_chunk_is_unfinished(
-    settings: Settings, queue: opsq.Queue
-) -> None:
+def test_a_late_completion_is_accepted_while_the_chunk_is_unfinished(settings: Settings, queue: opsq.Queue) -> None:
     """And the consumer that has it now is told; the second completion is refused by name."""
     submission = queue.submit([b"x"], reservation_s=0.2)
     with queue.consumer(lease_s=0.2) as early:

@@ -224,15 +224,13 @@ def test_opening_waits_for_a_daemon_that_comes_up_in_time(runtime_dir: Path) -> 
         accepted.close()
 
 
-def test_case_10_a_socket_path_that_is_too_long_is_refused_with_its_length() -> None:
+def test_a_socket_path_that_is_too_long_is_refused_with_its_length() -> None:
     path = "/tmp/" + "x" * 120
     with pytest.raises(UsageError, match=r"125 bytes.*--socket"):
         dial(path)
 
 
-def test_case_11_a_socket_of_somebody_else_names_owner_and_mode(
-    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_socket_of_somebody_else_names_owner_and_mode(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal is made by hand, since root may use every socket."""
 
     def refuse(self: socket.socket, address: str) -> None:

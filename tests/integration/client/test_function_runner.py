@@ -214,9 +214,7 @@ def test_a_failing_operation_fails_its_chunk_and_is_named(queue: opsq.Queue) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_case_58_the_first_signal_drains_and_the_run_returns(
-    queue: opsq.Queue, number: signal.Signals, jobs: int
-) -> None:
+def test_the_first_signal_drains_and_the_run_returns(queue: opsq.Queue, number: signal.Signals, jobs: int) -> None:
     submission = queue.submit([b"a"] * 100)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
 
@@ -235,7 +233,7 @@ def test_case_58_the_first_signal_drains_and_the_run_returns(
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
-def test_case_58_the_second_signal_gives_back_at_once(
+def test_the_second_signal_gives_back_at_once(
     queue: opsq.Queue, number: signal.Signals, error: type[BaseException]
 ) -> None:
     submission = queue.submit([b"a"])
@@ -270,7 +268,7 @@ def test_a_handler_of_the_program_stays_in_charge(queue: opsq.Queue) -> None:
 # --- with a daemon ------------------------------------------------------------------------------------------------------------------
 
 
-def test_case_41_a_run_outlives_a_killed_daemon(runtime_dir: Path) -> None:
+def test_a_run_outlives_a_killed_daemon(runtime_dir: Path) -> None:
     with running(runtime_dir, heartbeat_s="0.3") as settings, opsq.connect(settings.socket) as queue:
         submission = queue.submit(b"%d" % number for number in range(300))
 

@@ -110,7 +110,7 @@ def test_wishes_come_over(queue: opsq.Queue) -> None:
     assert [(dead.index, dead.attempts, dead.reason) for dead in submission.dead()] == [(0, 2, "soon"), (1, 1, "it")]
 
 
-def test_case_52_66_a_worker_that_dies_costs_its_chunk_an_attempt_and_is_replaced(queue: opsq.Queue) -> None:
+def test_a_worker_that_dies_costs_its_chunk_an_attempt_and_is_replaced(queue: opsq.Queue) -> None:
     chunks = [b"x", b"kill", b"x", b"exit 3", b"x", b"exit 0", b"x"]
     submission = queue.submit(chunks, on_dead="keep", max_attempts=1)
     assert run(queue) == Tally(4, 3, 0)
@@ -236,7 +236,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("is_for_all", [False, True], ids=["to the program", "to the whole group"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_case_58_a_signal_lets_the_workers_end_what_they_have_begun(
+def test_a_signal_lets_the_workers_end_what_they_have_begun(
     settings: Settings, tmp_path: Path, script: Script, number: signal.Signals, is_for_all: bool
 ) -> None:
     begun, go = tmp_path / "begun", tmp_path / "go"
@@ -254,7 +254,7 @@ def test_case_58_a_signal_lets_the_workers_end_what_they_have_begun(
         assert not is_there(worker)
 
 
-def test_case_58_when_the_grace_is_over_the_function_may_clean_up_and_its_chunk_is_given_back(
+def test_when_the_grace_is_over_the_function_may_clean_up_and_its_chunk_is_given_back(
     settings: Settings, tmp_path: Path, script: Script
 ) -> None:
     begun, cleaned = tmp_path / "begun", tmp_path / "cleaned"
@@ -272,7 +272,7 @@ def test_case_58_when_the_grace_is_over_the_function_may_clean_up_and_its_chunk_
             assert consumer.reserve(1).lots[0].token.attempt == 0
 
 
-def test_case_58_the_second_signal_ends_all_at_once(settings: Settings, tmp_path: Path, script: Script) -> None:
+def test_the_second_signal_ends_all_at_once(settings: Settings, tmp_path: Path, script: Script) -> None:
     stop = """
 import os, pathlib, signal, threading
 def stop():

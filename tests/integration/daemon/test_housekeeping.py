@@ -77,7 +77,7 @@ def test_check_finds_no_problem_in_a_sound_file(settings: Settings) -> None:
         assert client.ask(Check(3)) == Checked(3, [])
 
 
-def test_case_19_vacuum_gives_free_pages_back(settings: Settings) -> None:
+def test_vacuum_gives_free_pages_back(settings: Settings) -> None:
     with connected(settings) as client:
         ids = submit(client, 200, attachment=os.urandom(20_000))
         for submission_id in ids:
@@ -129,7 +129,7 @@ def test_sweep_deletes_old_content_that_no_submission_names(settings: Settings) 
     assert {path.name for path in content.iterdir() if path.is_dir()} == {known.hex(), young.hex(), "not-ours"}
 
 
-def test_case_21_case_23_log_stays_under_its_limit_with_a_reader_open_at_all_times(settings: Settings) -> None:
+def test_log_stays_under_its_limit_with_a_reader_open_at_all_times(settings: Settings) -> None:
     """Readers overlap, so there is no moment without one, while more is written than the log may hold."""
     attachment = os.urandom(8192)
     log = Path(settings.database_path + "-wal")

@@ -57,7 +57,7 @@ def many(settings: Settings, count: int) -> contextlib.ExitStack:
     return stack
 
 
-def test_case_80_connection_over_the_limit_is_told_at_once(runtime_dir: Path) -> None:
+def test_connection_over_the_limit_is_told_at_once(runtime_dir: Path) -> None:
     """It gets its error without control; the others go on, and a freed place is given away again."""
     with (
         running(runtime_dir / "state", connection_limit="5") as settings,
@@ -79,7 +79,7 @@ def test_case_80_connection_over_the_limit_is_told_at_once(runtime_dir: Path) ->
         wait_until(is_admitted, DEADLINE_S)
 
 
-def test_case_80_case_82_full_and_idle_daemon_uses_no_processor(runtime_dir: Path) -> None:
+def test_full_and_idle_daemon_uses_no_processor(runtime_dir: Path) -> None:
     """A hundred parked consumers and as many connections as there may be: nothing spins. The bound is 5 %, with room for a busy machine."""
     with (
         running(runtime_dir / "state", connection_limit="101") as settings,
@@ -93,7 +93,7 @@ def test_case_80_case_82_full_and_idle_daemon_uses_no_processor(runtime_dir: Pat
         assert processor_s(pid) - began_s <= 0.05 * (time.monotonic() - began)
 
 
-def test_case_34_descriptors_are_kept_for_the_database(runtime_dir: Path) -> None:
+def test_descriptors_are_kept_for_the_database(runtime_dir: Path) -> None:
     """With as many descriptors as the reserve and eight: eight connections, and everything still works."""
     settings = settings_of(runtime_dir / "state")
     start_with_descriptors(settings, DESCRIPTORS_RESERVED + 8)
@@ -107,7 +107,7 @@ def test_case_34_descriptors_are_kept_for_the_database(runtime_dir: Path) -> Non
         end(settings)
 
 
-def test_case_34_too_few_descriptors_are_named_with_the_limit(runtime_dir: Path) -> None:
+def test_too_few_descriptors_are_named_with_the_limit(runtime_dir: Path) -> None:
     settings = settings_of(runtime_dir / "state")
     run = start_with_descriptors(settings, DESCRIPTORS_RESERVED)
     assert f"may open only {DESCRIPTORS_RESERVED} file descriptors" in run
@@ -126,7 +126,7 @@ def start_with_descriptors(settings: Settings, count: int) -> str:
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
 
 
-def test_case_42_silent_consumer_is_cut_off_and_its_chunk_free(runtime_dir: Path) -> None:
+def test_silent_consumer_is_cut_off_and_its_chunk_free(runtime_dir: Path) -> None:
     """No close comes from a machine that is gone: the missed heartbeats alone decide, and the started chunk counts as lost."""
     with running(runtime_dir / "state", **QUICK, backoff_base_s="0") as settings:
         with connected(settings, "silent") as silent, connected(settings, "lively") as lively:

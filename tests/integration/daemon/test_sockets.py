@@ -60,7 +60,7 @@ def listening(path: Path) -> socket.socket:
     return listener
 
 
-def test_case_07_second_server_on_the_path_fails_and_the_first_goes_on(runtime_dir: Path) -> None:
+def test_second_server_on_the_path_fails_and_the_first_goes_on(runtime_dir: Path) -> None:
     """Two state folders that are told to use one socket."""
     path = str(runtime_dir / "shared.sock")
     with running(runtime_dir / "a", socket=path) as first:
@@ -70,7 +70,7 @@ def test_case_07_second_server_on_the_path_fails_and_the_first_goes_on(runtime_d
         assert state_of(first).pid == pid
 
 
-def test_case_07_socket_of_a_stranger_is_not_taken_over(runtime_dir: Path) -> None:
+def test_socket_of_a_stranger_is_not_taken_over(runtime_dir: Path) -> None:
     """A program that is not opsq listens at the path: its socket stays."""
     with listening(runtime_dir / "s.sock") as stranger:
         with pytest.raises(AlreadyRunning, match="Another process serves"):
@@ -89,7 +89,7 @@ def test_stale_socket_is_replaced_but_a_file_is_not(runtime_dir: Path) -> None:
     assert (runtime_dir / "file.sock").read_text() == "precious"
 
 
-def test_case_08_stop_tolerates_a_missing_socket(settings: Settings) -> None:
+def test_stop_tolerates_a_missing_socket(settings: Settings) -> None:
     pid = lifecycle.start(settings).pid
     os.unlink(settings.socket)
     os.kill(pid, 15)
@@ -97,7 +97,7 @@ def test_case_08_stop_tolerates_a_missing_socket(settings: Settings) -> None:
     assert "Traceback" not in Path(settings.log_path).read_text()
 
 
-def test_case_08_stop_removes_only_the_socket_that_it_made(settings: Settings) -> None:
+def test_stop_removes_only_the_socket_that_it_made(settings: Settings) -> None:
     pid = lifecycle.start(settings).pid
     os.unlink(settings.socket)
     with listening(Path(settings.socket)):
@@ -107,7 +107,7 @@ def test_case_08_stop_removes_only_the_socket_that_it_made(settings: Settings) -
     os.unlink(settings.socket)
 
 
-def test_case_10_long_state_folder_works_by_the_short_socket(runtime_dir: Path) -> None:
+def test_long_state_folder_works_by_the_short_socket(runtime_dir: Path) -> None:
     folder = runtime_dir / ("deep" * 30)
     with running(folder) as settings:
         assert not settings.socket.startswith(str(folder))
@@ -118,7 +118,7 @@ def test_case_10_long_state_folder_works_by_the_short_socket(runtime_dir: Path) 
     os.unlink(settings.socket + ".lock")
 
 
-def test_case_10_short_folder_that_others_can_write_to_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_folder_that_others_can_write_to_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody can make folders in /tmp, so the short one must be ours alone."""
     folder = Path("/tmp/opsq-test-of-mode")
     folder.mkdir(mode=0o700)
@@ -130,12 +130,12 @@ def test_case_10_short_folder_that_others_can_write_to_is_refused(monkeypatch: p
         folder.rmdir()
 
 
-def test_case_11_socket_mode_is_as_set(runtime_dir: Path) -> None:
+def test_socket_mode_is_as_set(runtime_dir: Path) -> None:
     with running(runtime_dir / "state", socket_mode="0660", socket=str(runtime_dir / "group.sock")) as settings:
         assert Path(settings.socket).stat().st_mode & 0o777 == 0o660
 
 
-def test_case_15_activation_with_one_socket_serves_it_and_leaves_it(settings: Settings, runtime_dir: Path) -> None:
+def test_activation_with_one_socket_serves_it_and_leaves_it(settings: Settings, runtime_dir: Path) -> None:
     """A connection that was made before the daemon ran is answered; the socket file belongs to the service manager."""
     with listening(runtime_dir / "unit.sock") as listener, Client(str(runtime_dir / "unit.sock")) as early:
         daemon = activated(settings, listener)
@@ -147,7 +147,7 @@ def test_case_15_activation_with_one_socket_serves_it_and_leaves_it(settings: Se
         assert not Path(settings.socket).exists()
 
 
-def test_case_15_more_than_one_inherited_socket_fails_closed(settings: Settings, runtime_dir: Path) -> None:
+def test_more_than_one_inherited_socket_fails_closed(settings: Settings, runtime_dir: Path) -> None:
     with listening(runtime_dir / "1") as one, listening(runtime_dir / "2") as two:
         daemon = activated(settings, one, two)
         out, _ = daemon.communicate(timeout=DEADLINE_S)
@@ -155,7 +155,7 @@ def test_case_15_more_than_one_inherited_socket_fails_closed(settings: Settings,
     assert "passed 2 sockets" in out
 
 
-def test_case_13_inherited_socket_that_contradicts_a_setting_is_an_error(settings: Settings, runtime_dir: Path) -> None:
+def test_inherited_socket_that_contradicts_a_setting_is_an_error(settings: Settings, runtime_dir: Path) -> None:
     with listening(runtime_dir / "unit.sock") as listener:
         daemon = activated(settings, listener, OPSQ_SOCKET=str(runtime_dir / "other.sock"))
         out, _ = daemon.communicate(timeout=DEADLINE_S)
@@ -165,7 +165,7 @@ def test_case_13_inherited_socket_that_contradicts_a_setting_is_an_error(setting
     )
 
 
-def test_case_13_inherited_socket_that_agrees_with_the_setting_is_served(settings: Settings, runtime_dir: Path) -> None:
+def test_inherited_socket_that_agrees_with_the_setting_is_served(settings: Settings, runtime_dir: Path) -> None:
     path = str(runtime_dir / "unit.sock")
     with listening(Path(path)) as listener:
         daemon = activated(settings, listener, OPSQ_SOCKET=path)

@@ -55,7 +55,7 @@ def test_started_daemon_serves_from_a_private_folder(settings: Settings) -> None
     assert [path for path in files if path.stat().st_mode & 0o077] == []
 
 
-def test_case_01_second_start_says_already_running_and_hangup_is_ignored(settings: Settings) -> None:
+def test_second_start_says_already_running_and_hangup_is_ignored(settings: Settings) -> None:
     first = lifecycle.start(settings)
     assert os.getsid(first.pid) != os.getsid(0)
     os.kill(first.pid, signal.SIGHUP)
@@ -64,7 +64,7 @@ def test_case_01_second_start_says_already_running_and_hangup_is_ignored(setting
     assert state_of(settings).pid == first.pid
 
 
-def test_case_02_case_03_number_of_a_living_process_does_not_prevent_a_start(settings: Settings) -> None:
+def test_number_of_a_living_process_does_not_prevent_a_start(settings: Settings) -> None:
     """The lock file of a killed daemon names a process; here that number belongs to somebody else."""
     Path(settings.state_dir).mkdir()
     for name in ("opsq.lock", "opsq.pid"):
@@ -72,7 +72,7 @@ def test_case_02_case_03_number_of_a_living_process_does_not_prevent_a_start(set
     assert lifecycle.start(settings).status == "started"
 
 
-def test_case_05_refused_start_changes_nothing(settings: Settings) -> None:
+def test_refused_start_changes_nothing(settings: Settings) -> None:
     lifecycle.start(settings)
 
     def prints() -> dict[str, str]:
@@ -87,7 +87,7 @@ def test_case_05_refused_start_changes_nothing(settings: Settings) -> None:
     assert (prints(), os.stat(settings.socket).st_ino) == (before, inode)
 
 
-def test_case_06_start_after_kill_needs_no_clean_up(settings: Settings) -> None:
+def test_start_after_kill_needs_no_clean_up(settings: Settings) -> None:
     first = lifecycle.start(settings)
     kill(settings)
     assert Path(settings.socket).exists()
@@ -96,7 +96,7 @@ def test_case_06_start_after_kill_needs_no_clean_up(settings: Settings) -> None:
     assert again.pid != first.pid
 
 
-def test_case_06_twenty_starts_at_once_leave_one_daemon(settings: Settings) -> None:
+def test_twenty_starts_at_once_leave_one_daemon(settings: Settings) -> None:
     with ThreadPoolExecutor(20) as pool:
         found = list(pool.map(lambda _: lifecycle.start(settings), range(20)))
     assert {one.pid for one in found} == {state_of(settings).pid}

@@ -90,7 +90,7 @@ def by_request(settings: Settings) -> object:
 @pytest.mark.parametrize(
     "ask", [by_signal(signal.SIGTERM), by_signal(signal.SIGINT), by_request], ids=["term", "int", "stop"]
 )
-def test_case_58_case_59_case_60_every_way_to_stop_drains_alike(settings: Settings, ask: Asker) -> None:
+def test_every_way_to_stop_drains_alike(settings: Settings, ask: Asker) -> None:
     """The reserved chunk may be finished and is stored; a parked and a new reserve get nothing; then the daemon ends."""
     with connected(settings, "worker") as worker, connected(settings, "parked") as parked:
         submission_id = submit(worker, 1)
@@ -117,7 +117,7 @@ def test_case_58_case_59_case_60_every_way_to_stop_drains_alike(settings: Settin
         assert shown.submission.state == "completed"
 
 
-def test_case_63_cancel_works_while_the_daemon_drains(settings: Settings) -> None:
+def test_cancel_works_while_the_daemon_drains(settings: Settings) -> None:
     with connected(settings) as worker:
         submission_id = submit(worker, 2)
         reserve(worker)
@@ -127,7 +127,7 @@ def test_case_63_cancel_works_while_the_daemon_drains(settings: Settings) -> Non
     wait_until(lambda: is_ended(settings), DEADLINE_S)
 
 
-def test_case_58_second_signal_ends_at_once(settings: Settings) -> None:
+def test_second_signal_ends_at_once(settings: Settings) -> None:
     """The reserved chunk is not waited for."""
     with connected(settings) as worker:
         submit(worker, 1)
@@ -140,7 +140,7 @@ def test_case_58_second_signal_ends_at_once(settings: Settings) -> None:
     wait_until(lambda: is_ended(settings), DEADLINE_S)
 
 
-def test_case_61_stop_with_no_drain_is_immediate_and_counts_no_attempt(settings: Settings) -> None:
+def test_stop_with_no_drain_is_immediate_and_counts_no_attempt(settings: Settings) -> None:
     """What the consumer held is a lease now: taken up again by who comes back, with its first attempt unspent."""
     with connected(settings, "worker") as worker:
         submission_id = submit(worker, 3)
@@ -171,7 +171,7 @@ def test_what_nobody_takes_up_after_a_restart_is_free_again(runtime_dir: Path) -
             assert len(reply.grants) == 1
 
 
-def test_case_62_rolling_restart_loses_and_fails_nothing(settings: Settings) -> None:
+def test_rolling_restart_loses_and_fails_nothing(settings: Settings) -> None:
     """Twenty consumers leave one by one in the middle of their work; every chunk is finished in the end, at its first attempt."""
     with connected(settings) as producer:
         submission_id = submit(producer, 200)

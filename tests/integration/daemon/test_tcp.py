@@ -54,13 +54,13 @@ def token_of(settings: Settings) -> str:
     return Path(settings.token_file).read_text().strip()
 
 
-def test_case_14_tcp_is_off_by_default(runtime_dir: Path) -> None:
+def test_tcp_is_off_by_default(runtime_dir: Path) -> None:
     with running(runtime_dir / "state") as settings:
         assert settings.listen == ""
         assert not Path(settings.token_file).exists()
 
 
-def test_case_14_address_that_others_can_reach_must_be_forced(runtime_dir: Path) -> None:
+def test_address_that_others_can_reach_must_be_forced(runtime_dir: Path) -> None:
     with pytest.raises(UsageError, match=r"Other machines can reach 0\.0\.0\.0:0.*--listen-force"):
         lifecycle.start(settings_of(runtime_dir / "state", listen="0.0.0.0:0"))
     with running(runtime_dir / "state", listen="0.0.0.0:0", listen_force=True):
@@ -95,7 +95,7 @@ def test_client_token_permits_no_operator_verb(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "wrong-and-secret-token", CLIENT_TOKEN + "c", "ü" * 20])
-def test_case_14_wrong_token_is_refused_before_anything_else_and_never_logged(settings: Settings, token: str) -> None:
+def test_wrong_token_is_refused_before_anything_else_and_never_logged(settings: Settings, token: str) -> None:
     """What is sent behind the hello is not looked at: were it decoded, this garbage would get an error of its own."""
     with Client(settings.listen) as client:
         client.socket.sendall(encode([Hello(7, 1, "x", token)]) + b"\x00\x00\x00\x02\xc1\xc1")
@@ -106,7 +106,7 @@ def test_case_14_wrong_token_is_refused_before_anything_else_and_never_logged(se
     assert not token or token not in log + refusal.message + refusal.hint
 
 
-def test_case_14_requests_before_a_hello_are_refused(settings: Settings) -> None:
+def test_requests_before_a_hello_are_refused(settings: Settings) -> None:
     with Client(settings.listen) as client:
         client.send(Heartbeat(1))
         assert error_of(client.receive()).code == "protocol"

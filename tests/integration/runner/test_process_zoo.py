@@ -198,7 +198,7 @@ def test_environment_is_the_one_that_is_given(children: Children) -> None:
     assert not any(line.startswith("HOME=") for line in lines)
 
 
-def test_case_68_caller_keeps_its_stdin() -> None:
+def test_caller_keeps_its_stdin() -> None:
     """A program that reads everything, run by a process in the middle of `while read`, takes nothing from the loop."""
     script = """
         import os, sys
@@ -265,7 +265,7 @@ def test_program_that_exits_1_fails_with_what_it_said(children: Children) -> Non
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV"])
-def test_case_66_program_killed_by_a_signal_fails_and_the_signal_is_named(children: Children, name: str) -> None:
+def test_program_killed_by_a_signal_fails_and_the_signal_is_named(children: Children, name: str) -> None:
     finished = _sh(children, f"kill -{name.removeprefix('SIG')} $$")
     assert not finished.is_success
     assert finished.signal == getattr(signal, name)
@@ -273,9 +273,7 @@ def test_case_66_program_killed_by_a_signal_fails_and_the_signal_is_named(childr
     assert finished.reason.startswith(f"killed by {name}")
 
 
-def test_case_52_program_killed_from_outside_is_no_success_whatever_it_wrote(
-    children: Children, tmp_path: Path
-) -> None:
+def test_program_killed_from_outside_is_no_success_whatever_it_wrote(children: Children, tmp_path: Path) -> None:
     """As the kernel does when memory runs out."""
     child = children.start(["sh", "-c", f"echo whole result; touch {tmp_path}/ready; exec sleep 1000"])
     _poll_until(children, tmp_path / "ready")

@@ -175,7 +175,7 @@ def test_program_knows_its_chunk_by_variables(consumer: Consumer, monkeypatch: p
     assert b"OPSQ_CHUNK=9\n" in _result(programs, chunk=FakeChunk(9, 8))
 
 
-def test_case_101_clean_environment_has_path_and_the_chunk_and_nothing_else(
+def test_clean_environment_has_path_and_the_chunk_and_nothing_else(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPSQ_STATE_DIR", "/ours")

@@ -75,7 +75,7 @@ def test_plain_sqlite_opens_and_checks_the_file(path: Path) -> None:
     connection.close()
 
 
-def test_case_23_and_114_every_connection_has_its_limits_and_a_busy_time_out(opened: Database) -> None:
+def test_every_connection_has_its_limits_and_a_busy_time_out(opened: Database) -> None:
     for connection in (opened.reader, opened.writer):
         assert value(connection, "PRAGMA journal_mode") == "wal"
         assert value(connection, "PRAGMA journal_size_limit") == database.WAL_LIMIT_BYTES
@@ -86,9 +86,7 @@ def test_case_23_and_114_every_connection_has_its_limits_and_a_busy_time_out(ope
 
 
 @pytest.mark.parametrize(("is_durable", "synchronous"), [(True, 2), (False, 1)])
-def test_case_30_durable_commits_are_synced_in_full_and_others_say_so(
-    path: Path, is_durable: bool, synchronous: int
-) -> None:
+def test_durable_commits_are_synced_in_full_and_others_say_so(path: Path, is_durable: bool, synchronous: int) -> None:
     opened = Database.open(path, is_durable=is_durable)
     assert value(opened.writer, "PRAGMA synchronous") == synchronous
     opened.close()
@@ -100,7 +98,7 @@ def test_reader_cannot_write(opened: Database) -> None:
 
 
 def test_every_transaction_that_writes_begins_immediate(opened: Database) -> None:
-    """Case 113: a transaction that reads first and writes later fails at once when another has written between."""
+    """A transaction that reads first and writes later fails at once when another has written between."""
     source = Path(database.__file__).parent
     for file in source.rglob("*.py"):
         text = file.read_text()
@@ -204,7 +202,7 @@ def test_database_of_something_else_is_refused_and_untouched(path: Path) -> None
     assert digest(path) == before
 
 
-def test_case_26_broken_page_is_found_at_start_and_the_file_is_untouched(path: Path) -> None:
+def test_broken_page_is_found_at_start_and_the_file_is_untouched(path: Path) -> None:
     made(path)
     broken = bytearray(path.read_bytes())
     for page in range(3, 12):
@@ -217,7 +215,7 @@ def test_case_26_broken_page_is_found_at_start_and_the_file_is_untouched(path: P
 
 
 @pytest.mark.parametrize("cut_to", [0.9, 0.5, 0.1])
-def test_case_28_file_that_was_cut_short_is_refused_and_untouched(path: Path, cut_to: float) -> None:
+def test_file_that_was_cut_short_is_refused_and_untouched(path: Path, cut_to: float) -> None:
     whole = made(path).read_bytes()
     path.write_bytes(whole[: int(len(whole) * cut_to)])
     before = digest(path)
@@ -233,7 +231,7 @@ def test_empty_file_becomes_a_database(path: Path) -> None:
     assert checked(path) == []
 
 
-def test_case_27_newer_file_is_refused_with_both_versions_and_untouched(path: Path) -> None:
+def test_newer_file_is_refused_with_both_versions_and_untouched(path: Path) -> None:
     made(path)
     newer = apsw.Connection(str(path))
     newer.execute(f"PRAGMA user_version = {SCHEMA + 1}")
@@ -258,7 +256,7 @@ def test_refused_start_gives_the_lock_back(path: Path) -> None:
 # --- migrations ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_case_27_older_file_is_backed_up_and_then_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_file_is_backed_up_and_then_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(path)
     monkeypatch.setattr(database, "migrations", lambda: [*migrations(), "CREATE TABLE added (a INTEGER) STRICT;"])
     opened = Database.open(path)
@@ -290,14 +288,14 @@ def test_migration_that_fails_leaves_the_older_file_as_it_was(path: Path, monkey
 # --- network file systems -----------------------------------------------------------------------------------------------------------------
 
 
-def test_case_33_network_file_system_is_refused_with_a_hint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_file_system_is_refused_with_a_hint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "network_filesystem", lambda _: "nfs4")
     with pytest.raises(InputUnreadable, match=r"nfs4.*--allow-network-fs"):
         Database.open(path)
     assert not path.exists()
 
 
-def test_case_33_network_file_system_that_is_allowed_uses_a_rollback_journal_and_works(
+def test_network_file_system_that_is_allowed_uses_a_rollback_journal_and_works(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "network_filesystem", lambda _: "nfs4")
@@ -468,7 +466,7 @@ def test_missing_file_is_not_made_by_reading(path: Path) -> None:
         backlog.SUPPLY_SQL,
     ],
 )
-def test_case_71_walks_and_supplies_stream_and_never_scan_or_sort(opened: Database, sql: str) -> None:
+def test_walks_and_supplies_stream_and_never_scan_or_sort(opened: Database, sql: str) -> None:
     plan = explain.plan(opened.reader, sql)
     assert plan
     for line in plan:

@@ -29,7 +29,7 @@ def joined(results: list, store: LocalStore) -> bytes:
     return out.getvalue()
 
 
-def test_case_81_all_results_of_a_consumer_are_in_one_file(store: LocalStore) -> None:
+def test_all_results_of_a_consumer_are_in_one_file(store: LocalStore) -> None:
     writer = ResultWriter(store, FOLDER, "host/1:../x")
     stored = []
     for number in range(500):

@@ -307,9 +307,7 @@ def test_content_under_the_same_key_is_not_overwritten(store: LocalStore) -> Non
     assert read_all(store, content) == [b"x" * 100_000]
 
 
-def test_case_24_a_full_disk_is_named_and_the_submission_is_absent(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_named_and_the_submission_is_absent(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with ContentWriter(store, FOLDER) as writer:
         writer.add_chunk(b"x" * 100_000)
         earlier = writer.finish()
@@ -359,7 +357,7 @@ def test_files_are_private_whatever_the_umask(store: LocalStore) -> None:
     assert [oct(os.stat(path).st_mode & 0o777) for path in paths] == ["0o700", "0o700", "0o600", "0o600"]
 
 
-def test_case_103_an_endless_record_stream_is_cut_in_constant_memory(store: LocalStore) -> None:
+def test_an_endless_record_stream_is_cut_in_constant_memory(store: LocalStore) -> None:
     import tracemalloc
 
     class Endless(io.RawIOBase):

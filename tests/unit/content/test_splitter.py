@@ -168,9 +168,7 @@ def test_a_header_alone_has_no_chunks() -> None:
 
 @pytest.mark.parametrize("stream", [io.BytesIO, Pipe])
 @pytest.mark.parametrize("buffer_bytes", [7, 1 << 16])
-def test_case_79_a_record_over_the_limit_is_refused_with_its_number(
-    stream: type[io.BytesIO], buffer_bytes: int
-) -> None:
+def test_a_record_over_the_limit_is_refused_with_its_number(stream: type[io.BytesIO], buffer_bytes: int) -> None:
     text = b"one\ntwo\n" + b"x" * 50 + b"\nfour\n"
     with pytest.raises(ChunkTooLarge, match=r"Line 3 of input is longer than the chunk limit of 40 bytes"):
         chunks_of(stream(text), Splitting(count=8), 40, buffer_bytes)

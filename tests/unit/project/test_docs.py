@@ -129,7 +129,7 @@ def test_every_strategy_is_in_the_manual():
         assert re.search(rf"(?m)^{node}\b", page("opsq.1")), node
 
 
-def test_case_57_at_least_once_is_said_in_readme_man_page_and_help():
+def test_at_least_once_is_said_in_readme_man_page_and_help():
     """Nobody is to believe in exactly once."""
     import typer
 
@@ -138,12 +138,12 @@ def test_case_57_at_least_once_is_said_in_readme_man_page_and_help():
         assert "at least once" in text.lower()
 
 
-def test_case_87_manual_says_that_order_affects_only_what_is_handed_out_next():
+def test_manual_says_that_order_affects_only_what_is_handed_out_next():
     """The manual promises no pre-emption."""
     assert "nothing is pre-empted" in page("opsq.1")
 
 
-def test_case_30_manual_says_what_a_power_cut_may_lose():
+def test_manual_says_what_a_power_cut_may_lose():
     """The policy of syncing is in the manual."""
     assert "power cut" in page("opsq.toml.5")
 

@@ -11,7 +11,7 @@ DAY_S = 86_400.0
 
 
 @pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
-def test_case_116_stepped_wall_clock_moves_no_deadline_of_a_reservation(rig: Rig, step_s: float) -> None:
+def test_stepped_wall_clock_moves_no_deadline_of_a_reservation(rig: Rig, step_s: float) -> None:
     submission_id = rig.submit(1, reservation_s=10.0)
     rig.reserve(rig.connect())
     rig.pass_time(0, wall_s=step_s)
@@ -22,7 +22,7 @@ def test_case_116_stepped_wall_clock_moves_no_deadline_of_a_reservation(rig: Rig
 
 
 @pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
-def test_case_116_engine_never_sleeps_longer_than_a_second_whatever_the_clock_does(rig: Rig, step_s: float) -> None:
+def test_engine_never_sleeps_longer_than_a_second_whatever_the_clock_does(rig: Rig, step_s: float) -> None:
     rig.submit(1, delay_s=5.0)
     rig.submit(1, not_before_at=rig.now.wall + 5000)
     rig.pass_time(0, wall_s=step_s)
@@ -32,7 +32,7 @@ def test_case_116_engine_never_sleeps_longer_than_a_second_whatever_the_clock_do
 
 
 @pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
-def test_case_118_stepped_wall_clock_ends_no_delay_early_or_late(rig: Rig, step_s: float) -> None:
+def test_stepped_wall_clock_ends_no_delay_early_or_late(rig: Rig, step_s: float) -> None:
     rig.submit(1, delay_s=10.0)
     failed = rig.submit(1)
     peer = rig.connect()

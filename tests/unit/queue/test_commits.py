@@ -94,7 +94,7 @@ def test_crash_between_commit_and_reply_keeps_the_batch_and_repeated_requests_fi
     assert not rig.only(peer, request, m.Submitted).created[0].is_new
 
 
-def test_case_29_first_submit_after_a_crash_of_an_empty_queue_works(rig: Rig) -> None:
+def test_first_submit_after_a_crash_of_an_empty_queue_works(rig: Rig) -> None:
     rig.crash()
     submission_id = rig.submit(1)
     rig.crash()
@@ -255,7 +255,7 @@ def test_replaced_file_ends_the_process_at_the_next_commit(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "crash"])
-def test_case_32_backlog_and_what_is_done_survive_every_end_of_the_process(rig: Rig, end: str) -> None:
+def test_backlog_and_what_is_done_survive_every_end_of_the_process(rig: Rig, end: str) -> None:
     submission_id = rig.submit(200)
     rig.submit(3, delay_s=60.0)
     peer = rig.connect()

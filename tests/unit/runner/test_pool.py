@@ -173,7 +173,7 @@ def test_failures_carry_status_signal_and_reason_and_the_dead_are_asked_for() ->
 
 
 def test_refused_reserve_is_asked_again_although_nothing_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Case 115: it is no failure of anything."""
+    """It is no failure of anything."""
     for module in (client_consumer, polled_consumer):
         monkeypatch.setattr(module, "AGAIN_S", 0.01)
     daemon = Daemon([b"a"])

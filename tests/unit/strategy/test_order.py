@@ -1,4 +1,4 @@
-"""The order delivered equals the naive definition of the strategy, whatever comes and goes meanwhile (design §10.5, 10.6, 10.8)."""
+"""The order delivered equals the naive definition of the strategy, whatever comes and goes meanwhile."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What becomes of reserved chunks: completed, failed, lost, dead; and the end of a submission that follows from it.
 
-Validates requests against facts and intents, and adds entries to the batch; facts change when it settles. The rules of design §7: a right
+Validates requests against facts and intents, and adds entries to the batch; facts change when it settles. The rules: a right
 token for an unfinished chunk is accepted even when late; a failure counts only under a live reservation; losses and failures count apart.
 """
 

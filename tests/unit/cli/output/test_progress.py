@@ -98,9 +98,7 @@ def test_list_that_has_0_takes_it_from_success():
         ((None, "other", None), "no signal 'other'"),
     ],
 )
-def test_case_96_lists_that_contradict_or_name_nothing_are_refused(
-    lists: tuple[str | None, str | None, str | None], told: str
-):
+def test_lists_that_contradict_or_name_nothing_are_refused(lists: tuple[str | None, str | None, str | None], told: str):
     with pytest.raises(UsageError) as raised:
         verdicts_of(*lists)
     assert told in raised.value.message

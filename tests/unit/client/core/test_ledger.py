@@ -233,7 +233,7 @@ def test_chunks_refused_only_for_the_sake_of_others_are_sent_again_alone(ledger:
     assert ledger.is_settled
 
 
-def test_case_47_a_revoked_chunk_is_told_but_may_still_be_completed(ledger: Ledger) -> None:
+def test_a_revoked_chunk_is_told_but_may_still_be_completed(ledger: Ledger) -> None:
     """The daemon accepts a late completion while the chunk is unfinished, so the ledger sends it."""
     (lot,) = offer(ledger, grant(mask=0b111))
     ledger.take()

@@ -196,9 +196,7 @@ def test_without_an_end_the_daemon_is_asked_to_wait_for_ever(daemon: ScriptedDae
     assert (daemon.wire.of(Reserve)[0].wait_s, daemon.wire.of(Reserve)[0].until_empty) == (None, False)
 
 
-def test_case_59_after_stop_nothing_is_reserved_and_what_arrives_is_released(
-    daemon: ScriptedDaemon, backlog: Backlog
-) -> None:
+def test_after_stop_nothing_is_reserved_and_what_arrives_is_released(daemon: ScriptedDaemon, backlog: Backlog) -> None:
     """The reserve in flight is abandoned; its answer, should it bring chunks all the same, is given back at once."""
     parked: list[Request] = []
 
@@ -223,7 +221,7 @@ def test_case_59_after_stop_nothing_is_reserved_and_what_arrives_is_released(
     assert len(parked) == 1
 
 
-def test_case_115_a_reserve_that_fails_for_a_while_is_tried_again(
+def test_a_reserve_that_fails_for_a_while_is_tried_again(
     daemon: ScriptedDaemon, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no failed attempt of any chunk."""
@@ -252,7 +250,7 @@ def test_a_strategy_that_the_daemon_does_not_know_is_raised(daemon: ScriptedDaem
         next(iter(consumer))
 
 
-def test_case_41_a_completion_that_cannot_be_sent_is_tried_until_the_deadline_and_then_told(
+def test_a_completion_that_cannot_be_sent_is_tried_until_the_deadline_and_then_told(
     daemon: ScriptedDaemon, backlog: Backlog
 ) -> None:
     """The chunk is then dropped, so that it is offered again by the daemon."""
@@ -270,7 +268,7 @@ def test_case_41_a_completion_that_cannot_be_sent_is_tried_until_the_deadline_an
     assert not backlog.completed
 
 
-def test_case_41_a_completion_in_flight_during_a_loss_is_sent_again(daemon: ScriptedDaemon, backlog: Backlog) -> None:
+def test_a_completion_in_flight_during_a_loss_is_sent_again(daemon: ScriptedDaemon, backlog: Backlog) -> None:
     with Consumer(daemon.open_wire) as consumer:
         chunks = consumer.chunks()
         chunk = next(chunks)

@@ -198,7 +198,7 @@ def test_refusal_names_the_chunk_and_its_present_state(rig: Rig) -> None:
     assert newer.consumer in refusal.message
 
 
-def test_case_48_stale_handle_is_refused_with_the_state_and_a_hint_at_a_longer_time(rig: Rig) -> None:
+def test_stale_handle_is_refused_with_the_state_and_a_hint_at_a_longer_time(rig: Rig) -> None:
     rig.submit(1, reservation_s=5.0)
     peer = rig.connect()
     [ticket] = rig.reserve(peer)
@@ -233,7 +233,7 @@ def test_complete_and_reserve_gives_the_next_chunk_after_the_commit(rig: Rig) ->
     assert [ticket.indexes for ticket in tickets_of(reserved)] == [[1]]
 
 
-def test_case_56_completed_submission_stays_completed_whatever_comes_later(rig: Rig) -> None:
+def test_completed_submission_stays_completed_whatever_comes_later(rig: Rig) -> None:
     submission_id = rig.submit(1, reservation_s=5.0, expires_s=60.0)
     peer = rig.connect()
     [ticket] = rig.reserve(peer)

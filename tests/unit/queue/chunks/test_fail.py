@@ -217,7 +217,7 @@ def test_jitter_spreads_chunks_that_fail_together(rig: Rig) -> None:
 # --- delay and reservation --------------------------------------------------------------------------------------------------------------
 
 
-def test_case_51_chunk_delayed_for_ten_times_its_reservation_is_delivered_once(rig: Rig) -> None:
+def test_chunk_delayed_for_ten_times_its_reservation_is_delivered_once(rig: Rig) -> None:
     rig.submit(1, reservation_s=5.0, delay_s=50.0)
     peer = rig.connect()
     call = rig.park(peer)
@@ -229,7 +229,7 @@ def test_case_51_chunk_delayed_for_ten_times_its_reservation_is_delivered_once(r
     assert delivered == 1
 
 
-def test_case_51_chunk_whose_retry_is_due_after_ten_times_its_reservation_is_delivered_once_more(rig: Rig) -> None:
+def test_chunk_whose_retry_is_due_after_ten_times_its_reservation_is_delivered_once_more(rig: Rig) -> None:
     submission_id = rig.submit(1, reservation_s=5.0)
     fail_next(rig, delay_s=50.0)
     peer = rig.connect()

@@ -101,7 +101,7 @@ def test_expiry_whose_commit_fails_comes_again(rig: Rig, lease_s: float | None) 
     assert len(rig.reserve(rig.connect())) == 1
 
 
-def test_case_45_expired_chunk_has_all_its_losses_before_it_dies(rig: Rig) -> None:
+def test_expired_chunk_has_all_its_losses_before_it_dies(rig: Rig) -> None:
     submission_id = rig.submit(1, reservation_s=5.0, max_lost=3)
     for lost in range(3):
         assert rig.show(submission_id).state == "open"
@@ -110,7 +110,7 @@ def test_case_45_expired_chunk_has_all_its_losses_before_it_dies(rig: Rig) -> No
     assert rig.show(submission_id).state == "failed"
 
 
-def test_case_52_completion_is_not_taken_from_the_death_of_a_consumer(rig: Rig) -> None:
+def test_completion_is_not_taken_from_the_death_of_a_consumer(rig: Rig) -> None:
     submission_id = rig.submit(1)
     peer = rig.connect()
     [ticket] = rig.reserve(peer)
@@ -121,7 +121,7 @@ def test_case_52_completion_is_not_taken_from_the_death_of_a_consumer(rig: Rig) 
     assert attempt(rig) == 1
 
 
-def test_case_53_chunk_that_kills_each_consumer_is_dead_with_the_reason_recorded(rig: Rig) -> None:
+def test_chunk_that_kills_each_consumer_is_dead_with_the_reason_recorded(rig: Rig) -> None:
     submission_id = rig.submit(1, max_lost=3)
     for _ in range(3):
         peer = rig.connect()
@@ -135,7 +135,7 @@ def test_case_53_chunk_that_kills_each_consumer_is_dead_with_the_reason_recorded
 
 
 @pytest.mark.parametrize("name", ["worker", "worker-2"])
-def test_case_35_consumer_of_the_same_name_neither_keeps_nor_loses_what_the_first_held(rig: Rig, name: str) -> None:
+def test_consumer_of_the_same_name_neither_keeps_nor_loses_what_the_first_held(rig: Rig, name: str) -> None:
     rig.submit(1, reservation_s=5.0)
     first = rig.connect("worker")
     rig.reserve(first)
@@ -148,7 +148,7 @@ def test_case_35_consumer_of_the_same_name_neither_keeps_nor_loses_what_the_firs
     assert len(rig.reserve(second)) == 1
 
 
-def test_case_55_consumer_restarted_under_its_name_gets_the_chunk_of_its_former_self(rig: Rig) -> None:
+def test_consumer_restarted_under_its_name_gets_the_chunk_of_its_former_self(rig: Rig) -> None:
     rig.submit(1)
     first = rig.connect("worker")
     [ticket] = rig.reserve(first)
@@ -264,7 +264,7 @@ def test_release_of_a_lease_whose_commit_fails_leaves_it_held(rig: Rig) -> None:
     assert rig.release(peer, ticket.held()) == []
 
 
-def test_case_43_all_that_a_consumer_holds_can_be_given_back_by_its_id(rig: Rig) -> None:
+def test_all_that_a_consumer_holds_can_be_given_back_by_its_id(rig: Rig) -> None:
     rig.submit(5)
     peer, operator = rig.connect(), rig.connect()
     rig.reserve(peer, 2)
@@ -412,7 +412,7 @@ def test_reassert_with_a_wrong_token_is_refused(rig: Rig) -> None:
     assert codes(rig.reclaim(rig.connect(), ticket.held(mac=1))) == ["reservation_lost"]
 
 
-def test_case_37_crash_of_consumer_and_engine_strands_nothing(rig: Rig) -> None:
+def test_crash_of_consumer_and_engine_strands_nothing(rig: Rig) -> None:
     rig.submit(2)
     peer = rig.connect()
     rig.reserve(peer, 1)

@@ -354,7 +354,7 @@ def test_number_of_a_deleted_lane_is_never_given_to_another_pair(rig: Rig) -> No
 # --- cases ------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_case_83_second_user_is_served_within_two_reserves(rig: Rig) -> None:
+def test_second_user_is_served_within_two_reserves(rig: Rig) -> None:
     """A queued a hundred, then B one."""
     for _ in range(100):
         submit(rig, "a", 1)
@@ -364,12 +364,12 @@ def test_case_83_second_user_is_served_within_two_reserves(rig: Rig) -> None:
     assert [(b, 0)] in given
 
 
-def test_case_85_levels_keys_and_weights_are_said_in_one_strategy() -> None:
+def test_levels_keys_and_weights_are_said_in_one_strategy() -> None:
     text = "OrElse(SelectOnly(level=urgent, Fair(user)), OrElse(SelectOnly(level=normal, Fair(user)), CustomPriority))"
     assert str(parse(text)) == text
 
 
-def test_case_86_urgent_submission_starts_within_one_reservation(rig: Rig) -> None:
+def test_urgent_submission_starts_within_one_reservation(rig: Rig) -> None:
     """A million bulk chunks wait; each of these strategies gives the urgent one first."""
     bulk = rig.submit(1_000_000, metadata={"kind": "bulk"})
     peer = rig.connect()

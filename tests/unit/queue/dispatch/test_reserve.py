@@ -296,7 +296,7 @@ def test_submission_that_ends_after_it_was_loaded_with_others_is_passed_over(rig
     assert chunks(rig.reserve_now(peer, 5)) == [(submission_id, 0) for submission_id in ids[2:]]
 
 
-def test_case_59_draining_engine_answers_parked_and_new_calls_with_nothing(rig: Rig) -> None:
+def test_draining_engine_answers_parked_and_new_calls_with_nothing(rig: Rig) -> None:
     peer = rig.connect()
     call = rig.park(peer)
     rig.engine.stop_handing_out()
@@ -368,7 +368,7 @@ def test_nothing_is_handed_out_while_the_storage_is_full_and_parked_calls_are_se
 # --- many consumers -------------------------------------------------------------------------------------------------------------------
 
 
-def test_case_49_fifty_consumers_and_a_hundred_thousand_chunks_are_delivered_exactly_once(rig: Rig) -> None:
+def test_fifty_consumers_and_a_hundred_thousand_chunks_are_delivered_exactly_once(rig: Rig) -> None:
     submissions = [rig.submit(20_000) for _ in range(5)]
     peers = [rig.connect(f"consumer-{n}") for n in range(50)]
     delivered: collections.Counter[tuple[int, int]] = collections.Counter()

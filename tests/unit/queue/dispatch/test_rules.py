@@ -285,7 +285,7 @@ def test_limit_that_says_nothing_sensible_is_refused(rig: Rig, bounds: dict[str,
     st.lists(st.tuples(st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0, 4.0]), st.integers(1, 8)), min_size=3, max_size=25),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
-def test_case_123_no_window_has_more_starts_than_burst_and_rate_allow(
+def test_no_window_has_more_starts_than_burst_and_rate_allow(
     rate: float, burst: int | None, calls: list[tuple[float, int]]
 ) -> None:
     with in_folder() as folder:
@@ -306,7 +306,7 @@ def test_case_123_no_window_has_more_starts_than_burst_and_rate_allow(
         rig.close()
 
 
-def test_case_123_ten_a_minute(rig: Rig) -> None:
+def test_ten_a_minute(rig: Rig) -> None:
     """A consumer that asks all the time starts ten in each minute, evenly after the first burst."""
     rig.submit(1000, metadata={"api": "x"})
     limit(rig, "api", rate_per_s=10 / 60, burst=10)
@@ -320,7 +320,7 @@ def test_case_123_ten_a_minute(rig: Rig) -> None:
     assert len(starts) == 10 + 29
 
 
-def test_case_125_one_partition_never_uses_up_the_rate_of_another(rig: Rig) -> None:
+def test_one_partition_never_uses_up_the_rate_of_another(rig: Rig) -> None:
     x, y = rig.submit(99, metadata={"tenant": "x"}), rig.submit(99, metadata={"tenant": "y"})
     limit(rig, "tenant", rate_per_s=2.0)
     peer = rig.connect()

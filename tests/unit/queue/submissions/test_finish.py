@@ -55,7 +55,7 @@ def test_cancelled_submission_with_delayed_chunks_counts_none_of_them_as_delayed
     assert rig.show(submission_id).delayed_count == 0
 
 
-def test_case_63_cancel_works_while_the_engine_drains(rig: Rig) -> None:
+def test_cancel_works_while_the_engine_drains(rig: Rig) -> None:
     submission_id = rig.submit(1)
     rig.engine.stop_handing_out()
     assert cancel(rig, submission_id) == 1

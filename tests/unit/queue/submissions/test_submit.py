@@ -106,7 +106,7 @@ def test_same_key_twice_in_one_request_is_one_submission(rig: Rig) -> None:
 # --- unique keys ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_case_120_second_submission_with_a_unique_key_gets_the_first_until_that_has_ended(rig: Rig) -> None:
+def test_second_submission_with_a_unique_key_gets_the_first_until_that_has_ended(rig: Rig) -> None:
     [first] = submit(rig, new(rig, unique_key="nightly"))
     for _ in range(3):
         assert submit(rig, new(rig, unique_key="nightly")) == [m.Created(first.submission_id, False)]

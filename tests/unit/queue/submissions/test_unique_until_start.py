@@ -37,7 +37,7 @@ def ways(rig: Rig, peer: Peer, way: str) -> list[Ticket]:
 
 
 @pytest.mark.parametrize("way", ["reserve", "lease", "follow"])
-def test_case_120_key_until_start_is_free_as_soon_as_a_chunk_is_handed_out(rig: Rig, way: str) -> None:
+def test_key_until_start_is_free_as_soon_as_a_chunk_is_handed_out(rig: Rig, way: str) -> None:
     first = submit(rig)
     assert submit(rig) == m.Created(first.submission_id, False)
     assert len(ways(rig, rig.connect(), way)) == 1
@@ -178,7 +178,7 @@ def test_submission_that_is_revived_after_a_restart_has_its_key_until_it_starts(
 
 
 def test_show_tells_until_when_a_key_is_held_and_whether_it_is(rig: Rig) -> None:
-    """Case 121: the scope is chosen, and shown."""
+    """The scope is chosen, and shown."""
     first = submit(rig)
 
     def told() -> tuple[str | None, bool, bool]:

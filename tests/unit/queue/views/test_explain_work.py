@@ -258,7 +258,7 @@ def test_engine_does_not_start_with_a_named_strategy_that_is_none(
 # --- why is this not running? ---------------------------------------------------------------------------------------------------------
 
 
-def test_case_89_work_that_no_connected_consumer_takes_is_said_to_be_unmatched(rig: Rig) -> None:
+def test_work_that_no_connected_consumer_takes_is_said_to_be_unmatched(rig: Rig) -> None:
     taken, other = rig.submit(2, metadata={"kind": "a"}), rig.submit(3, metadata={"kind": "b"})
     assert rig.status().unmatched_count is None
     peer = rig.connect("reader")

@@ -276,7 +276,7 @@ def test_prune_by_age_leaves_what_is_younger(rig: Rig) -> None:
     assert rig.show(submission_id).completed_count == 5
 
 
-def test_case_20_prune_that_was_asked_for_goes_in_slices_and_work_goes_on_in_between(
+def test_prune_that_was_asked_for_goes_in_slices_and_work_goes_on_in_between(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "PRUNE_ROWS", 2)

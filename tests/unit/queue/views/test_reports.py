@@ -83,7 +83,7 @@ def test_status_names_consumers_what_they_hold_and_what_they_wait_with(rig: Rig)
     assert (state.parked_count, state.oldest_reservation_s) == (1, pytest.approx(3.0))
 
 
-def test_case_38_no_reservation_is_older_than_its_deadline(rig: Rig) -> None:
+def test_no_reservation_is_older_than_its_deadline(rig: Rig) -> None:
     rig.submit(1, reservation_s=10.0)
     rig.reserve(rig.connect())
     oldest = 0.0
@@ -93,7 +93,7 @@ def test_case_38_no_reservation_is_older_than_its_deadline(rig: Rig) -> None:
     assert 9.0 <= oldest <= 10.0
 
 
-def test_case_31_everything_is_told_alike_before_and_after_a_restart(rig: Rig) -> None:
+def test_everything_is_told_alike_before_and_after_a_restart(rig: Rig) -> None:
     """But for what waits for a retry: that is known again when its block is read, so it counts as waiting till then."""
     work_a_little(rig)
     peer = rig.connect()
@@ -108,7 +108,7 @@ def test_case_31_everything_is_told_alike_before_and_after_a_restart(rig: Rig) -
     assert after.states == total.states
 
 
-def test_case_31_order_of_what_waits_is_the_same_after_a_restart(rig: Rig) -> None:
+def test_order_of_what_waits_is_the_same_after_a_restart(rig: Rig) -> None:
     for count in (3, 70, 2):
         rig.submit(count)
     peer = rig.connect()
