@@ -113,7 +113,7 @@ def test_consumer_that_was_stopped_for_long_says_what_it_has_lost_and_goes_on(
         consumer.terminate()
         _, said = consumer.communicate(timeout=DEADLINE_S)
     assert consumer.returncode == 0
-    assert said.decode().count(f"Chunk {submission.id}/0 is not ours any more") == is_taken
+    assert said.decode().count(f"The reservation of chunk {submission.id}/0 was lost") == is_taken
 
 
 def is_alive(pid: int) -> bool:

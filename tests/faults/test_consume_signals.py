@@ -111,7 +111,7 @@ def assert_untouched(queue: Queue, submission: Submission, count: int) -> None:
     with queue.consumer("OldestFirst") as consumer:
         reservation = consumer.reserve(count + 1)
         assert reservation.chunks_count == count
-        assert {lot.token.attempt for lot in reservation.lots} == {0}
+        assert {lot.token.attempt for lot in reservation.held_blocks} == {0}
 
 
 def earlier_attempts(settings: Settings, submission: Submission) -> int:
@@ -241,7 +241,7 @@ def test_cancel_reaches_running_programs_also_while_draining(queue: Queue, setti
         submission.cancel()
         status, said = consumer.end()
         assert status == 0
-        assert said.count("is not ours any more") == 2
+        assert said.count("was lost") == 2
         assert_no_program_left(pids)
 
 
@@ -257,7 +257,7 @@ def test_lost_reservation_ends_the_program_and_the_consumer_goes_on(queue: Queue
         assert kept.wait(DEADLINE_S).state == "completed"
         consumer.process.terminate()
         status, said = consumer.end()
-    assert (status, said.count("is not ours any more")) == (0, 1)
+    assert (status, said.count("was lost")) == (0, 1)
     assert list(kept.results()) == [b"kept"]
 
 

@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from opsq.client.sync.connection import Address, Connection, expect
+from opsq.client.core.address import Address
+from opsq.client.core.transport import expect
+from opsq.client.sync.connection import Connection
 from opsq.errors import InputUnreadable, InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.settings import Settings, load

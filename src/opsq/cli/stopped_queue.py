@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
-from opsq.client.sync.connection import expect
+from opsq.client.core.transport import expect
 from opsq.errors import Unreachable
 from opsq.wire.messages import Request
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from opsq.client.sync.connection import DIAL_S
-from opsq.client.sync.queue import Queue
 from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
@@ -48,29 +46,17 @@ TICK_LIMIT_S = 0.25
 """Timers are looked at this often while nobody waits."""
 
 
-class EmbeddedQueue(Queue):
-    """A queue whose state folder this process owns until `close`."""
-
-    def __init__(self, path: Path, *, policy: Policy | None, is_durable: bool) -> None:
-        self._host = Host(path, policy or Policy(), is_durable=is_durable)
-        super().__init__(self._host.open_wire, reconnect_s=DIAL_S)
-
-    def close(self) -> None:
-        """Give the folder back; consumers that are still open lose it."""
-        super().close()
-        self._host.close()
-
-
-class Host:
+class EmbeddedEngine:
     """Drives one engine for the connections of this process.
 
     Args:
         path: the state folder.
-        policy: of the engine.
+        policy: of the engine; None: the defaults of a daemon.
         is_durable: whether commits are synced.
     """
 
-    def __init__(self, path: Path, policy: Policy, *, is_durable: bool) -> None:
+    def __init__(self, path: Path, policy: Policy | None, *, is_durable: bool) -> None:
+        policy = policy or Policy()
         path = path.absolute()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
@@ -235,7 +221,7 @@ class Host:
 
     def _check_usable(self) -> None:
         if self._failure:
-            raise Conflict(self._failure, hint="Open it anew.")
+            raise Conflict(self._failure, hint="Open it again.")
 
     def _fail(self, failure: str) -> None:
         self._failure = failure
@@ -245,11 +231,11 @@ class Host:
 class EmbeddedWire:
     """A connection to the engine of this process; the same interface as a socket's."""
 
-    def __init__(self, host: Host, peer: Peer, welcome: Welcome) -> None:
+    def __init__(self, engine: EmbeddedEngine, peer: Peer, welcome: Welcome) -> None:
         self.welcome = welcome
         self.peer = peer
         self.inbox: list[Reply] = []
-        self._host = host
+        self._owner = engine
         self._is_closed = False
 
     def send(self, requests: Sequence[Request]) -> None:
@@ -258,26 +244,26 @@ class EmbeddedWire:
         Raises:
             Unreachable: the connection or the queue was closed, or the database cannot be used any more.
         """
-        host = self._host
-        with host.changed:
+        owner = self._owner
+        with owner.changed:
             self._check_usable()
             try:
-                host.handle(self, requests)
+                owner.handle(self, requests)
             except Fatal as error:
                 raise Unreachable(f"The engine has ended: {error}") from error
             if self.inbox:
-                host.changed.notify_all()
+                owner.changed.notify_all()
 
     def receive(self, timeout_s: float | None) -> list[Reply]:
         """See `Wire.receive`; drives the engine while it waits."""
-        host = self._host
+        owner = self._owner
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with host.changed:
+        with owner.changed:
             while True:
                 if not self.inbox:
                     self._check_usable()
                     try:
-                        next_s = host.step()
+                        next_s = owner.step()
                     except Fatal as error:
                         raise Unreachable(f"The engine has ended: {error}") from error
                 if self.inbox:
@@ -286,7 +272,7 @@ class EmbeddedWire:
                 left_s = 1.0 if deadline is None else deadline - time.monotonic()
                 if left_s <= 0:
                     return []
-                host.changed.wait(min(left_s, max(next_s, 0.001)))
+                owner.changed.wait(min(left_s, max(next_s, 0.001)))
 
     def fileno(self) -> int:
         """No descriptor tells of replies here."""
@@ -296,8 +282,8 @@ class EmbeddedWire:
         """End the connection: what it holds counts as for a consumer that is gone."""
         if not self._is_closed:
             self._is_closed = True
-            self._host.disconnect(self)
+            self._owner.disconnect(self)
 
     def _check_usable(self) -> None:
-        if self._is_closed or not self._host.is_usable():
+        if self._is_closed or not self._owner.is_usable():
             raise Unreachable("The embedded queue was closed, or cannot be used any more.")

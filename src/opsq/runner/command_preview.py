@@ -22,8 +22,8 @@ from opsq.runner.feeding.record_arguments import Records, Runs, record_template,
 from opsq.runner.feeding.server_pool import check_server
 
 if TYPE_CHECKING:
+    from opsq.client.core.transport import Dial
     from opsq.client.sync.chunk import Chunk
-    from opsq.client.sync.connection import Dial
 
 _FILES = {"{in}": "{in}", "{out}": "{out}", "{attachment}": "{attachment}"}
 """What stands for a file that is made only when a program is run."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from opsq.runner.polled_consumer import DrivenConsumer
+from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.progress import Viewer
 
 ABSENT_S = 5.0
@@ -22,7 +22,7 @@ class Absence:
         consumer: has the connection.
     """
 
-    def __init__(self, viewer: Viewer, consumer: DrivenConsumer) -> None:
+    def __init__(self, viewer: Viewer, consumer: PolledConsumer) -> None:
         self._viewer = viewer
         self._consumer = consumer
         self._tell_at: float | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
-    from opsq.runner.polled_consumer import DrivenConsumer
+    from opsq.runner.polled_consumer import PolledConsumer
     from opsq.runner.progress import ChunkEnd, Viewer
     from opsq.runner.tally import Tally
 
@@ -31,7 +31,7 @@ class Failures:
         viewer: told of them.
     """
 
-    def __init__(self, consumer: DrivenConsumer, tally: Tally, viewer: Viewer) -> None:
+    def __init__(self, consumer: PolledConsumer, tally: Tally, viewer: Viewer) -> None:
         self._consumer = consumer
         self._tally = tally
         self._viewer = viewer

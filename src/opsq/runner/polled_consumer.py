@@ -9,8 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Literal
 
-from opsq.client.core.consumer_base import AGAIN_S, OnLost
-from opsq.client.core.held_block import Result
+from opsq.client.core.consumer_base import RETRY_S, OnLost
 from opsq.client.sync.chunk import Chunk
 from opsq.client.sync.consumer import Consumer
 from opsq.errors import OpsqError
@@ -30,7 +29,7 @@ from opsq.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from opsq.client.sync.connection import Dial
+    from opsq.client.core.transport import Dial
 
 Until = Literal["", "empty", "idle"]
 """When to end: never; when nothing can come any more; at the first moment when nothing can be reserved."""
@@ -39,7 +38,7 @@ _AT_ONCE_S = 1.0
 """How long one who leaves at once waits for the answer to what he gives back."""
 
 
-class DrivenConsumer(Consumer):
+class PolledConsumer(Consumer):
     """A consumer without a thread of its own.
 
     Args:
@@ -60,7 +59,7 @@ class DrivenConsumer(Consumer):
         """Whether the daemon was asked and has not answered."""
         self._counted_value: str | None = None
         self._in_place: dict[int, bool] = {}
-        super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_driven=True)
+        super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_polled=True)
         self._until = until
 
     @property
@@ -79,7 +78,7 @@ class DrivenConsumer(Consumer):
     @property
     def is_settled(self) -> bool:
         """Whether every verdict was sent and answered."""
-        return self._ledger.is_settled
+        return self._verdicts.is_settled
 
     @property
     def store_folder(self) -> str | None:
@@ -124,7 +123,7 @@ class DrivenConsumer(Consumer):
         due_s = self.next_poll_s()
         if self._ask is None and not self.is_ended and not self._is_stopping:
             again_s = self._ask_at - time.monotonic()
-            if 0 < again_s <= AGAIN_S:
+            if 0 < again_s <= RETRY_S:
                 return min(due_s, again_s)
         return due_s
 
@@ -151,18 +150,8 @@ class DrivenConsumer(Consumer):
         Raises:
             StorageFull: the store has no room. The chunk has no verdict then.
         """
-        chunk.complete(self._store_file(chunk.submission_id, descriptor), run_s=run_s, exit_status=exit_status)
-
-    def _store_file(self, submission_id: int, descriptor: int) -> Result:
-        with self._flushing:
-            writer = self._writers.get(submission_id)
-            if writer is None:
-                writer = self._contents.result_writer(self.describe(submission_id), self.name)
-                self._writers[submission_id] = writer
-            stored = writer.append_file(descriptor)
-            with self._lock:
-                self._unsynced.add(submission_id)
-        return (stored.object, stored.offset, stored.length)
+        result = self._append_result(chunk.submission_id, lambda writer: writer.append_file(descriptor))
+        chunk.complete(result, run_s=run_s, exit_status=exit_status)
 
     def give_back_ready(self) -> int:
         """Give back what `take` has not handed out.
@@ -184,7 +173,7 @@ class DrivenConsumer(Consumer):
         """
         count = self.give_back_ready()
         self._is_stopping = True
-        self._abandon_all()
+        self._cancel_reserves()
         self.send()
         return count
 
@@ -192,7 +181,7 @@ class DrivenConsumer(Consumer):
         """Give back everything and end, without waiting for a daemon that is not there."""
         self._is_stopping = True
         with self._lock:
-            self._ledger.release_all()
+            self._verdicts.release_all()
         self._flush()
         if self._link.is_connected:
             self._link.wait_until(lambda: self._is_settled() or not self._link.is_connected, _AT_ONCE_S)

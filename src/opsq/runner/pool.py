@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opsq.client.core.held_block import Lost
+from opsq.client.core.prefetch import SlotPrefetch
 from opsq.client.sync.chunk import Chunk
 from opsq.errors import (
     CommandNotExecutable,
@@ -33,9 +34,8 @@ from opsq.runner.deadlines import Endings, Why
 from opsq.runner.feeding.chunk_input import Inputs, operations_count
 from opsq.runner.feeding.programs import Child, Finished, Range, make_programs
 from opsq.runner.outage import Absence
-from opsq.runner.polled_consumer import DrivenConsumer
+from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
-from opsq.runner.prefetch import Ahead
 from opsq.runner.process.pipes import MEMORY_BYTES
 from opsq.runner.progress import View, Viewer
 from opsq.runner.status_poll import Looking
@@ -46,7 +46,8 @@ from opsq.runner.verdict import Judge, name_of
 from opsq.wire.messages import Claim
 
 if TYPE_CHECKING:
-    from opsq.client.sync.connection import Connection, Dial, Wire
+    from opsq.client.core.transport import Dial, Wire
+    from opsq.client.sync.connection import Connection
 
 KILL_AFTER_S = 5.0
 """Between SIGTERM and SIGKILL lies the grace, but no more than this when we are to stop."""
@@ -160,11 +161,11 @@ class Pool:
                 f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n)."
             )
         # Where records are arguments, one chunk after the other fills all slots.
-        self._ahead = Ahead(1 if options.feeding.by_records else jobs)
+        self._prefetch = SlotPrefetch(1 if options.feeding.by_records else jobs)
         self._watched_fd = -1
         self._has_arrived = False
         self._name_taken: NameTaken | None = None
-        self._consumer = DrivenConsumer(lambda: self._dial(dial), options.whole_strategy, options.until, self._lost)
+        self._consumer = PolledConsumer(lambda: self._dial(dial), options.whole_strategy, options.until, self._lost)
         self._inputs = Inputs(self._consumer)
         self._judge = Judge(self._consumer, self.tally, options, viewer, signals)
         try:
@@ -304,14 +305,14 @@ class Pool:
             chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
             if chunk is None:
                 break
-            if self._ahead.is_slow:
+            if self._prefetch.is_slow:
                 self._consumer.send()  # that it is begun: a chunk that kills its consumer is to be found
             if not self._start(chunk):
                 return
         if self._signals.count:
             return
         free_count = self._slots_count() - len(self._running)
-        count = min(self._ahead.next_count(free_count, self._consumer.ready_count), self._room_count())
+        count = min(self._prefetch.next_count(free_count, self._consumer.ready_count), self._room_count())
         if count > 0:
             self._consumer.order(count)
 
@@ -379,7 +380,7 @@ class Pool:
         failure: OpsqError | None = None
         for one in ended:
             if not one.why:
-                self._ahead.note(one.finished.run_s)
+                self._prefetch.note_run(one.finished.run_s)
             try:
                 lost_code = self._lost_codes.pop(one.finished.child, "")
                 if self._judge.judge(one.finished, one.work.chunk, one.work.log, one.why, lost_code):
@@ -391,7 +392,7 @@ class Pool:
 
     def _lost(self, lost: Lost) -> None:
         """A chunk is not ours any more: its program has nothing to work for."""
-        self._viewer.say(f"Chunk {lost.submission_id}/{lost.index} is not ours any more: {lost.message}")
+        self._viewer.say(f"The reservation of chunk {lost.submission_id}/{lost.index} was lost: {lost.message}")
         for child, work in self._running.items():
             if work.chunk.index == lost.index and work.chunk.submission_id == lost.submission_id:
                 self._lost_codes[child] = lost.code

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from opsq.runner.polled_consumer import DrivenConsumer
+from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.progress import View, Viewer
 
 _PATIENCE_S = 0.5
@@ -28,7 +28,7 @@ class Looking:
     def __init__(
         self,
         viewer: Viewer,
-        consumer: DrivenConsumer,
+        consumer: PolledConsumer,
         submission_id: int | None,
         view: Callable[[], View],
         pair: tuple[str, str] | None = None,

@@ -12,7 +12,7 @@ from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, C
 from opsq.runner.deadlines import Why
 from opsq.runner.feeding.programs import Finished
 from opsq.runner.pending_failures import Failures
-from opsq.runner.polled_consumer import DrivenConsumer
+from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.progress import ChunkEnd, Viewer
 from opsq.runner.stderr_logs import ChunkLog
@@ -37,7 +37,7 @@ class Judge:
     """
 
     def __init__(
-        self, consumer: DrivenConsumer, tally: Tally, options: ConsumeOptions, viewer: Viewer, signals: StopSignals
+        self, consumer: PolledConsumer, tally: Tally, options: ConsumeOptions, viewer: Viewer, signals: StopSignals
     ) -> None:
         self.failures = Failures(consumer, tally, viewer)
         self.judged_count = 0

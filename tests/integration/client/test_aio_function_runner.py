@@ -15,7 +15,7 @@ import pytest
 import opsq
 from daemons import running
 from opsq.client.aio.queue import AsyncQueue
-from opsq.client.sync.function_runner import Tally
+from opsq.client.core.outcome import Tally
 from opsq.errors import InvalidStrategy, UsageError, WorkFailed
 from opsq.settings import Settings
 

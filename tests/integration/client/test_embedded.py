@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import opsq
-from opsq.client.sync.submission import request_parts
+from opsq.client.core.result_pages import request_parts
 from opsq.errors import (
     AlreadyRunning,
     Conflict,

@@ -14,7 +14,7 @@ import pytest
 
 import opsq
 from daemons import kill, running
-from opsq.client.sync.function_runner import Tally
+from opsq.client.core.outcome import Tally
 from opsq.daemon import lifecycle
 from opsq.errors import InvalidStrategy, UsageError
 from opsq.queue.policy import Policy

@@ -16,7 +16,7 @@ import pytest
 import opsq
 import worker_functions as zoo
 from daemons import running
-from opsq.client.sync.function_runner import Tally
+from opsq.client.core.outcome import Tally
 from opsq.errors import StoreNotVisible, UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
@@ -269,7 +269,7 @@ def test_when_the_grace_is_over_the_function_may_clean_up_and_its_chunk_is_given
         assert not is_there(worker)
         assert submission.state().reserved_count == 0
         with queue.consumer() as consumer:
-            assert consumer.reserve(1).lots[0].token.attempt == 0
+            assert consumer.reserve(1).held_blocks[0].token.attempt == 0
 
 
 def test_the_second_signal_ends_all_at_once(settings: Settings, tmp_path: Path, script: Script) -> None:
@@ -293,7 +293,7 @@ def stop():
         assert not is_there(worker)
         assert submission.state().reserved_count == 0
         with queue.consumer() as consumer:
-            assert consumer.reserve(1).lots[0].token.attempt == 0
+            assert consumer.reserve(1).held_blocks[0].token.attempt == 0
 
 
 def test_no_worker_outlives_a_consumer_that_is_killed(settings: Settings, tmp_path: Path, script: Script) -> None:

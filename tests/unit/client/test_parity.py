@@ -9,7 +9,8 @@ import pytest
 
 from opsq.client.aio.chunk import AsyncChunk
 from opsq.client.aio.consumer import AsyncConsumer
-from opsq.client.aio.queue import AsyncQueue, AsyncSubmission
+from opsq.client.aio.queue import AsyncQueue
+from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.sync.chunk import Chunk
 from opsq.client.sync.consumer import Consumer
 from opsq.client.sync.queue import Queue
@@ -34,9 +35,9 @@ DIFFERENT = {
     "Consumer.unsettled_count": "as take",
     "Consumer.reserve": "blocks of chunks by hand: for throughput that a Python event loop does not reach",
     "Consumer.reservations": "as reserve",
-    "Consumer.complete_lots": "as reserve",
-    "Consumer.fail_lots": "as reserve",
-    "Consumer.release_lots": "as reserve",
+    "Consumer.complete_blocks": "as reserve",
+    "Consumer.fail_blocks": "as reserve",
+    "Consumer.release_blocks": "as reserve",
     "Consumer.reader": "what chunks of this side call",
     "Consumer.describe": "as reader",
     "Consumer.name": "as reader",
@@ -44,6 +45,7 @@ DIFFERENT = {
     "Consumer.read_here": "as reader",
     "Consumer.look": "as reader",
     "Consumer.release_chunk": "as reader",
+    "Consumer.fail_chunk": "as reader",
     "Consumer.attachment": "as reader",
     "Consumer.complete_chunk": "as reader",
     "Consumer.extend": "as reader",

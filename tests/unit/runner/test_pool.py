@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsq.client.sync import consumer as client_consumer
+from opsq.client.core import consumer_base
+from opsq.client.core.prefetch import SLOTS_AHEAD_LIMIT_COUNT, SlotPrefetch
 from opsq.client.sync import verdict_sender
 from opsq.content.manifest import Content, Part, pack_numbers
 from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, Refused
 from opsq.runner import polled_consumer, pool, stop_signals, verdict
 from opsq.runner.pending_failures import Failures
 from opsq.runner.pool import Outcome
-from opsq.runner.prefetch import AHEAD_LIMIT_COUNT, Ahead
 from opsq.runner.process.supervisor import Child, Children
 from opsq.runner.progress import ChunkEnd
 from opsq.runner.stop_signals import StopSignals
@@ -49,31 +49,31 @@ from scripted_pool import SUBMISSION, Daemon, Witness, failures_of, mask_of
 
 
 def test_first_order_fills_the_slots_and_no_more() -> None:
-    assert Ahead(4).next_count(free_count=4, ready_count=0) == 4
+    assert SlotPrefetch(4).next_count(free_count=4, ready_count=0) == 4
 
 
 def test_long_chunks_are_ordered_only_for_free_slots() -> None:
     """Nothing waits at a busy consumer that another one could work on."""
-    ahead = Ahead(2)
-    ahead.note(30.0)
-    assert ahead.next_count(free_count=0, ready_count=0) == 0
-    assert ahead.next_count(free_count=1, ready_count=0) == 1
+    prefetch = SlotPrefetch(2)
+    prefetch.note_run(30.0)
+    assert prefetch.next_count(free_count=0, ready_count=0) == 0
+    assert prefetch.next_count(free_count=1, ready_count=0) == 1
 
 
 def test_short_chunks_are_ordered_ahead_in_doubling_steps() -> None:
-    ahead = Ahead(2)
-    ahead.note(0.001)
-    counts = [ahead.next_count(free_count=2, ready_count=0) for _ in range(4)]
+    prefetch = SlotPrefetch(2)
+    prefetch.note_run(0.001)
+    counts = [prefetch.next_count(free_count=2, ready_count=0) for _ in range(4)]
     assert counts == [6, 14, 30, 62]
 
 
 def test_nothing_is_ordered_while_more_than_half_of_it_is_there() -> None:
-    ahead = Ahead(1)
+    prefetch = SlotPrefetch(1)
     for _ in range(20):
-        ahead.note(0.01)
-        ahead.next_count(free_count=1, ready_count=0)
-    assert ahead.next_count(free_count=0, ready_count=13) == 0
-    assert ahead.next_count(free_count=0, ready_count=12) > 0
+        prefetch.note_run(0.01)
+        prefetch.next_count(free_count=1, ready_count=0)
+    assert prefetch.next_count(free_count=0, ready_count=13) == 0
+    assert prefetch.next_count(free_count=0, ready_count=12) > 0
 
 
 @given(
@@ -82,11 +82,11 @@ def test_nothing_is_ordered_while_more_than_half_of_it_is_there() -> None:
 )
 def test_order_is_never_above_the_slots_and_the_limit_ahead(jobs: int, steps: list[tuple[float, int, int]]) -> None:
     """And whoever has a free slot and nothing ready always orders something."""
-    ahead = Ahead(jobs)
+    prefetch = SlotPrefetch(jobs)
     for run_s, free_count, ready_count in steps:
-        ahead.note(run_s)
-        count = ahead.next_count(min(free_count, jobs), ready_count)
-        assert 0 <= count <= jobs + AHEAD_LIMIT_COUNT
+        prefetch.note_run(run_s)
+        count = prefetch.next_count(min(free_count, jobs), ready_count)
+        assert 0 <= count <= jobs + SLOTS_AHEAD_LIMIT_COUNT
         assert count or ready_count or not free_count
 
 
@@ -174,8 +174,8 @@ def test_failures_carry_status_signal_and_reason_and_the_dead_are_asked_for() ->
 
 def test_refused_reserve_is_asked_again_although_nothing_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no failure of anything."""
-    for module in (client_consumer, polled_consumer):
-        monkeypatch.setattr(module, "AGAIN_S", 0.01)
+    for module in (consumer_base, polled_consumer):
+        monkeypatch.setattr(module, "RETRY_S", 0.01)
     daemon = Daemon([b"a"])
     daemon.refusals = [ErrorReply(0, "storage_full", "full"), ErrorReply(0, "storage_full", "full")]
     assert daemon.consume("cat") == Outcome(1, 0, 0, 0)
@@ -239,7 +239,7 @@ def test_what_ended_well_beside_a_fatal_end_is_completed(monkeypatch: pytest.Mon
 def test_no_room_for_an_output_ends_the_consumer_and_costs_no_attempt(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(polled_consumer.DrivenConsumer, "store_folder", str(tmp_path / "gone"))
+    monkeypatch.setattr(polled_consumer.PolledConsumer, "store_folder", str(tmp_path / "gone"))
     monkeypatch.setattr(pool, "MEMORY_LIMIT_BYTES", 1)
     daemon = Daemon([b"longer than that"])
     with pytest.raises(Refused, match="cannot be kept"):
@@ -478,7 +478,7 @@ def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_f
     assert daemon.consume("sh") == Outcome(0, 0, 0, 0)
     assert not daemon.of(Fail)
     assert len(daemon.witness.sentences) == 1
-    assert "is not ours any more" in daemon.witness.sentences[0]
+    assert "was lost" in daemon.witness.sentences[0]
 
 
 def test_failure_refused_after_it_was_sent_again_counts() -> None:

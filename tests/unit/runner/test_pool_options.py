@@ -178,20 +178,20 @@ def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(
 
 def test_what_is_due_does_not_wait_until_many_slots_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    real_start, real_poll = Children.start, polled_consumer.DrivenConsumer.poll
+    real_start, real_poll = Children.start, polled_consumer.PolledConsumer.poll
 
     def start(self: Children, *words: Any, **named: Any) -> Child:
         events.append("start")
         return real_start(self, *words, **named)
 
-    def poll(self: polled_consumer.DrivenConsumer) -> None:
+    def poll(self: polled_consumer.PolledConsumer) -> None:
         events.append("poll")
         real_poll(self)
 
     monkeypatch.setattr(Children, "start", start)
-    monkeypatch.setattr(polled_consumer.DrivenConsumer, "poll", poll)
+    monkeypatch.setattr(polled_consumer.PolledConsumer, "poll", poll)
     monkeypatch.setattr(
-        polled_consumer.DrivenConsumer, "next_poll_s", lambda self: 0.0 if events[-2:] == ["start", "start"] else 1.0
+        polled_consumer.PolledConsumer, "next_poll_s", lambda self: 0.0 if events[-2:] == ["start", "start"] else 1.0
     )
     daemon = Daemon([b""] * 9)
     assert daemon.consume("true", jobs=9) == Outcome(9, 0, 0, 0)

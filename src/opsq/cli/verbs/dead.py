@@ -17,7 +17,7 @@ from opsq.cli.output.readable import brief
 from opsq.cli.output.submission_documents import ChangedDocument, DeadDocument, DeadShape
 from opsq.cli.output.submission_text import minute
 from opsq.cli.stopped_queue import asked
-from opsq.client.sync.submission import request_parts
+from opsq.client.core.result_pages import request_parts
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue

@@ -12,7 +12,8 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.output.submission_documents import SubmissionShape, WaitDocument
 from opsq.cli.output.submission_text import ending
-from opsq.client.sync.connection import Connection, expect
+from opsq.client.core.transport import expect
+from opsq.client.sync.connection import Connection
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait

@@ -1,57 +1,67 @@
-"""What an asyncio consumer works on: the chunk of chunk.py, awaited.
+"""What an asyncio consumer works on: the chunk of sync/chunk.py, awaited.
 
 It only carries what was granted and passes the verdict on.
 """
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from opsq.client.core.held_block import Lot, Result
-from opsq.errors import UsageError
-from opsq.ids import Handle, SubmissionId
+from opsq.client.core.chunk_base import ChunkBase
+from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.verdict_batch import FailedRun
 from opsq.wire.messages import SubmissionContent
 
 if TYPE_CHECKING:
-    from opsq.client.aio.consumer import AsyncConsumer
+    from opsq.content.chunk_reader import ChunkReader
+
+T = TypeVar("T")
 
 
-class AsyncChunk:
+class AsyncVerdictTaker(Protocol):
+    """What chunks need of the consumer that holds them."""
+
+    async def read(self, described: SubmissionContent, index: int) -> bytes:
+        """See `AsyncChunk.data`."""
+
+    async def look(self, described: SubmissionContent, look: Callable[[ChunkReader], T]) -> T:
+        """What a function finds in the reader of a submission."""
+
+    async def attachment(self, described: SubmissionContent) -> bytes | None:
+        """See `AsyncChunk.attachment`."""
+
+    async def complete_chunk(
+        self,
+        described: SubmissionContent,
+        block: HeldBlock,
+        bit: int,
+        result: Result,
+        run_s: float,
+        exit_status: int | None,
+    ) -> None:
+        """See `AsyncChunk.complete`."""
+
+    async def fail_chunk(self, block: HeldBlock, bit: int, failed: FailedRun) -> None:
+        """See `AsyncChunk.fail`."""
+
+    async def release_chunk(self, block: HeldBlock, bit: int) -> None:
+        """See `AsyncChunk.release`."""
+
+    async def extend(self, block: HeldBlock, bit: int, lease_s: float | None) -> None:
+        """See `AsyncChunk.extend`."""
+
+
+class AsyncChunk(ChunkBase):
     """One reserved chunk. Give it one verdict: `await` one of `complete`, `fail`, `release`."""
 
-    __slots__ = ("_bit", "_consumer", "_has_verdict", "_lot", "_started_at", "described")
+    __slots__ = ("described",)
 
-    def __init__(self, consumer: AsyncConsumer, lot: Lot, bit: int, described: SubmissionContent) -> None:
-        self._consumer = consumer
-        self._lot = lot
-        self._bit = bit
-        self._has_verdict = False
-        self._started_at = time.monotonic()
+    _consumer: AsyncVerdictTaker
+
+    def __init__(self, consumer: AsyncVerdictTaker, block: HeldBlock, bit: int, described: SubmissionContent) -> None:
+        super().__init__(consumer, block, bit)
         self.described = described
-
-    def __repr__(self) -> str:
-        return f"<AsyncChunk {self.submission_id}/{self.index}>"
-
-    @property
-    def submission_id(self) -> SubmissionId:
-        """The submission that it belongs to."""
-        return self._lot.submission_id
-
-    @property
-    def index(self) -> int:
-        """Its place in the submission, from 0."""
-        return self._lot.block * 64 + self._bit
-
-    @property
-    def attempt(self) -> int:
-        """How many attempts failed or were lost before."""
-        return self._lot.token.attempt
-
-    @property
-    def handle(self) -> Handle:
-        """What names it under this reservation, for any other process."""
-        return self._lot.handle(self._bit)
 
     @property
     def metadata(self) -> dict[str, int | str]:
@@ -59,22 +69,12 @@ class AsyncChunk:
         return self.described.metadata
 
     @property
-    def has_verdict(self) -> bool:
-        """Whether it was completed, failed or released."""
-        return self._has_verdict
-
-    @property
-    def is_revoked(self) -> bool:
-        """Whether the daemon took it away; see `Chunk.is_revoked`."""
-        return self._lot.is_revoked(self._bit)
-
-    @property
     def chunks_count(self) -> int:
         """How many chunks its submission has."""
         return self.described.chunks_count
 
     async def data(self) -> bytes:
-        """Its bytes, read anew each time, in a thread if they are not in the message itself."""
+        """Its bytes, read again on each call, in a thread if they are not in the message itself."""
         return await self._consumer.read(self.described, self.index)
 
     async def file_path(self) -> bytes | None:
@@ -93,10 +93,9 @@ class AsyncChunk:
         self, result: Result = b"", *, run_s: float | None = None, exit_status: int | None = None
     ) -> None:
         """Report it as done; see `Chunk.complete`."""
-        self._close()
-        await self._consumer.complete_chunk(
-            self.described, self._lot, self._bit, result, self._ran_s(run_s), exit_status
-        )
+        self._take_verdict()
+        run_s = self._run_s(run_s)
+        await self._consumer.complete_chunk(self.described, self._block, self._bit, result, run_s, exit_status)
 
     async def fail(
         self,
@@ -109,24 +108,15 @@ class AsyncChunk:
         signal: int | None = None,
     ) -> None:
         """Report that the attempt failed; see `Chunk.fail`."""
-        self._close()
-        await self._consumer.fail_chunk(
-            self._lot, self._bit, reason, delay_s, not retry, self._ran_s(run_s), exit_status, signal
-        )
+        self._take_verdict()
+        failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
+        await self._consumer.fail_chunk(self._block, self._bit, failed)
 
     async def release(self) -> None:
         """Give it back; no attempt is counted."""
-        self._close()
-        await self._consumer.release_chunk(self._lot, self._bit)
+        self._take_verdict()
+        await self._consumer.release_chunk(self._block, self._bit)
 
     async def extend(self, lease_s: float | None = None) -> None:
         """Move its deadline; see `Chunk.extend`."""
-        await self._consumer.extend(self._lot, self._bit, lease_s)
-
-    def _ran_s(self, run_s: float | None) -> float:
-        return time.monotonic() - self._started_at if run_s is None else run_s
-
-    def _close(self) -> None:
-        if self._has_verdict:
-            raise UsageError(f"Chunk {self.submission_id}/{self.index} has its verdict already.")
-        self._has_verdict = True
+        await self._consumer.extend(self._block, self._bit, lease_s)

@@ -1,48 +1,43 @@
-"""The consumer of asyncio programs: the same loop, ledger and pace as consumer.py, awaited.
+"""The consumer of asyncio programs: the same loop as sync/consumer.py, awaited.
 
-This file owns when to send and what to wait for on an event loop; what is held and owed stands in ledger.py.
+This file owns when to send and what to wait for on an event loop; what is held and owed is kept by core/.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from opsq.client.aio.chunk import AsyncChunk
 from opsq.client.aio.link import AsyncLink
-from opsq.client.core.consumer_base import AGAIN_S, CLOSE_S, FLUSH_S, OnLost, log_lost, not_sent
+from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
 from opsq.client.core.content_access import Contents
-from opsq.client.core.held_block import Lot, Result
-from opsq.client.core.ledger import BUFFERED_LIMIT_BYTES, BUFFERED_LIMIT_COUNT, UNANSWERED_LIMIT_COUNT, Ledger
-from opsq.client.core.prefetch import Pace
-from opsq.errors import NotFound, OpsqError, Refused, TimedOut, UsageError, from_code
+from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.verdict_batch import (
+    BUFFERED_LIMIT_BYTES,
+    BUFFERED_LIMIT_COUNT,
+    FLUSH_S,
+    UNANSWERED_LIMIT_COUNT,
+    FailedRun,
+)
+from opsq.errors import NotFound, OpsqError, TimedOut, UsageError, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
     Attachment,
     CancelWait,
-    ChunkMask,
     Completed,
     Describe,
     Described,
-    Draining,
-    ErrorReply,
     Extend,
     GetAttachment,
-    HeldChunks,
-    Reply,
-    Reserve,
-    Reserved,
-    Revoked,
     SubmissionContent,
 )
 
 if TYPE_CHECKING:
-    from opsq.client.sync.function_runner import Tally
+    from opsq.client.core.outcome import Tally
     from opsq.content.chunk_reader import ChunkReader
-    from opsq.content.result_objects import ResultWriter
     from opsq.serialisation import Serialisation
 
 T = TypeVar("T")
@@ -50,7 +45,7 @@ MakeLink = Callable[..., AsyncLink]
 """Makes a link that is not open yet; takes the keyword arguments of `AsyncLink` that a consumer sets."""
 
 
-class AsyncConsumer:
+class AsyncConsumer(ConsumerBase):
     """One consumer with a connection of its own, for one event loop. Use it in an `async with` block.
 
     The arguments are those of `Consumer`, but for the first.
@@ -66,30 +61,15 @@ class AsyncConsumer:
         reconnect_s: float | None = None,
         on_lost: OnLost | None = None,
     ) -> None:
-        if batch is not None and batch < 1:
-            raise UsageError(f"A batch of {batch} chunks is not possible: it starts at 1.")
-        self.strategy = str(strategy)
-        self.is_ended = False
-        """Whether the daemon said that nothing can come any more."""
-        self._lease_s = lease_s
-        self._on_lost = on_lost or log_lost
-        self._pace = Pace(batch)
+        super().__init__(strategy, batch, lease_s, on_lost)
         self._link = make_link(
             reconnect_s=reconnect_s,
             holdings=self._holdings,
-            on_reasserted=self._reasserted,
+            on_reclaimed=self._reclaimed,
             on_push=self._pushed,
         )
-        self._ledger = Ledger(self._link.next_id)
-        self._ask: Reserve | None = None
-        self._ask_at = 0.0
-        self._is_fresh = False
-        self._is_stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._syncing = asyncio.Lock()
-        self._writers: dict[int, ResultWriter] = {}
-        self._unsynced: set[int] = set()
-        self._attachments: dict[int, bytes | None] = {}
 
     async def __aenter__(self) -> Self:
         await self._link.open()
@@ -134,11 +114,16 @@ class AsyncConsumer:
         that can only be read. No signal handlers are set: `loop.add_signal_handler(SIGTERM, consumer.stop)` drains, and
         cancelling gives the chunks at hand back.
         """
-        from opsq.client.aio.function_runner import AsyncHold, run
+        from opsq.client.aio.function_runner import AsyncChunkSource, run
 
         self.is_ended = False
-        hold = AsyncHold(lambda: self._next(0.0 if until_idle else None, until_empty), self._give_back)
-        return await run(self, f, hold, concurrency=concurrency)
+        source = AsyncChunkSource(
+            take=lambda: self._next(0.0 if until_idle else None, until_empty),
+            give_back=self._give_back,
+            flush=self.flush,
+            read_here=self.read_here,
+        )
+        return await run(source, f, concurrency=concurrency)
 
     async def run_each_operation(
         self,
@@ -159,7 +144,7 @@ class AsyncConsumer:
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every verdict is durable with the daemon; see `Consumer.flush`."""
         await self._flush()
-        if not await self._link.wait_until(lambda: self._ledger.is_settled or bool(self._ledger.errors), timeout_s):
+        if not await self._link.wait_until(self._is_settled, timeout_s):
             raise TimedOut(f"Some verdicts were not acknowledged within {timeout_s:g} s.")
         self._surface()
 
@@ -167,7 +152,7 @@ class AsyncConsumer:
         """Reserve nothing any more: the loop ends after the chunk at hand."""
         self._is_stopping = True
         if self._ask is not None and not self._link.is_closed:
-            self._link.send([CancelWait(self._ask.id)])
+            self._link.send([CancelWait(self._ask.request.id)])
         self._link.wake()
 
     async def close(self) -> None:
@@ -178,11 +163,7 @@ class AsyncConsumer:
         try:
             await self._give_back()
         finally:
-            count = self._ledger.unanswered_count
-            if count:
-                logging.getLogger("opsq").warning(
-                    "Closed before the daemon acknowledged the chunks of %d blocks; they may be offered again.", count
-                )
+            self._warn_of_unanswered()
             if self._timer is not None:
                 self._timer.cancel()
             await self._link.close()
@@ -191,46 +172,33 @@ class AsyncConsumer:
     # --- for chunks -----------------------------------------------------------------------------------------------------
 
     async def complete_chunk(
-        self, described: SubmissionContent, lot: Lot, bit: int, result: Result, run_s: float, exit_status: int | None
+        self,
+        described: SubmissionContent,
+        block: HeldBlock,
+        bit: int,
+        result: Result,
+        run_s: float,
+        exit_status: int | None,
     ) -> None:
         """See `AsyncChunk.complete`."""
         if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes):
             result = await self._store_result(described, result)
-        self._ledger.complete(lot, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
-        await self._reported()
+        self._verdicts.complete(block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
+        await self._send_if_full()
 
-    async def fail_chunk(
-        self,
-        lot: Lot,
-        bit: int,
-        reason: str,
-        delay_s: float | None,
-        is_final: bool,
-        run_s: float,
-        exit_status: int | None,
-        signal: int | None,
-    ) -> None:
+    async def fail_chunk(self, block: HeldBlock, bit: int, failed: FailedRun) -> None:
         """See `AsyncChunk.fail`."""
-        self._ledger.fail(
-            lot,
-            1 << bit,
-            reason,
-            exit_status=exit_status,
-            signal=signal,
-            run_s=run_s,
-            delay_s=delay_s,
-            is_final=is_final,
-        )
-        await self._reported()
+        self._verdicts.fail(block, 1 << bit, failed)
+        await self._send_if_full()
 
-    async def release_chunk(self, lot: Lot, bit: int) -> None:
+    async def release_chunk(self, block: HeldBlock, bit: int) -> None:
         """See `AsyncChunk.release`."""
-        self._ledger.release(lot, 1 << bit)
-        await self._reported()
+        self._verdicts.release(block, 1 << bit)
+        await self._send_if_full()
 
-    async def extend(self, lot: Lot, bit: int, lease_s: float | None) -> None:
+    async def extend(self, block: HeldBlock, bit: int, lease_s: float | None) -> None:
         """See `AsyncChunk.extend`."""
-        reply = await self._link.call(Extend(self._link.next_id(), [lot.name(1 << bit)], lease_s), Completed)
+        reply = await self._link.call(Extend(self._link.next_id(), [block.name(1 << bit)], lease_s), Completed)
         for refusal in reply.refusals:
             raise from_code(refusal.code, refusal.message)
 
@@ -262,11 +230,11 @@ class AsyncConsumer:
     async def _next(self, wait_s: float | None, until_empty: bool) -> AsyncChunk | None:
         while not self._is_stopping:
             self._surface()
-            if self._pace.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
+            if self._prefetch.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
                 await self._want(wait_s, until_empty)
-            taken = self._ledger.take()
+            taken = self._ledger.take_chunk()
             if taken is not None:
-                self._pace.count()
+                self._prefetch.count_taken()
                 is_fresh, self._is_fresh = self._is_fresh, False
                 if is_fresh:
                     await self._flush()
@@ -274,7 +242,7 @@ class AsyncConsumer:
                     self._flush_within(FLUSH_S)
                 return AsyncChunk(self, *taken, await self._describe(taken[0].submission_id))
             if self._ask is not None:
-                if self._ledger.buffered_count:
+                if self._verdicts.buffered_count:
                     await self._flush()
                 await self._link.wait_until(self._has_news)
             elif self.is_ended:
@@ -289,15 +257,14 @@ class AsyncConsumer:
     async def _want(self, wait_s: float | None, until_empty: bool) -> None:
         if self._ask is None and time.monotonic() >= self._ask_at:
             self.is_ended = False
-            count = self._pace.next_count()
-            self._ask = Reserve(self._link.next_id(), count, self.strategy, wait_s, self._lease_s, until_empty)
+            self._ask = Ask(self._new_reserve(self._prefetch.next_count(), wait_s, until_empty))
             await self._flush(self._ask)
 
-    def _has_news(self) -> bool:
-        return bool(self._ledger.ready_count or self._ask is None or self._is_stopped())
+    def _next_id(self) -> int:
+        return self._link.next_id()
 
-    def _is_stopped(self) -> bool:
-        return self._is_stopping or bool(self._ledger.errors)
+    def _is_settled(self) -> bool:
+        return self._verdicts.is_settled or bool(self._verdicts.errors)
 
     async def _describe(self, submission_id: int) -> SubmissionContent:
         described = self._ledger.known(submission_id)
@@ -309,23 +276,16 @@ class AsyncConsumer:
             self._ledger.learn(described)
         return described
 
-    async def _reported(self) -> None:
-        ledger = self._ledger
-        if ledger.buffered_count >= BUFFERED_LIMIT_COUNT or ledger.buffered_bytes >= BUFFERED_LIMIT_BYTES:
+    async def _send_if_full(self) -> None:
+        """After a verdict: send if enough has come together, wait if too much is unanswered."""
+        verdicts = self._verdicts
+        if verdicts.buffered_count >= BUFFERED_LIMIT_COUNT or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES:
             await self._flush()
         else:
             self._flush_within(FLUSH_S)
-        if ledger.unanswered_count > UNANSWERED_LIMIT_COUNT:
-            await self._link.wait_until(
-                lambda: ledger.unanswered_count <= UNANSWERED_LIMIT_COUNT or bool(ledger.errors)
-            )
+        if verdicts.unanswered_count > UNANSWERED_LIMIT_COUNT:
+            await self._link.wait_until(self._has_room)
         self._surface()
-
-    def _surface(self) -> None:
-        while self._ledger.lost:
-            self._on_lost(self._ledger.lost.popleft())
-        if self._ledger.errors:
-            raise self._ledger.errors.popleft()
 
     def _flush_within(self, delay_s: float) -> None:
         if self._timer is None and not self._link.is_closed:
@@ -336,13 +296,10 @@ class AsyncConsumer:
         if not self._link.is_closed:
             self._link.spawn(self._flush())
 
-    async def _flush(self, ask: Reserve | None = None) -> None:
+    async def _flush(self, ask: Ask | None = None) -> None:
         """Send all verdicts, and with them a reserve; results in the store are synced before."""
         async with self._syncing:
-            requests = self._ledger.requests()
-            unsynced, self._unsynced = self._unsynced, set()
-            if ask is not None:
-                self._ledger.with_reserve(requests, ask)
+            requests, unsynced = self._take_requests(ask)
             if not requests:
                 return
             try:
@@ -350,9 +307,7 @@ class AsyncConsumer:
                     await asyncio.to_thread(self._writers[submission_id].sync)
                 self._link.send(requests, self._answered)
             except BaseException as error:
-                self._unsynced |= unsynced
-                for reply in not_sent(requests, error):
-                    self._answered(reply)
+                self._not_sent(requests, unsynced, error)
                 if not isinstance(error, OpsqError):
                     raise
         await self._link.drained()
@@ -368,53 +323,12 @@ class AsyncConsumer:
             self._unsynced.add(submission_id)
         return (stored.object, stored.offset, stored.length)
 
-    def _answered(self, reply: Reply) -> None:
-        ask = self._ask
-        is_ask = ask is not None and getattr(reply, "id", 0) == ask.id
-        if not isinstance(reply, Reserved):
-            self._ledger.answer(reply)
-            if self._ledger.is_again_due:
-                self._flush_within(AGAIN_S)
-            if is_ask and isinstance(reply, ErrorReply):
-                self._ask = None
-                error = reply.error()
-                if isinstance(error, Refused):
-                    self._ask_at = time.monotonic() + AGAIN_S
-                else:
-                    self._ledger.errors.append(error)
-            return
-        lots = self._ledger.add(reply)
-        if not is_ask or self._is_stopping:
-            for lot in lots:
-                self._ledger.release(lot, lot.granted)
-            self._flush_within(0.0)
-        if ask is None or not is_ask:
-            return
-        self._ask = None
-        if lots and not self._is_stopping:
-            self._ledger.offer(lots)
-            self._is_fresh = True
-        elif reply.is_empty or ask.wait_s is not None:
-            self.is_ended = True
-        else:
-            self._ask_at = time.monotonic() + AGAIN_S
-
-    def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
-        return self._ledger.holdings()
-
-    def _reasserted(self, reply: Reply) -> None:
-        self._ledger.reasserted(reply)
-
-    def _pushed(self, push: Revoked | Draining) -> None:
-        if isinstance(push, Revoked):
-            self._ledger.revoked(push)
-
     async def _give_back(self) -> None:
+        """Release what has no verdict, and wait a little for the answers."""
         if self._link.is_closed:
             return
-        self._ledger.release_all()
-        ask, self._ask = self._ask, None
+        asks = self._release_all()
         await self._flush()
-        if ask is not None:
-            self._link.send([CancelWait(ask.id)])
-        await self._link.wait_until(lambda: self._ledger.is_settled or bool(self._ledger.errors), CLOSE_S)
+        if asks:
+            self._link.send([CancelWait(request_id) for request_id in asks])
+        await self._link.wait_until(self._is_settled, CLOSE_S)

@@ -1,6 +1,6 @@
 """Calls a function for each chunk of an asyncio consumer: awaited, or in threads if it cannot be awaited.
 
-This file decides who takes the next chunk and how work ends; what the function did is judged in verdicts.py. It sets no
+This file decides who takes the next chunk and how work ends; what the function did is judged in core/outcome.py. It sets no
 signal handlers: an event loop belongs to its program.
 """
 
@@ -14,15 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.client.core.chunk_view import ChunkView
-from opsq.client.core.outcome import Outcome, failed, log_failure, outcome_of, succeeded
-from opsq.client.sync.function_runner import Tally
+from opsq.client.core.outcome import Outcome, Tally, failed, log_failure, outcome_of, succeeded
 from opsq.errors import UsageError
 
 if TYPE_CHECKING:
     from opsq.client.aio.chunk import AsyncChunk
-    from opsq.client.aio.consumer import AsyncConsumer
+    from opsq.wire.messages import SubmissionContent
 
-Judge = Callable[["AsyncChunk"], Awaitable[Outcome]]
+Work = Callable[["AsyncChunk"], Awaitable[Outcome]]
 
 
 def is_awaited(f: Callable[..., Any]) -> bool:
@@ -30,26 +29,30 @@ def is_awaited(f: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004  # looks at what it is
 
 
-class AsyncHold(NamedTuple):
-    """What a run needs of a consumer that others need not; see `Hold`."""
+class AsyncChunkSource(NamedTuple):
+    """What a run needs of a consumer; see `ChunkSource`.
+
+    Attributes:
+        read_here: the bytes of a chunk, read by the calling thread, which may be any.
+    """
 
     take: Callable[[], Awaitable[AsyncChunk | None]]
     give_back: Callable[[], Awaitable[None]]
+    flush: Callable[[], Awaitable[None]]
+    read_here: Callable[[SubmissionContent, int], bytes]
 
 
 class AsyncRun:
     """One run: tasks that take chunks from one consumer.
 
     Args:
-        consumer: holds the chunks.
-        hold: how they come and go.
-        judge: works on a chunk and tells what became of it.
+        source: where chunks come from and go to.
+        work: works on a chunk; returns what became of it.
     """
 
-    def __init__(self, consumer: AsyncConsumer, hold: AsyncHold, judge: Judge) -> None:
-        self._consumer = consumer
-        self._hold = hold
-        self._judge = judge
+    def __init__(self, source: AsyncChunkSource, work: Work) -> None:
+        self._source = source
+        self._work = work
         self._taking = asyncio.Lock()
         self._counts = {"completed": 0, "failed": 0, "released": 0}
 
@@ -64,18 +67,18 @@ class AsyncRun:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
-            await self._consumer.flush()
+            await self._source.flush()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._hold.give_back()
+            await self._source.give_back()
         return Tally(self._counts["completed"], self._counts["failed"], self._counts["released"])
 
     async def _loop(self) -> None:
         while (chunk := await self._take()) is not None:
             try:
-                outcome = await self._judge(chunk)
+                outcome = await self._work(chunk)
             except BaseException:
                 self._counts["released"] += 1
                 if not chunk.has_verdict:
@@ -85,7 +88,7 @@ class AsyncRun:
 
     async def _take(self) -> AsyncChunk | None:
         async with self._taking:
-            return await self._hold.take()
+            return await self._source.take()
 
     async def _settle(self, chunk: AsyncChunk, outcome: Outcome) -> None:
         if chunk.has_verdict or outcome.result is not None:
@@ -101,21 +104,21 @@ class AsyncRun:
             await chunk.fail(outcome.reason, delay_s=outcome.delay_s, retry=not outcome.is_final, run_s=outcome.run_s)
 
 
-async def run(consumer: AsyncConsumer, f: Callable[[Any], Any], hold: AsyncHold, *, concurrency: int) -> Tally:
+async def run(source: AsyncChunkSource, f: Callable[[Any], Any], *, concurrency: int) -> Tally:
     """See `AsyncConsumer.run_each_chunk`."""
     if concurrency < 1:
         raise UsageError(f"A concurrency of {concurrency} is not possible: it starts at 1.")
     if is_awaited(f):
-        return await AsyncRun(consumer, hold, _awaiting(f)).run(concurrency)
+        return await AsyncRun(source, _awaiting(f)).run(concurrency)
     threads = ThreadPoolExecutor(concurrency, "opsq-job")
     try:
-        return await AsyncRun(consumer, hold, _in_threads(f, consumer, threads)).run(concurrency)
+        return await AsyncRun(source, _in_threads(f, source, threads)).run(concurrency)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # what runs cannot be ended
 
 
-def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Judge:
-    async def judge(chunk: AsyncChunk) -> Outcome:
+def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Work:
+    async def work(chunk: AsyncChunk) -> Outcome:
         started_at = time.monotonic()
         try:
             outcome = succeeded(await f(chunk))
@@ -124,18 +127,18 @@ def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Judge:
         outcome.run_s = time.monotonic() - started_at
         return outcome
 
-    return judge
+    return work
 
 
-def _in_threads(f: Callable[[ChunkView], Any], consumer: AsyncConsumer, threads: ThreadPoolExecutor) -> Judge:
-    async def judge(chunk: AsyncChunk) -> Outcome:
+def _in_threads(f: Callable[[ChunkView], Any], source: AsyncChunkSource, threads: ThreadPoolExecutor) -> Work:
+    async def work(chunk: AsyncChunk) -> Outcome:
         loop = asyncio.get_running_loop()
         view = ChunkView(
             chunk.described,
             chunk.handle,
-            lambda: consumer.read_here(chunk.described, chunk.index),
+            lambda: source.read_here(chunk.described, chunk.index),
             lambda: asyncio.run_coroutine_threadsafe(chunk.attachment(), loop).result(),
         )
         return await loop.run_in_executor(threads, outcome_of, f, view)
 
-    return judge
+    return work

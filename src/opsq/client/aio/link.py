@@ -1,6 +1,6 @@
 """The link of asyncio programs: the same requests, answers, heartbeats and reconnects as link.py, on one event loop.
 
-This file owns the asyncio transport; what is pending and what is resent is decided in exchange.py, as for blocking callers.
+This file owns the asyncio transport; what is pending and what is resent is decided in pending_requests.py, as for blocking callers.
 """
 
 from __future__ import annotations
@@ -11,10 +11,20 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
-from opsq.client.core.pending_requests import Exchange, Holdings, OnPush, OnReply, connection_error, id_of
-from opsq.client.sync.connection import DIAL_S, MISSES, Address, Backoff, dial, expect, show_address
+from opsq.client.core.address import Address, show_address
+from opsq.client.core.pending_requests import Holdings, OnPush, OnReply, PendingRequests, connection_error, id_of
+from opsq.client.core.transport import (
+    DIAL_S,
+    FRAME_LIMIT_BYTES,
+    MISSES,
+    REPLY_LIMIT_BYTES,
+    Backoff,
+    dial,
+    expect,
+    frames,
+)
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
-from opsq.wire.frames import encode, reply_reader
+from opsq.wire.frames import reply_reader
 from opsq.wire.messages import VERSION, CancelWait, Draining, Heartbeat, Hello, Reply, Request, Revoked, Welcome
 
 R = TypeVar("R")
@@ -34,12 +44,12 @@ class _Transport(asyncio.Protocol):
         self._writable.set()
         self._transport: asyncio.Transport | None = None
         self._is_ended = False
-        self.limit_bytes = 1 << 16
+        self.limit_bytes = FRAME_LIMIT_BYTES
 
     def set_limit(self, limit_bytes: int) -> None:
         """Take the frame limit of the daemon."""
         self.limit_bytes = limit_bytes
-        self._reader = reply_reader(max(limit_bytes, 16 << 20))
+        self._reader = reply_reader(max(limit_bytes, REPLY_LIMIT_BYTES))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # a stream has no other kind
@@ -63,18 +73,9 @@ class _Transport(asyncio.Protocol):
 
     def write(self, requests: Sequence[Request]) -> None:
         """Send requests in one frame, or in several if they are longer than the limit."""
-        frame = encode(requests)
-        if len(frame) - 4 > self.limit_bytes:
-            if len(requests) == 1:
-                raise UsageError(
-                    f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {self.limit_bytes} bytes.",
-                    hint="Send less at once, or raise frame_limit of the daemon.",
-                )
-            half = len(requests) // 2
-            self.write(requests[:half])
-            self.write(requests[half:])
-        elif self._transport is not None:
-            self._transport.write(frame)
+        if self._transport is not None:
+            for frame in frames(requests, self.limit_bytes):
+                self._transport.write(frame)
 
     async def drained(self) -> None:
         """Wait until the transport takes more."""
@@ -108,7 +109,7 @@ class AsyncLink:
         token: str,
         reconnect_s: float | None = None,
         holdings: Holdings | None = None,
-        on_reasserted: OnReply | None = None,
+        on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
     ) -> None:
         self._address = address
@@ -116,10 +117,10 @@ class AsyncLink:
         self._token = token
         self._reconnect_s = reconnect_s
         self._holdings = holdings
-        self._on_reasserted = on_reasserted
+        self._on_reclaimed = on_reclaimed
         self._on_push = on_push
-        self._exchange = Exchange()
-        self.next_id = self._exchange.next_id
+        self._pending = PendingRequests()
+        self.next_id = self._pending.next_id
         """Gives an id for the next request."""
         self._transport: _Transport | None = None
         self._is_closed = False
@@ -152,12 +153,12 @@ class AsyncLink:
         if self._is_closed:
             raise UsageError("This queue or consumer is closed.", hint="Use it inside its `async with` block.")
         if on_reply is not None:
-            self._exchange.enter(requests, on_reply)
+            self._pending.enter(requests, on_reply)
         if self._transport is not None:
             try:
                 self._transport.write(requests)
             except UsageError:
-                self._exchange.forget(requests)
+                self._pending.forget(requests)
                 raise
 
     async def drained(self) -> None:
@@ -177,7 +178,7 @@ class AsyncLink:
             raise TimedOut(f"No answer within {timeout_s:g} s.") from error
         finally:
             if not answer.done() or answer.cancelled():
-                self._exchange.forget([request])
+                self._pending.forget([request])
                 if not self._is_closed:
                     self.send([CancelWait(id_of(request))])
 
@@ -268,7 +269,7 @@ class AsyncLink:
         self._unanswered_beats = 0
         self._transport = transport
         held, started = self._holdings() if self._holdings is not None else ([], [])
-        again = self._exchange.again(held, started, self._on_reasserted)
+        again = self._pending.resent(held, started, self._on_reclaimed)
         if again:
             transport.write(again)
 
@@ -283,7 +284,7 @@ class AsyncLink:
             if error is not None:
                 self._fail_all(error)
                 continue
-            on_reply = self._exchange.take(reply)
+            on_reply = self._pending.take_waiter(reply)
             if on_reply is not None:
                 on_reply(reply)
         self.wake()
@@ -325,6 +326,6 @@ class AsyncLink:
                 self._transport.write([Heartbeat(self.next_id())])
 
     def _fail_all(self, error: OpsqError) -> None:
-        for on_reply, reply in self._exchange.fail_all(error):
+        for on_reply, reply in self._pending.fail_all(error):
             on_reply(reply)
         self.wake()

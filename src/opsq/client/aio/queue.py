@@ -11,165 +11,45 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from opsq.client.aio.chunk import AsyncChunk
 from opsq.client.aio.consumer import AsyncConsumer
 from opsq.client.aio.link import AsyncLink
+from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core import new_submission
+from opsq.client.core.address import Address, find_daemon
 from opsq.client.core.content_access import Contents
-from opsq.client.core.held_block import Result
-from opsq.client.core.result_pages import ResultCursor
-from opsq.client.core.rules import AsyncRuling
-from opsq.client.sync.connection import Address
-from opsq.client.sync.queue import find_daemon
-from opsq.client.sync.result_stream import CLOSED_REASON, NAMED_DEAD_COUNT, check_on_close, chunks_of, failure, formats
-from opsq.client.sync.submission import request_parts
-from opsq.errors import Conflict, OpsqError, TimedOut, Unreachable, WorkFailed
-from opsq.ids import SubmissionId, parse_submission_id
+from opsq.client.core.operations import chunks_of, formats
+from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
+from opsq.client.core.rules import AsyncRules
+from opsq.errors import Conflict, OpsqError, Unreachable, WorkFailed
+from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
-    Attachment,
-    Cancel,
     Capacity,
-    Changed,
-    CheckCapacity,
     DaemonState,
-    Dead,
-    DeadChunk,
-    DeadChunks,
     Describe,
     Described,
-    Drop,
     Find,
     Found,
-    GetAttachment,
     List,
     Listed,
     NewSubmission,
-    Remove,
-    Requeue,
-    ResultRows,
-    Show,
-    Shown,
     Status,
     SubmissionState,
     Submit,
     Submitted,
-    Wait,
     Withdraw,
 )
 
 if TYPE_CHECKING:
-    from opsq.client.sync.result_stream import OnClose
     from opsq.serialisation import Serialisation
 
 
-class AsyncSubmission:
-    """A handle to one submission; see `Submission`."""
-
-    __slots__ = ("_queue", "id", "is_new")
-
-    def __init__(self, queue: AsyncQueue, submission_id: int, *, is_new: bool = False) -> None:
-        self._queue = queue
-        self.id = SubmissionId(submission_id)
-        self.is_new = is_new
-
-    def __repr__(self) -> str:
-        return f"<AsyncSubmission {self.id}>"
-
-    async def state(self) -> SubmissionState:
-        """Its state and counts now."""
-        link = self._queue.link
-        return (await link.call(Show(link.next_id(), self.id), Shown)).submission
-
-    async def wait(self, timeout_s: float | None = None) -> SubmissionState:
-        """Wait until it is final; see `Submission.wait`."""
-        link = self._queue.link
-        try:
-            return (await link.call(Wait(link.next_id(), self.id), Shown, timeout_s)).submission
-        except TimedOut as error:
-            raise TimedOut(f"Submission {self.id} is not finished after {timeout_s:g} s.") from error
-
-    async def results(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
-        """The results in chunk order; see `Submission.results`."""
-        async for result in self._results(is_following=False, skip_dead=skip_dead):
-            yield result
-
-    async def follow(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
-        """The results in chunk order as they come; see `Submission.follow`."""
-        async for result in self._results(is_following=True, skip_dead=skip_dead):
-            yield result
-
-    async def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> AsyncIterator[Result]:
-        """As `results`, but a large result is only named; see `Submission.result_places`."""
-        async for _, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
-            yield result
-
-    async def dead(self) -> AsyncIterator[DeadChunk]:
-        """Its dead chunks, ascending."""
-        link = self._queue.link
-        after: tuple[int, int] | None = (0, -1)
-        while after is not None:
-            page = await link.call(Dead(link.next_id(), self.id, after), DeadChunks)
-            for chunk in page.chunks:
-                yield chunk
-            after = page.next_after
-
-    async def first_dead(self, count: int) -> list[DeadChunk]:
-        """The first of its dead chunks."""
-        link = self._queue.link
-        return (await link.call(Dead(link.next_id(), self.id, (0, -1), count), DeadChunks)).chunks
-
-    async def attachment(self) -> bytes | None:
-        """Its attachment; None if it has none."""
-        link = self._queue.link
-        return (await link.call(GetAttachment(link.next_id(), self.id), Attachment)).attachment
-
-    async def cancel(self, reason: str = "") -> bool:
-        """Have no more of it worked on; see `Submission.cancel`."""
-        link = self._queue.link
-        return bool((await link.call(Cancel(link.next_id(), self.id, reason), Changed)).count)
-
-    async def requeue(self, indexes: Sequence[int] | None = None) -> int:
-        """Give dead chunks new attempts; see `Submission.requeue`."""
-        link = self._queue.link
-        return sum(
-            [
-                (await link.call(Requeue(link.next_id(), self.id, part), Changed)).count
-                for part in request_parts(indexes)
-            ]
-        )
-
-    async def drop(self, indexes: Sequence[int] | None = None) -> int:
-        """Give dead chunks up; see `Submission.drop`."""
-        link = self._queue.link
-        return sum(
-            [(await link.call(Drop(link.next_id(), self.id, part), Changed)).count for part in request_parts(indexes)]
-        )
-
-    async def remove(self) -> None:
-        """Forget it, with its results and content; see `Submission.remove`."""
-        link = self._queue.link
-        await link.call(Remove(link.next_id(), self.id), Changed)
-
-    async def _results(self, *, is_following: bool, skip_dead: bool) -> AsyncIterator[bytes]:
-        contents = self._queue.contents
-        async for content, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
-            yield (
-                await asyncio.to_thread(contents.read_result, content, result) if isinstance(result, tuple) else result
-            )
-
-    async def _pages(self, cursor: ResultCursor) -> AsyncIterator[tuple[bytes, Result]]:
-        link = self._queue.link
-        while not cursor.is_done:
-            page = await link.call(cursor.request(link.next_id()), ResultRows)
-            for result in cursor.take(page):
-                yield cursor.content, result
-
-
-class AsyncQueue(AsyncRuling):
+class AsyncQueue(AsyncRules):
     """A queue, reached over a socket from one event loop; made by `connect_async`. Use it in an `async with` block."""
 
+    link: AsyncLink
     contents: Contents
 
     def __init__(self, address: Address, *, name: str, token: str, reconnect_s: float | None) -> None:
@@ -186,11 +66,16 @@ class AsyncQueue(AsyncRuling):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def submit(self, chunks: Iterable[bytes], **options: Any) -> AsyncSubmission:
+    async def submit(
+        self,
+        chunks: Iterable[bytes],
+        *,
+        wait_for_room: new_submission.RoomWait = False,
+        **options: Unpack[new_submission.SubmitOptions],
+    ) -> AsyncSubmission:
         """Hand over one submission; the arguments are those of `Producer.submit`."""
-        wait_for_room: new_submission.RoomWait = options.get("wait_for_room", False)
         began = time.monotonic()
-        prepared = await self.prepare(chunks, **options)
+        prepared = await self.prepare(chunks, wait_for_room=wait_for_room, **options)
         return (await self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began)))[0]
 
     async def run(
@@ -202,7 +87,8 @@ class AsyncQueue(AsyncRuling):
         operations_per_chunk: int = 1000,
         skip_dead: bool = False,
         on_close: OnClose = "leave",
-        **options: Any,
+        wait_for_room: new_submission.RoomWait = False,
+        **options: Unpack[new_submission.SubmitOptions],
     ) -> AsyncIterator[Any]:
         """Hand over `items`, and iterate over the results in order as they come; see `Producer.run`.
 
@@ -212,7 +98,9 @@ class AsyncQueue(AsyncRuling):
         if skip_dead:
             options.setdefault("on_dead", "keep")
         encoding, decode = formats(serialisation, result_serialisation)
-        submission = await self.submit(chunks_of(items, encoding, operations_per_chunk), **options)
+        submission = await self.submit(
+            chunks_of(items, encoding, operations_per_chunk), wait_for_room=wait_for_room, **options
+        )
         try:
             async for result in submission.follow(skip_dead=skip_dead):
                 for item in [result] if decode is None else decode(result):
@@ -226,19 +114,24 @@ class AsyncQueue(AsyncRuling):
             raise
 
     async def prepare(
-        self, chunks: Iterable[bytes], *, wait_for_room: new_submission.RoomWait = False, **options: Any
+        self,
+        chunks: Iterable[bytes],
+        *,
+        wait_for_room: new_submission.RoomWait = False,
+        **options: Unpack[new_submission.SubmitOptions],
     ) -> NewSubmission:
         """Write the content of a submission, in a thread; see `Producer.prepare`."""
         key = new_submission.new_request_key()
         new_submission.new_submission(key, b"", 0, **options)
-        size = new_submission.known_size(chunks)
-        if size is not None and options.get("idempotency_key") is None:
-            wait_s = new_submission.wait_s_of(wait_for_room)
-            await self.link.call(CheckCapacity(self.link.next_id(), *size, wait_s, options.get("unique_key")), Capacity)
+        request = new_submission.capacity_request(self.link.next_id(), chunks, wait_for_room, options)
+        if request is not None:
+            await self.link.call(request, Capacity)
         content = await asyncio.to_thread(new_submission.write_content, chunks, key, self.contents, self.link.welcome)
         return self.describe(key, content, **options)
 
-    def describe(self, request_key: bytes, content: Any, **options: Any) -> NewSubmission:
+    def describe(
+        self, request_key: bytes, content: Any, **options: Unpack[new_submission.SubmitOptions]
+    ) -> NewSubmission:
         """What to hand over for content that is written already; see `Producer.describe`."""
         from opsq.content.manifest import encode
 
@@ -266,28 +159,30 @@ class AsyncQueue(AsyncRuling):
             described = await self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
             unnamed = new_submission.unnamed(submissions, old, described.submissions)
             await asyncio.to_thread(new_submission.delete_content, unnamed, self.contents)
-        return [AsyncSubmission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
+        return [
+            AsyncSubmission(self.link, self.contents, made.submission_id, is_new=made.is_new) for made in reply.created
+        ]
 
     async def find(self, idempotency_key: str) -> AsyncSubmission | None:
         """The submission that this idempotency key has made; None if there is none (any more)."""
-        return self._found(await self.link.call(Find(self.link.next_id(), None, idempotency_key), Found))
+        return await self._found(Find(self.link.next_id(), None, idempotency_key))
 
     async def find_request(self, request_key: bytes) -> AsyncSubmission | None:
         """The submission that a hand-over under this request key has made; None if there is none (any more)."""
-        return self._found(await self.link.call(Find(self.link.next_id(), request_key), Found))
+        return await self._found(Find(self.link.next_id(), request_key))
 
     async def withdraw(self, request_key: bytes) -> AsyncSubmission | None:
         """Take back a hand-over of which it is not known whether it arrived; see `Producer.withdraw`."""
-        return self._found(await self.link.call(Withdraw(self.link.next_id(), request_key), Found))
+        return await self._found(Withdraw(self.link.next_id(), request_key))
 
-    def _found(self, reply: Found) -> AsyncSubmission | None:
-        return None if reply.submission_id is None else AsyncSubmission(self, reply.submission_id)
+    async def _found(self, request: Find | Withdraw) -> AsyncSubmission | None:
+        found = await self.link.call(request, Found)
+        return None if found.submission_id is None else self.submission(found.submission_id)
 
     def submission(self, submission_id: int | str) -> AsyncSubmission:
         """The handle of a submission by its id; nothing is asked yet."""
-        return AsyncSubmission(
-            self, submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
-        )
+        number = submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
+        return AsyncSubmission(self.link, self.contents, number)
 
     async def submissions(
         self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None

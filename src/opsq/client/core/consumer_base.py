@@ -1,22 +1,30 @@
-"""What blocking and asyncio consumers share in how they report: delays, reserves on their way, the default for lost chunks.
+"""What blocking and asyncio consumers share: reserves on their way, answers to them and to verdicts, what was lost.
 
-This file does no I/O but the log.
+This file does no I/O but the log; when to send, and how to wait, differs in sync/ and aio/.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from opsq.client.core.held_block import Lost, Lot
+from opsq.client.core.held_block import HeldBlock, Lost
+from opsq.client.core.ledger import Ledger
 from opsq.client.core.pending_requests import id_of
-from opsq.errors import OpsqError, StorageFull
-from opsq.wire.messages import ErrorReply, Request, Reserve, Reserved
+from opsq.client.core.prefetch import Prefetch
+from opsq.client.core.verdict_batch import UNANSWERED_LIMIT_COUNT, VerdictBatch
+from opsq.errors import OpsqError, Refused, StorageFull, UsageError
+from opsq.wire.messages import ChunkMask, Draining, ErrorReply, HeldChunks, Reply, Request, Reserve, Reserved, Revoked
 
-FLUSH_S = 0.05
-"""A verdict waits this long for others to travel with."""
-AGAIN_S = 1.0
-"""After a refusal that may pass (no room, drained), so long until the next try."""
+if TYPE_CHECKING:
+    from opsq.content.result_objects import ResultWriter
+
+RETRY_S = 1.0
+"""After a refusal that may pass (no room, drained), the next try comes this much later."""
 CLOSE_S = 5.0
 """How long `close` waits for the answers to the last verdicts."""
 
@@ -26,12 +34,12 @@ OnLost = Callable[[Lost], None]
 class Ask:
     """A reserve on its way."""
 
-    __slots__ = ("error", "lots", "reply", "request")
+    __slots__ = ("blocks", "error", "reply", "request")
 
     def __init__(self, request: Reserve) -> None:
         self.request = request
         self.reply: Reserved | None = None
-        self.lots: list[Lot] = []
+        self.blocks: list[HeldBlock] = []
         self.error: OpsqError | None = None
 
     def is_over(self) -> bool:
@@ -39,14 +47,168 @@ class Ask:
         return self.reply is not None or self.error is not None
 
 
-def not_sent(requests: Sequence[Request], error: BaseException) -> list[ErrorReply]:
-    """What to take for the answers of requests that could not be sent; an interrupt counts as one that may pass."""
-    known = error if isinstance(error, OpsqError) else StorageFull("Sending was interrupted.")
-    return [ErrorReply.of(id_of(request), known) for request in requests if id_of(request)]
+class ConsumerBase(ABC):
+    """The state of one consumer.
+
+    Args:
+        strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
+        batch: how many chunks to reserve at once; None: as many as are worked off in about a quarter of a second.
+        lease_s: reserve by leases of this length, which outlive the connection; None: until the connection ends.
+        on_lost: is given chunks that were taken away or whose report was refused; None: a warning in the log `opsq`.
+    """
+
+    def __init__(self, strategy: object, batch: int | None, lease_s: float | None, on_lost: OnLost | None) -> None:
+        if batch is not None and batch < 1:
+            raise UsageError(f"A batch of {batch} chunks is not possible: it starts at 1.")
+        self.strategy = str(strategy)
+        self.is_ended = False
+        """Whether the daemon said that nothing can come any more (see `until_empty`)."""
+        self._lease_s = lease_s
+        self._on_lost = on_lost or log_lost
+        self._lock = threading.Lock()  # _ledger, _verdicts, _asks and _unsynced
+        self._prefetch = Prefetch(batch)
+        self._ledger = Ledger()
+        self._verdicts = VerdictBatch(self._ledger, self._next_id)
+        self._asks: dict[int, Ask] = {}
+        self._ask: Ask | None = None
+        """The reserve on its way whose chunks are handed out one by one."""
+        self._ask_at = 0.0
+        self._is_fresh = False
+        """Chunks have arrived and none of them was handed out."""
+        self._is_stopping = False
+        self._writers: dict[int, ResultWriter] = {}
+        self._unsynced: set[int] = set()
+        self._attachments: dict[int, bytes | None] = {}
+
+    @abstractmethod
+    def _next_id(self) -> int:
+        """An id for the next request."""
+
+    @abstractmethod
+    def _flush_within(self, delay_s: float) -> None:
+        """Have the verdicts sent in at most `delay_s` seconds."""
+
+    # --- what a loop waits for ----------------------------------------------------------------------------------------
+
+    def _has_news(self) -> bool:
+        return bool(self._ledger.ready_count or self._ask is None or self._is_stopped())
+
+    def _is_stopped(self) -> bool:
+        return self._is_stopping or bool(self._verdicts.errors)
+
+    def _has_room(self) -> bool:
+        return self._verdicts.unanswered_count <= UNANSWERED_LIMIT_COUNT or bool(self._verdicts.errors)
+
+    def _surface(self) -> None:
+        """Report what was lost, raise what went wrong."""
+        while self._ledger.lost:
+            self._on_lost(self._ledger.lost.popleft())
+        if self._verdicts.errors:
+            raise self._verdicts.errors.popleft()
+
+    # --- what is sent -------------------------------------------------------------------------------------------------
+
+    def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool) -> Reserve:
+        return Reserve(self._next_id(), count, self.strategy, wait_s, self._lease_s, until_empty)
+
+    def _take_requests(self, ask: Ask | None) -> tuple[list[Request], set[int]]:
+        """All verdicts, and with them a reserve; and the submissions whose results have to be synced before."""
+        with self._lock:
+            requests = self._verdicts.requests()
+            unsynced, self._unsynced = self._unsynced, set()
+            if ask is not None:
+                self._asks[ask.request.id] = ask
+                self._verdicts.with_reserve(requests, ask.request)
+        return requests, unsynced
+
+    def _not_sent(self, requests: Sequence[Request], unsynced: set[int], error: BaseException) -> None:
+        """Answer requests that could not be sent; an interrupt counts as a refusal that may pass."""
+        with self._lock:
+            self._unsynced |= unsynced
+        known = error if isinstance(error, OpsqError) else StorageFull("Sending was interrupted.")
+        for request in requests:
+            if request_id := id_of(request):
+                self._answered(ErrorReply.of(request_id, known))
+
+    def _release_all(self) -> list[int]:
+        """Give back what has no verdict; returns the ids of reserves on their way, which are to be cancelled."""
+        with self._lock:
+            self._verdicts.release_all()
+            asks, self._asks = list(self._asks), {}
+        self._ask = None
+        return asks
+
+    def _warn_of_unanswered(self) -> None:
+        count = self._verdicts.unanswered_count
+        if count:
+            logging.getLogger("opsq").warning(
+                "Closed before the daemon acknowledged the chunks of %d blocks; they may be offered again.", count
+            )
+
+    # --- what arrives -------------------------------------------------------------------------------------------------
+
+    def _answered(self, reply: Reply) -> None:
+        """Take an answer; called by whichever thread reads."""
+        with self._lock:
+            ask = self._asks.get(getattr(reply, "id", 0))
+            if not isinstance(reply, Reserved):
+                self._verdicts.answer(reply)
+                if self._verdicts.is_again_due:
+                    self._flush_within(RETRY_S)
+                if ask is not None and isinstance(reply, ErrorReply):
+                    del self._asks[reply.id]
+                    ask.error = reply.error()
+                    self._refused(ask, ask.error)
+                return
+            if ask is None or self._is_stopping:
+                for block in self._ledger.add_grants(reply):
+                    self._verdicts.release(block, block.granted)
+                self._flush_within(0.0)
+            if ask is not None:
+                del self._asks[reply.id]
+                ask.reply = reply if not self._is_stopping else Reserved(reply.id)
+                ask.blocks = self._ledger.add_grants(ask.reply)
+                self._reserved(ask, ask.reply)
+
+    def _reserved(self, ask: Ask, reply: Reserved) -> None:
+        """Take what was reserved; the lock is held."""
+        if ask is not self._ask:
+            return
+        self._ask = None
+        if ask.blocks:
+            self._ledger.offer(ask.blocks)
+            self._is_fresh = True
+        elif reply.is_empty or ask.request.wait_s is not None:
+            self.is_ended = True
+        else:  # drained: the daemon is about to end
+            self._ask_at = time.monotonic() + RETRY_S
+
+    def _refused(self, ask: Ask, error: OpsqError) -> None:
+        """Note that a reserve was refused; the lock is held."""
+        if ask is not self._ask:
+            return
+        self._ask = None
+        if isinstance(error, Refused):
+            self._ask_at = time.monotonic() + RETRY_S
+        else:
+            self._verdicts.errors.append(error)
+
+    def _pushed(self, push: Revoked | Draining) -> None:
+        if isinstance(push, Revoked):
+            with self._lock:
+                self._ledger.revoked(push)
+
+    def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
+        with self._lock:
+            return self._ledger.holdings()
+
+    def _reclaimed(self, reply: Reply) -> None:
+        with self._lock:
+            self._ledger.reclaimed(reply)
 
 
 def log_lost(lost: Lost) -> None:
     """Say in the log `opsq` that a chunk was lost."""
     logging.getLogger("opsq").warning(
-        "Chunk %d/%d is not ours any more (%s): %s", lost.submission_id, lost.index, lost.code, lost.message
+        "The reservation of chunk %d/%d was lost (%s): %s", lost.submission_id, lost.index, lost.code, lost.message
     )

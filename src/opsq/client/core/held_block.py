@@ -1,6 +1,6 @@
-"""Chunks of one block under one token, as a consumer holds them: the unit of the ledger.
+"""Chunks of one block under one token, as a consumer holds them: the unit of the ledger and of the verdict batch.
 
-This file only keeps masks and names them in the protocol; the ledger decides how they change.
+This file only keeps masks and names them in the protocol; ledger.py and verdict_batch.py decide how they change.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from opsq.ids import Handle, SubmissionId, Token
 from opsq.wire.messages import Grant, HeldChunks
 
 Result = bytes | tuple[str, int, int]
-"""A result: its bytes, or the object, offset and length where they lie."""
+"""A result: its bytes, or the object, offset and length where it is stored."""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A chunk that is not the consumer's any more, or whose verdict was refused, and why."""
+    """A chunk whose reservation was lost, or whose verdict was refused, and why."""
 
     submission_id: SubmissionId
     index: int
@@ -23,21 +23,21 @@ class Lost(msgspec.Struct, frozen=True):
     message: str
 
 
-class Lot:
+class HeldBlock:
     """Chunks of one block under one token. Masks: `ready` wait here, `open` are being worked on, `done` wait to be sent.
 
-    `held` are all that are ours as far as is known, those whose completion has no answer yet included; `revoked` are open
-    ones that the daemon may have given to others.
+    `held` are all that are reserved by this consumer as far as it knows, including those whose completion was not
+    answered yet; `revoked` are open ones that the daemon may have given to others.
     """
 
     __slots__ = (
-        "block",
         "done",
         "exit_status",
         "granted",
         "held",
         "is_offered",
         "is_reported",
+        "number",
         "open",
         "ready",
         "results",
@@ -50,7 +50,7 @@ class Lot:
 
     def __init__(self, grant: Grant, reservation_id: int) -> None:
         self.submission_id = SubmissionId(grant.submission_id)
-        self.block = grant.block
+        self.number = grant.block
         self.granted = grant.mask
         self.token = Token(reservation_id, grant.attempt, grant.mask, grant.mac)
         self.held = self.ready = grant.mask
@@ -62,7 +62,7 @@ class Lot:
 
     def handle(self, bit: int) -> Handle:
         """The handle of the chunk at `bit`."""
-        return Handle(self.submission_id, self.block * 64 + bit, self.token)
+        return Handle(self.submission_id, self.number * 64 + bit, self.token)
 
     def is_revoked(self, bit: int) -> bool:
         """Whether the chunk at `bit` was taken away."""
@@ -72,5 +72,5 @@ class Lot:
         """Some of the chunks as the protocol names them."""
         token = self.token
         return HeldChunks(
-            self.submission_id, self.block, mask, token.reservation_id, token.attempt, token.granted, token.mac
+            self.submission_id, self.number, mask, token.reservation_id, token.attempt, token.granted, token.mac
         )

@@ -8,14 +8,14 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
 from opsq.client.core.content_access import Contents
 from opsq.errors import UsageError
-from opsq.wire.messages import Backoff, Created, NewSubmission, SubmissionContent, Welcome
+from opsq.wire.messages import Backoff, CheckCapacity, Created, NewSubmission, SubmissionContent, Welcome
 
 if TYPE_CHECKING:
     from opsq.content.manifest import Content
@@ -24,10 +24,32 @@ Moment = dt.datetime | int
 """An aware datetime, or milliseconds since 1970 UTC."""
 
 SUBMISSIONS_LIMIT_COUNT = 10_000
-"""So many submissions fit one frame."""
+"""At most this many submissions fit one frame."""
 
 RoomWait = bool | float
-"""Whether to wait for room: True without limit, a number for so many seconds, False not at all."""
+"""Whether to wait for room: True without limit, a number for at most that many seconds, False not at all."""
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What can be said of a submission beside its chunks: the keyword arguments of `Producer.submit`, explained there."""
+
+    metadata: Mapping[str, int | str] | None
+    attachment: bytes | None
+    priority: int
+    max_attempts: int | None
+    max_lost: int | None
+    backoff: Backoff | tuple[float, float, float] | None
+    on_dead: Literal["fail", "keep"]
+    delay_s: float | None
+    not_before_at: Moment | None
+    expires_s: float | None
+    expires_at: Moment | None
+    unique_key: str | None
+    unique_until: Literal["start", "done"]
+    reservation_s: float | None
+    weights: Mapping[str, float] | None
+    idempotency_key: str | None
+
 
 _decoder = msgspec.msgpack.Decoder(NewSubmission)
 
@@ -86,8 +108,22 @@ def wait_s_of(wait_for_room: RoomWait, began: float | None = None) -> float | No
     return max(wait_for_room - (time.monotonic() - began if began is not None else 0.0), 0.0)
 
 
-def known_size(chunks: Iterable[bytes]) -> tuple[int, int] | None:
-    """How many chunks will be written to the store, and how many bytes; None: that is not known before they are read, or none will."""
+def capacity_request(
+    request_id: int, chunks: Iterable[bytes], wait_for_room: RoomWait, options: SubmitOptions
+) -> CheckCapacity | None:
+    """What asks for room before any content is written; None: that cannot be asked, or need not be.
+
+    It cannot before the chunks were read, unless they are a list. With an idempotency key the submission may exist
+    already, and need no room.
+    """
+    size = _known_size(chunks)
+    if size is None or options.get("idempotency_key") is not None:
+        return None
+    return CheckCapacity(request_id, *size, wait_s_of(wait_for_room), options.get("unique_key"))
+
+
+def _known_size(chunks: Iterable[bytes]) -> tuple[int, int] | None:
+    """How many chunks will be written to the store, and how many bytes; None: that is not known yet, or none will."""
     from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT
 
     if not isinstance(chunks, list | tuple):
@@ -97,61 +133,34 @@ def known_size(chunks: Iterable[bytes]) -> tuple[int, int] | None:
 
 
 def new_submission(
-    request_key: bytes,
-    content: bytes,
-    chunks_count: int,
-    *,
-    metadata: Mapping[str, int | str] | None = None,
-    attachment: bytes | None = None,
-    priority: int = 0,
-    max_attempts: int | None = None,
-    max_lost: int | None = None,
-    backoff: Backoff | tuple[float, float, float] | None = None,
-    on_dead: Literal["fail", "keep"] = "fail",
-    delay_s: float | None = None,
-    not_before_at: Moment | None = None,
-    expires_s: float | None = None,
-    expires_at: Moment | None = None,
-    unique_key: str | None = None,
-    unique_until: Literal["start", "done"] = "done",
-    reservation_s: float | None = None,
-    weights: Mapping[str, float] | None = None,
-    idempotency_key: str | None = None,
+    request_key: bytes, content: bytes, chunks_count: int, **options: Unpack[SubmitOptions]
 ) -> NewSubmission:
-    """What to send for a submission whose content is in place. The arguments are those of `Producer.submit`.
+    """What to send for a submission whose content is in place.
 
     Raises:
         UsageError: a value is out of its range, or two exclude each other.
     """
+    fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    on_dead, unique_until = fields.pop("on_dead", "fail"), fields.pop("unique_until", "done")
     if on_dead not in ("fail", "keep"):
         raise UsageError(f"on_dead is {on_dead!r}; it may be 'fail' or 'keep'.")
     if unique_until not in ("start", "done"):
         raise UsageError(f"unique_until is {unique_until!r}; it may be 'start' or 'done'.")
-    if unique_until == "start" and unique_key is None:
+    if unique_until == "start" and "unique_key" not in fields:
         raise UsageError("unique_until needs a unique_key.")
     for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
-        if locals()[first] is not None and locals()[second] is not None:
+        if first in fields and second in fields:
             raise UsageError(f"{first} and {second} exclude each other.")
+    for name, convert in _CONVERTED.items():
+        if name in fields:
+            fields[name] = convert(fields[name])
     new = NewSubmission(
         request_key,
         chunks_count,
         content,
-        dict(metadata or {}),
-        attachment,
-        priority,
-        max_attempts,
-        max_lost,
-        Backoff(*backoff) if isinstance(backoff, tuple) else backoff,
-        on_dead == "keep",
-        delay_s,
-        _to_ms(not_before_at),
-        expires_s,
-        _to_ms(expires_at),
-        unique_key,
-        reservation_s,
-        dict(weights or {}),
-        idempotency_key,
+        keep_on_dead=on_dead == "keep",
         unique_until_start=unique_until == "start",
+        **fields,
     )
     try:
         return _decoder.decode(msgspec.msgpack.encode(new))
@@ -160,7 +169,7 @@ def new_submission(
 
 
 def check_count(submissions: Sequence[NewSubmission]) -> None:
-    """See to it that a frame may carry so many submissions."""
+    """Refuse more submissions than a frame may carry."""
     if len(submissions) > SUBMISSIONS_LIMIT_COUNT:
         raise UsageError(
             f"{len(submissions)} submissions are too many for one frame: {SUBMISSIONS_LIMIT_COUNT} are possible."
@@ -199,12 +208,21 @@ def _checked(chunk: bytes) -> bytes:
     return chunk
 
 
-def _to_ms(moment: Moment | None) -> int | None:
+def _to_ms(moment: Moment) -> int:
     if not isinstance(moment, dt.datetime):
         return moment
     if moment.tzinfo is None:
         raise UsageError("The datetime has no time zone.", hint="Use datetime.now(tz=...) or .astimezone().")
     return int(moment.timestamp() * 1000)
+
+
+_CONVERTED: dict[str, Callable[[Any], Any]] = {
+    "metadata": dict,
+    "weights": dict,
+    "backoff": lambda backoff: Backoff(*backoff) if isinstance(backoff, tuple) else backoff,
+    "not_before_at": _to_ms,
+    "expires_at": _to_ms,
+}
 
 
 def _name_field(message: str) -> str:

@@ -1,17 +1,25 @@
-"""Makes of a function for operations one for chunks: decode, call for each, encode.
+"""Operations and chunks: cuts operations into chunks, and makes of a function for operations one for chunks.
 
-This file must not know where it runs or what becomes of the chunk.
+This file must not know where the function runs or what becomes of the chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol
 
+from opsq.errors import UsageError
 from opsq.serialisation import Serialisation, find
 
-if TYPE_CHECKING:
-    from opsq.client.aio.chunk import AsyncChunk
+Decode = Callable[[bytes], Iterable[Any]]
+
+
+class AwaitedContent(Protocol):
+    """A chunk whose content is awaited."""
+
+    async def data(self) -> bytes:
+        """Its bytes."""
 
 
 class EachOperation:
@@ -55,7 +63,7 @@ class EachOperation:
             raise
         return self._encode(results) if self._keeps_results else b""
 
-    async def awaited(self, chunk: AsyncChunk) -> bytes:
+    async def awaited(self, chunk: AwaitedContent) -> bytes:
         """As a call, for a function to be awaited: one operation after the other."""
         f: Callable[[Any], Awaitable[Any]] = self._f
         operations = self._decode(await chunk.data())
@@ -71,3 +79,37 @@ class EachOperation:
 
 def _place(results: list[Any], operations: list[Any]) -> str:
     return f"operation {len(results) + 1} of {len(operations)}"
+
+
+def formats(
+    serialisation: Serialisation | str | None, result_serialisation: Serialisation | str | None
+) -> tuple[Serialisation | None, Decode | None]:
+    """What encodes operations and decodes results; None for chunks and results as they are."""
+    operations = None if serialisation is None else find(serialisation)
+    results = operations if result_serialisation is None else find(result_serialisation)
+    return operations, None if results is None else results.decode
+
+
+def chunks_of(items: Iterable[Any], serialisation: Serialisation | None, operations_per_chunk: int) -> Iterable[bytes]:
+    """The chunks of an input: the items themselves, or so many operations in each.
+
+    Raises:
+        UsageError: an operation cannot be written; it is named.
+    """
+    if operations_per_chunk < 1:
+        raise UsageError(f"{operations_per_chunk} operations per chunk are not possible: it starts at 1.")
+    return items if serialisation is None else _encoded(items, serialisation, operations_per_chunk)
+
+
+def _encoded(operations: Iterable[Any], serialisation: Serialisation, count: int) -> Iterator[bytes]:
+    rest = iter(operations)
+    first = 1
+    while some := list(islice(rest, count)):
+        try:
+            chunk = serialisation.encode(some)
+        except UsageError as error:
+            raise UsageError(
+                f"Of the operations from number {first} on, one cannot be sent: {error.message}", hint=error.hint
+            ) from error
+        yield chunk
+        first += len(some)

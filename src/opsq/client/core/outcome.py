@@ -1,6 +1,6 @@
 """What became of a chunk that a function was called for: its outcome, and how an exception becomes one.
 
-This file tells nobody: whoever called the function gives the chunk its verdict.
+This file gives no verdicts: those who called the function do.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from opsq.errors import ContentChanged, InputUnreadable, StoreNotVisible
-
-if TYPE_CHECKING:
-    from opsq.client.sync.chunk import Chunk
 
 REASON_LIMIT = 16384
 """So many characters of a reason are kept by the daemon."""
@@ -59,6 +56,22 @@ class Outcome(msgspec.Struct, array_like=True, tag=True):
     run_s: float = 0.0
     exit_status: int | None = None
     signal: int | None = None
+
+
+class Tally(NamedTuple):
+    """What became of the chunks of one run.
+
+    Attributes:
+        completed_count: chunks that were completed.
+        failed_count: attempts that failed; one chunk may fail several times.
+        released_count: chunks that were given back: they were taken away, or the grace was over.
+        stop_signal: the signal that ended the run; None if none did.
+    """
+
+    completed_count: int
+    failed_count: int
+    released_count: int
+    stop_signal: int | None = None
 
 
 def outcome_of(f: Callable[[Any], Any], chunk: Any) -> Outcome:
@@ -116,28 +129,6 @@ def reason_of(error: BaseException) -> str:
         return summary
     text = _sendable("".join(traceback.format_exception(type(error), error, frames)).rstrip("\n"))
     return f"{summary}\n{_shortened(text, REASON_LIMIT - len(summary) - 1)}"
-
-
-def give(chunk: Chunk, outcome: Outcome) -> bool:
-    """Give a chunk its verdict, unless the function has given it one; tells whether it failed."""
-    if chunk.has_verdict:
-        return False
-    if outcome.result is not None:
-        chunk.complete(outcome.result, run_s=outcome.run_s, exit_status=outcome.exit_status)
-        return False
-    if chunk.is_revoked:  # its failure would be refused
-        chunk.release()
-        return False
-    log_failure(chunk, outcome)
-    chunk.fail(
-        outcome.reason,
-        delay_s=outcome.delay_s,
-        retry=not outcome.is_final,
-        run_s=outcome.run_s,
-        exit_status=outcome.exit_status,
-        signal=outcome.signal,
-    )
-    return True
 
 
 def log_failure(chunk: Any, outcome: Outcome) -> None:

@@ -44,7 +44,7 @@ class _Pending:
         self.on_reply = on_reply
 
 
-class Exchange:
+class PendingRequests:
     """The requests of one client that have no answer yet, over all its connections."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Exchange:
         for request in requests:
             self._pending.pop(id_of(request), None)
 
-    def take(self, reply: Reply) -> OnReply | None:
+    def take_waiter(self, reply: Reply) -> OnReply | None:
         """Who wants this answer; None for nobody. What it ends is forgotten."""
         reply_id = id_of(reply)
         pending = self._pending.pop(reply_id, None)
@@ -80,17 +80,17 @@ class Exchange:
             self._pending[reply_id] = pending
         return pending.on_reply
 
-    def again(self, held: list[HeldChunks], started: list[ChunkMask], on_reasserted: OnReply | None) -> list[Request]:
+    def resent(self, held: list[HeldChunks], started: list[ChunkMask], on_reclaimed: OnReply | None) -> list[Request]:
         """What to send first on a new connection: take up what is held, then all that has no answer, in its old order."""
         for request_id, pending in list(self._pending.items()):
             if isinstance(pending.request, Reclaim):
                 del self._pending[request_id]
         requests: list[Request] = []
         unanswered = [pending.request for pending in self._pending.values()]
-        if held and on_reasserted is not None:
-            reassert = Reclaim(self.next_id(), held)
-            self.enter([reassert], on_reasserted)
-            requests.append(reassert)
+        if held and on_reclaimed is not None:
+            reclaim = Reclaim(self.next_id(), held)
+            self.enter([reclaim], on_reclaimed)
+            requests.append(reclaim)
         if started:
             requests.append(Started(started))
         return requests + unanswered

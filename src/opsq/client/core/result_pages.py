@@ -1,18 +1,27 @@
-"""Walks the results of a submission in chunk order, page by page.
+"""Walks the results of a submission in chunk order, page by page, and names what has none; splits lists of indexes.
 
 This file does no I/O: it says what to ask for next and reads the answers, for blocking and asyncio callers alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from opsq.client.core.held_block import Result
-from opsq.errors import NotFinished, WorkFailed
+from opsq.errors import NotFinished, UsageError, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
-from opsq.wire.messages import ResultRow, ResultRows, Results
+from opsq.wire.messages import DeadChunk, ResultRow, ResultRows, Results, SubmissionState
+
+OnClose = Literal["leave", "cancel"]
+
+INDEXES_LIMIT = 10_000
+"""Indexes that one request may carry."""
+NAMED_DEAD_COUNT = 3
+"""At most this many dead chunks are named by an exception."""
+CLOSED_REASON = "Nobody waits for its results any more."
 
 _decode = msgspec.msgpack.Decoder(list[bytes | tuple[str, int, int]] | None).decode
 
@@ -85,3 +94,30 @@ def results_of(rows: list[ResultRow]) -> dict[int, Result]:
         if results is not None:
             found.update(zip(mask_indexes(row.block, row.mask), results, strict=True))
     return found
+
+
+def check_on_close(on_close: str) -> None:
+    """Refuse what is no way to close a stream."""
+    if on_close not in ("leave", "cancel"):
+        raise UsageError(f"on_close is {on_close!r}; it may be 'leave' or 'cancel'.")
+
+
+def failure(state: SubmissionState, dead: Sequence[DeadChunk], error: WorkFailed) -> WorkFailed:
+    """The exception for a chunk without a result, with the names of chunks that died."""
+    if not dead:
+        return error
+    named = "; ".join(
+        f"chunk {chunk.index}: {chunk.reason.partition(chr(10))[0] or 'no reason given'}" for chunk in dead
+    )
+    more = f"; and {state.dead_count - len(dead)} more" if state.dead_count > len(dead) else ""
+    return WorkFailed(
+        f"Submission {state.submission_id} is {state.state}, and work on it failed for good: {named}{more}.",
+        hint=f"`opsq dead list {state.submission_id}` tells all; `opsq dead requeue {state.submission_id}` has them tried again.",
+    )
+
+
+def request_parts(indexes: Sequence[int] | None) -> list[list[int] | None]:
+    """Indexes in lists that a request may carry; None, which means all, is one of its own."""
+    if indexes is None:
+        return [None]
+    return [list(indexes[start : start + INDEXES_LIMIT]) for start in range(0, max(len(indexes), 1), INDEXES_LIMIT)]

@@ -1,4 +1,4 @@
-"""Rules and explanations as a program asks for them: pauses, limits, weights, and why work is not running.
+"""Rules and explanations for programs: pauses, limits, weights, and why work is not running.
 
 This file makes the requests; who sends them, blocking or awaited, is another matter.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from opsq.wire.messages import (
     Changed,
@@ -17,6 +17,7 @@ from opsq.wire.messages import (
     ExplainWork,
     Limit,
     Pause,
+    Request,
     Resume,
     RulesState,
     ShowRules,
@@ -25,15 +26,32 @@ from opsq.wire.messages import (
     WorkExplained,
 )
 
-if TYPE_CHECKING:
-    from opsq.client.aio.link import AsyncLink
-    from opsq.client.sync.link import Link
-
 Value = int | str
+R = TypeVar("R")
+
+
+class Caller(Protocol):
+    """Sends a request and waits for its answer."""
+
+    def next_id(self) -> int:
+        """An id for the next request."""
+
+    def call(self, request: Request, kind: type[R]) -> R:
+        """The answer, of that kind; raises the error that the daemon answers with."""
+
+
+class AsyncCaller(Protocol):
+    """The same, awaited."""
+
+    def next_id(self) -> int:
+        """An id for the next request."""
+
+    async def call(self, request: Request, kind: type[R]) -> R:
+        """See `Caller.call`."""
 
 
 def caller_name() -> str:
-    """Who gives this order, for those who will wonder: user, by the uid that the kernel tells, and host."""
+    """Who sets a rule, as `opsq rules` shows it: the user that the process runs as, and the host."""
     import pwd
 
     try:
@@ -43,10 +61,10 @@ def caller_name() -> str:
     return f"{user}@{socket.gethostname()}"[:255]
 
 
-class Ruling:
+class Rules:
     """The rules of a queue, and its explanations."""
 
-    link: Link
+    link: Caller
 
     def explain(self, strategy: object, *, analyze: bool = False) -> Explained:
         """How a strategy is served: its arms, their SQL, their plans, their fronts.
@@ -111,21 +129,21 @@ class Ruling:
         return self.link.call(ShowRules(self.link.next_id()), RulesState)
 
 
-class AsyncRuling:
-    """The same, awaited; see `Ruling`."""
+class AsyncRules:
+    """The same, awaited; see `Rules`."""
 
-    link: AsyncLink
+    link: AsyncCaller
 
     async def explain(self, strategy: object, *, analyze: bool = False) -> Explained:
-        """How a strategy is served; see `Ruling.explain`."""
+        """How a strategy is served; see `Rules.explain`."""
         return await self.link.call(Explain(self.link.next_id(), str(strategy), analyze), Explained)
 
     async def explain_work(self, submission_id: int, index: int | None = None) -> WorkExplained:
-        """Why work is not running; see `Ruling.explain_work`."""
+        """Why work is not running; see `Rules.explain_work`."""
         return await self.link.call(ExplainWork(self.link.next_id(), submission_id, index), WorkExplained)
 
     async def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
-        """Pause; see `Ruling.pause`."""
+        """Pause; see `Rules.pause`."""
         return bool(
             (
                 await self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed)
@@ -133,7 +151,7 @@ class AsyncRuling:
         )
 
     async def resume(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
-        """End a pause; see `Ruling.resume`."""
+        """End a pause; see `Rules.resume`."""
         return bool((await self.link.call(Resume(self.link.next_id(), dict(metadata), by_operator), Changed)).count)
 
     async def limit(
@@ -145,19 +163,19 @@ class AsyncRuling:
         rate_per_s: float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Set a limit; see `Ruling.limit`."""
+        """Set a limit; see `Rules.limit`."""
         await self.link.call(
             Limit(self.link.next_id(), key, value, concurrency, rate_per_s, burst, caller_name()), Changed
         )
 
     async def unlimit(self, key: str, value: Value | None = None) -> None:
-        """Lift a limit; see `Ruling.unlimit`."""
+        """Lift a limit; see `Rules.unlimit`."""
         await self.link.call(Unlimit(self.link.next_id(), key, value), Changed)
 
     async def weight(self, key: str, value: Value, weight: float) -> None:
-        """Set a weight; see `Ruling.weight`."""
+        """Set a weight; see `Rules.weight`."""
         await self.link.call(Weight(self.link.next_id(), key, value, weight), Changed)
 
     async def rules(self) -> RulesState:
-        """All rules; see `Ruling.rules`."""
+        """All rules; see `Rules.rules`."""
         return await self.link.call(ShowRules(self.link.next_id()), RulesState)

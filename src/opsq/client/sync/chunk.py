@@ -1,102 +1,95 @@
 """What a consumer works on: a `Chunk`, or a whole `Reservation` in blocks and masks.
 
-Both only carry what was granted and pass verdicts on; what is held and what is owed is the ledger's business.
+Both only carry what was granted and pass verdicts on; what is held and what is owed is kept by the consumer.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from opsq.client.core.held_block import Lot, Result
+from opsq.client.core.chunk_base import ChunkBase
+from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.verdict_batch import FailedRun
 from opsq.errors import UsageError
-from opsq.ids import Handle, SubmissionId
+from opsq.ids import SubmissionId
 
 if TYPE_CHECKING:
-    from opsq.client.sync.verdict_sender import Reporter
+    from opsq.content.chunk_reader import ChunkReader
+    from opsq.wire.messages import SubmissionContent
 
 
-class Chunk:
+class VerdictTaker(Protocol):
+    """What chunks need of the consumer that holds them."""
+
+    def describe(self, submission_id: int) -> SubmissionContent:
+        """What the daemon said of a submission."""
+
+    def reader(self, submission_id: int) -> ChunkReader:
+        """What reads the chunks of a submission."""
+
+    def attachment(self, submission_id: int) -> bytes | None:
+        """The attachment of a submission."""
+
+    def complete_chunk(self, block: HeldBlock, bit: int, result: Result, run_s: float, exit_status: int | None) -> None:
+        """See `Chunk.complete`."""
+
+    def complete_blocks(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:
+        """See `Reservation.complete`."""
+
+    def fail_blocks(self, blocks: Sequence[HeldBlock], failed: FailedRun, mask: int | None = None) -> None:
+        """See `Reservation.fail` and, with a mask, `Chunk.fail`."""
+
+    def release_blocks(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
+        """See `Reservation.release` and, with a mask, `Chunk.release`."""
+
+    def extend(self, block: HeldBlock, mask: int, lease_s: float | None) -> None:
+        """See `Chunk.extend`."""
+
+
+class Chunk(ChunkBase):
     """One reserved chunk. Give it one verdict: `complete`, `fail` or `release`."""
 
-    __slots__ = ("_bit", "_consumer", "_has_verdict", "_lot", "_started_at")
+    __slots__ = ()
 
-    def __init__(self, consumer: Reporter, lot: Lot, bit: int) -> None:
-        self._consumer = consumer
-        self._lot = lot
-        self._bit = bit
-        self._has_verdict = False
-        self._started_at = time.monotonic()
-
-    def __repr__(self) -> str:
-        return f"<Chunk {self.submission_id}/{self.index}>"
-
-    @property
-    def submission_id(self) -> SubmissionId:
-        """The submission that it belongs to."""
-        return self._lot.submission_id
-
-    @property
-    def index(self) -> int:
-        """Its place in the submission, from 0."""
-        return self._lot.block * 64 + self._bit
-
-    @property
-    def attempt(self) -> int:
-        """How many attempts failed or were lost before."""
-        return self._lot.token.attempt
-
-    @property
-    def handle(self) -> Handle:
-        """What names it under this reservation, for any other process: `str` gives one shell word."""
-        return self._lot.handle(self._bit)
+    _consumer: VerdictTaker
 
     @property
     def metadata(self) -> dict[str, int | str]:
         """The strategic metadata of its submission."""
-        return self._consumer.describe(self._lot.submission_id).metadata
+        return self._consumer.describe(self._block.submission_id).metadata
 
     @property
     def chunks_count(self) -> int:
         """How many chunks its submission has."""
-        return self._consumer.describe(self._lot.submission_id).chunks_count
+        return self._consumer.describe(self._block.submission_id).chunks_count
 
     @property
     def data(self) -> bytes:
-        """Its bytes, read anew each time.
+        """Its bytes, read again on each access.
 
         Raises:
             ContentMissing, ContentChanged, StoreNotVisible: they cannot be had.
         """
-        return self._consumer.reader(self._lot.submission_id).read(self.index)
+        return self._consumer.reader(self._block.submission_id).read(self.index)
 
     @property
     def file_path(self) -> bytes | None:
         """The file that it is, byte for byte, if it was submitted in place as a whole; None: it is not such a file."""
-        return self._consumer.reader(self._lot.submission_id).whole_file(self.index)
+        return self._consumer.reader(self._block.submission_id).whole_file(self.index)
 
     @property
     def header(self) -> bytes:
         """What its `data` begins with and is no record of it, such as the header of a CSV file; mostly empty."""
-        return self._consumer.reader(self._lot.submission_id).header
+        return self._consumer.reader(self._block.submission_id).header
 
     def __bytes__(self) -> bytes:
         return self.data
 
     def attachment(self) -> bytes | None:
         """The attachment of its submission; None if it has none."""
-        return self._consumer.attachment(self._lot.submission_id)
-
-    @property
-    def has_verdict(self) -> bool:
-        """Whether it was completed, failed or released."""
-        return self._has_verdict
-
-    @property
-    def is_revoked(self) -> bool:
-        """Whether the daemon took it away: another consumer may have it, it may be finished or cancelled."""
-        return self._lot.is_revoked(self._bit)
+        return self._consumer.attachment(self._block.submission_id)
 
     def complete(self, result: Result = b"", *, run_s: float | None = None, exit_status: int | None = None) -> None:
         """Report it as done. Returns at once; the report is durable when `Consumer.flush` has returned.
@@ -109,9 +102,9 @@ class Chunk:
             UsageError: it has a verdict already.
             OpsqError: an earlier report could not be delivered.
         """
-        self._close()
+        self._take_verdict()
         run_s = time.monotonic() - self._started_at if run_s is None else run_s
-        self._consumer.complete_chunk(self._lot, self._bit, result, run_s, exit_status)
+        self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status)
 
     def fail(
         self,
@@ -130,14 +123,14 @@ class Chunk:
             delay_s: replaces the back-off.
             retry: False buries the chunk at once.
         """
-        self._close()
-        run_s = time.monotonic() - self._started_at if run_s is None else run_s
-        self._consumer.fail_chunk(self._lot, self._bit, reason, delay_s, not retry, run_s, exit_status, signal)
+        self._take_verdict()
+        failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
+        self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
 
     def release(self) -> None:
         """Give it back; no attempt is counted."""
-        self._close()
-        self._consumer.release_lots([self._lot], 1 << self._bit)
+        self._take_verdict()
+        self._consumer.release_blocks([self._block], 1 << self._bit)
 
     def extend(self, lease_s: float | None = None) -> None:
         """Move its deadline to `lease_s` seconds from now (None: the full length of a reservation).
@@ -147,12 +140,7 @@ class Chunk:
         Raises:
             ReservationLost: it is not held any more.
         """
-        self._consumer.extend(self._lot, 1 << self._bit, lease_s)
-
-    def _close(self) -> None:
-        if self._has_verdict:
-            raise UsageError(f"Chunk {self.submission_id}/{self.index} has its verdict already.")
-        self._has_verdict = True
+        self._consumer.extend(self._block, 1 << self._bit, lease_s)
 
 
 class BlockChunks(NamedTuple):
@@ -171,24 +159,24 @@ class Reservation:
         is_empty: nothing can come any more without a new submission.
     """
 
-    __slots__ = ("_consumer", "_has_verdict", "chunks_count", "is_empty", "lots")
+    __slots__ = ("_consumer", "_has_verdict", "chunks_count", "held_blocks", "is_empty")
 
-    def __init__(self, consumer: Reporter, lots: list[Lot], *, is_empty: bool = False) -> None:
+    def __init__(self, consumer: VerdictTaker, blocks: list[HeldBlock], *, is_empty: bool = False) -> None:
         self._consumer = consumer
         self._has_verdict = False
-        self.lots = lots
-        self.chunks_count = sum([lot.granted.bit_count() for lot in lots])
+        self.held_blocks = blocks
+        self.chunks_count = sum([block.granted.bit_count() for block in blocks])
         self.is_empty = is_empty
 
     @property
     def blocks(self) -> list[BlockChunks]:
         """What was reserved, in the order of the strategy."""
-        return [BlockChunks(lot.submission_id, lot.block, lot.granted) for lot in self.lots]
+        return [BlockChunks(block.submission_id, block.number, block.granted) for block in self.held_blocks]
 
     def read(self) -> Iterator[bytes]:
         """The bytes of the chunks: block by block, ascending in each; neighbours are read together."""
-        for lot in self.lots:
-            yield from self._consumer.reader(lot.submission_id).read_block(lot.block, lot.granted)
+        for block in self.held_blocks:
+            yield from self._consumer.reader(block.submission_id).read_block(block.number, block.granted)
 
     def complete(self, results: Sequence[Result] | None = None, *, run_s: float = 0.0) -> None:
         """Report all as done; the report leaves with the next reserve, or within 50 ms.
@@ -202,20 +190,20 @@ class Reservation:
         """
         if results is not None and len(results) != self.chunks_count:
             raise UsageError(f"{len(results)} results were given for {self.chunks_count} chunks.")
-        self._close()
-        self._consumer.complete_lots(self.lots, results, run_s)
+        self._take_verdict()
+        self._consumer.complete_blocks(self.held_blocks, results, run_s)
 
     def fail(self, reason: str = "", *, delay_s: float | None = None, retry: bool = True) -> None:
         """Report that all attempts failed; see `Chunk.fail`."""
-        self._close()
-        self._consumer.fail_lots(self.lots, reason, delay_s, not retry)
+        self._take_verdict()
+        self._consumer.fail_blocks(self.held_blocks, FailedRun(reason, delay_s=delay_s, is_final=not retry))
 
     def release(self) -> None:
         """Give all back; no attempt is counted."""
-        self._close()
-        self._consumer.release_lots(self.lots)
+        self._take_verdict()
+        self._consumer.release_blocks(self.held_blocks)
 
-    def _close(self) -> None:
+    def _take_verdict(self) -> None:
         if self._has_verdict:
             raise UsageError("This reservation has its verdict already.")
         self._has_verdict = True

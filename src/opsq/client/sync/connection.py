@@ -8,105 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import select
 import socket
-import stat
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
-from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, Unreachable, UsageError
-from opsq.wire.frames import encode, reply_reader
+from opsq.client.core.address import Address, show_address
+from opsq.client.core.transport import (
+    DIAL_S,
+    FRAME_LIMIT_BYTES,
+    MISSES,
+    REPLY_LIMIT_BYTES,
+    Backoff,
+    dial,
+    expect,
+    frames,
+)
+from opsq.errors import OpsqError, TimedOut, Unreachable
+from opsq.wire.frames import reply_reader
 from opsq.wire.messages import VERSION, Alive, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
 
-Address = str | tuple[str, int]
-"""Where a daemon listens: the path of a Unix socket, or host and port."""
-
-DIAL_S = 10.0
-"""How long a daemon may take to accept a connection and to answer the hello."""
-
-MISSES = 3
-"""A daemon that leaves this many heartbeats unanswered is gone."""
-
 _BEAT_ID = (1 << 63) - 1
-_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 _RECEIVE_BYTES = 1 << 18
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 R = TypeVar("R")
-
-
-class Wire(Protocol):
-    """What a link needs of a transport: a `Connection`, or the engine in this process."""
-
-    welcome: Welcome
-
-    def send(self, requests: Sequence[Request]) -> None:
-        """Send requests, in order. Raises Unreachable when the transport has ended."""
-
-    def receive(self, timeout_s: float | None) -> list[Reply]:
-        """What has arrived; waits up to `timeout_s` (None: for ever) if nothing has. Raises as `send`."""
-
-    def fileno(self) -> int:
-        """A descriptor that becomes readable when something arrives, or -1."""
-
-    def close(self) -> None:
-        """End the transport; what waits in `receive` wakes up."""
-
-
-def parse_address(text: str) -> Address:
-    """Read an address as people type it.
-
-    It is a path if it has a slash or no colon, else `host:port`; `unix:` or `tcp://` may stand in front.
-
-    Raises:
-        UsageError: `text` is `host:port` with a port that is no number below 65536.
-    """
-    if text.startswith("unix:"):
-        return text.removeprefix("unix:").removeprefix("//")
-    is_tcp = text.startswith("tcp://")
-    rest = text.removeprefix("tcp://")
-    if not is_tcp and ("/" in rest or ":" not in rest):
-        return rest
-    host, _, port = rest.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"{text!r} is not an address.", hint="An address is a socket path, or host:port.")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def show_address(address: Address) -> str:
-    """An address as messages name it."""
-    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
-
-
-def expect(reply: Reply, kind: type[R]) -> R:
-    """The reply, if it is of the kind that the request asks for.
-
-    Raises:
-        OpsqError: it is an error reply; the class is that of its code.
-        ProtocolError: it is of another kind.
-    """
-    if isinstance(reply, kind):
-        return reply
-    if isinstance(reply, ErrorReply):
-        raise reply.error()
-    raise ProtocolError(f"The daemon answered with {type(reply).__name__} where {kind.__name__} was due.")
-
-
-class Backoff:
-    """Growing pauses with jitter between attempts to reach a daemon: 50 ms, doubled up to 5 s, cut by up to a half."""
-
-    def __init__(self) -> None:
-        self._next_s = 0.05
-
-    def next_s(self) -> float:
-        """The next pause, in seconds."""
-        pause_s = self._next_s
-        self._next_s = min(pause_s * 2, 5.0)
-        return pause_s * (0.5 + os.urandom(1)[0] / 510)  # the random module costs a hot verb 2 ms
 
 
 class Connection:
@@ -130,7 +58,7 @@ class Connection:
         self._ids = itertools.count(1)
         self._reader = reply_reader()
         self._inbox: list[Reply] = []
-        self._limit_bytes = 1 << 16
+        self._limit_bytes = FRAME_LIMIT_BYTES
         self._heartbeat_s = DIAL_S * 2
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
@@ -147,7 +75,7 @@ class Connection:
             raise
         self._limit_bytes = self.welcome.frame_limit_bytes
         self._heartbeat_s = self.welcome.heartbeat_s
-        self._reader = reply_reader(max(self._limit_bytes, 16 << 20))
+        self._reader = reply_reader(max(self._limit_bytes, REPLY_LIMIT_BYTES))
 
     @classmethod
     def open(
@@ -191,19 +119,9 @@ class Connection:
             Unreachable: the connection has ended.
             UsageError: a single request is longer than the limit.
         """
-        frame = encode(requests)
-        if len(frame) - 4 > self._limit_bytes:
-            if len(requests) == 1:
-                raise UsageError(
-                    f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {self._limit_bytes} bytes.",
-                    hint="Send less at once, or raise frame_limit of the daemon.",
-                )
-            half = len(requests) // 2
-            self.send(requests[:half])
-            self.send(requests[half:])
-            return
-        with self._sending:
-            self._write(frame)
+        for frame in frames(requests, self._limit_bytes):
+            with self._sending:
+                self._write(frame)
 
     def receive(self, timeout_s: float | None) -> list[Reply]:
         """Everything that has arrived, pushes included; may be nothing even before the time is over.
@@ -315,59 +233,3 @@ class Connection:
 
     def _lost(self) -> Unreachable:
         return Unreachable(f"The connection to the daemon at {show_address(self.address)} has ended.")
-
-
-Dial = Callable[[], Wire]
-"""Makes a greeted transport, or raises as `Connection.open` does."""
-
-
-def dial(address: Address) -> socket.socket:
-    """A socket connected to `address`.
-
-    Raises:
-        Unreachable: nobody listens there.
-        NotPermitted: the socket belongs to somebody else.
-        UsageError: the path is too long for a socket.
-    """
-    if not isinstance(address, str):
-        try:
-            peer = socket.create_connection(address, DIAL_S)
-        except OSError as error:
-            raise Unreachable(
-                f"No daemon answers at {show_address(address)}: {error.strerror or error}.",
-                hint="Is it started with --listen?",
-            ) from error
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return peer
-    length = len(os.fsencode(address))
-    if length > _SOCKET_PATH_BYTES:
-        raise UsageError(
-            f"The socket path {address} has {length} bytes; a socket path may have {_SOCKET_PATH_BYTES}.",
-            hint="Choose a shorter one with --socket or OPSQ_SOCKET.",
-        )
-    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        peer.settimeout(DIAL_S)
-        peer.connect(address)
-    except PermissionError as error:
-        peer.close()
-        raise NotPermitted(f"The socket {address} may not be used by this user{_owner_of(address)}.") from error
-    except OSError as error:
-        peer.close()
-        raise Unreachable(
-            f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`."
-        ) from error
-    return peer
-
-
-def _owner_of(path: str) -> str:
-    """Who may use the nearest part of `path` that can be looked at, for a message."""
-    while path not in {"", "/"}:
-        try:
-            found = os.stat(path)
-        except OSError:
-            path = os.path.dirname(path)
-            continue
-        return f": {path} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}"
-    return ""

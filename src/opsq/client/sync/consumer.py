@@ -1,6 +1,6 @@
 """A consumer: reserves ahead, hands out chunks one by one or in bulk, and reports verdicts in few frames.
 
-This file decides what to reserve and when, and waits for it; verdicts are sent in reporter.py, what is held and owed stands
+This file decides what to reserve and when, and waits for it; verdicts are sent in verdict_sender.py, what is held is kept
 in ledger.py, resending and heartbeats are in link.py.
 
 A chunk needs a verdict before the loop asks for the next one, unless the loop was opened with `overlapping=True`.
@@ -15,20 +15,20 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from opsq.client.core.consumer_base import AGAIN_S, FLUSH_S, Ask, OnLost
-from opsq.client.core.prefetch import Pace
+from opsq.client.core.consumer_base import RETRY_S, Ask, OnLost
+from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.client.sync.chunk import Chunk, Reservation
-from opsq.client.sync.verdict_sender import Reporter
-from opsq.errors import OpsqError, Refused, UsageError
-from opsq.wire.messages import Reserve, Reserved
+from opsq.client.sync.verdict_sender import VerdictSender
+from opsq.errors import UsageError
 
 if TYPE_CHECKING:
-    from opsq.client.sync.connection import Dial
-    from opsq.client.sync.function_runner import Mode, Tally
+    from opsq.client.core.outcome import Tally
+    from opsq.client.core.transport import Dial
+    from opsq.client.sync.function_runner import Mode
     from opsq.serialisation import Serialisation
 
 
-class Consumer(Reporter):
+class Consumer(VerdictSender):
     """One consumer with a connection of its own. Safe for use by many threads; `chunks` by one at a time.
 
     Args:
@@ -38,7 +38,7 @@ class Consumer(Reporter):
         lease_s: reserve by leases of this length, which outlive the connection; None: until the connection ends.
         reconnect_s: how long to try again when the connection breaks; None: for ever.
         on_lost: told of chunks that were taken away or whose report was refused, by the thread that makes the next call.
-        is_driven: no thread of its own; see `poll`.
+        is_polled: no thread of its own; see `poll`.
     """
 
     def __init__(
@@ -50,19 +50,17 @@ class Consumer(Reporter):
         lease_s: float | None = None,
         reconnect_s: float | None = None,
         on_lost: OnLost | None = None,
-        is_driven: bool = False,
+        is_polled: bool = False,
     ) -> None:
-        if batch is not None and batch < 1:
-            raise UsageError(f"A batch of {batch} chunks is not possible: it starts at 1.")
-        self.strategy = str(strategy)
-        self.is_ended = False
-        """Whether the daemon said that nothing can come any more (see `until_empty`)."""
-        self._lease_s = lease_s
-        self._pace = Pace(batch)
-        self._ask: Ask | None = None
-        self._ask_at = 0.0
-        self._is_fresh = False
-        super().__init__(open_wire, reconnect_s=reconnect_s, on_lost=on_lost, is_driven=is_driven)
+        super().__init__(
+            open_wire,
+            strategy,
+            batch=batch,
+            lease_s=lease_s,
+            reconnect_s=reconnect_s,
+            on_lost=on_lost,
+            is_polled=is_polled,
+        )
 
     # --- chunk by chunk -----------------------------------------------------------------------------------------------
 
@@ -144,12 +142,19 @@ class Consumer(Reporter):
         Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its own,
         the first SIGTERM or SIGINT lets the chunks at hand end and returns; the second raises SystemExit or KeyboardInterrupt.
         """
-        from opsq.client.sync.function_runner import Hold, run
+        from opsq.client.sync.function_runner import ChunkSource, run
 
         self.is_ended = False
-        # An iterator of `chunks` would give back what other jobs work on when it ends.
-        hold = Hold(lambda: self._next(0.0 if until_idle else None, until_empty), self._give_back, self._link.welcome)
-        return run(self, f, hold, jobs=jobs, mode=mode, max_runtime_s=max_runtime_s, grace_s=grace_s)
+        source = ChunkSource(
+            # An iterator of `chunks` would give back what other jobs work on when it ends.
+            take=lambda: self._next(0.0 if until_idle else None, until_empty),
+            give_back=self._give_back,
+            stop=self.stop,
+            flush=self.flush,
+            describe=self.describe,
+            welcome=self._link.welcome,
+        )
+        return run(source, f, jobs=jobs, mode=mode, max_runtime_s=max_runtime_s, grace_s=grace_s)
 
     def run_each_operation(
         self,
@@ -189,7 +194,7 @@ class Consumer(Reporter):
         """
         if self._ask is None and not self._is_stopping and time.monotonic() >= self._ask_at:
             self.is_ended = False
-            request = self._new_reserve(count or self._pace.next_count(), wait_s, until_empty)
+            request = self._new_reserve(count or self._prefetch.next_count(), wait_s, until_empty)
             self._ask = Ask(request)
             self._flush(self._ask)
 
@@ -197,12 +202,12 @@ class Consumer(Reporter):
         """The next chunk that was reserved ahead; None if there is none."""
         self._surface()
         with self._lock:
-            taken = self._ledger.take()
+            taken = self._ledger.take_chunk()
             is_fresh, self._is_fresh = self._is_fresh, False
         if taken is None:
             self._is_fresh = is_fresh
             return None
-        self._pace.count()
+        self._prefetch.count_taken()
         if is_fresh:
             self._flush()  # the first of each reserve is reported at once: a chunk that kills its consumer is found
         else:
@@ -211,7 +216,7 @@ class Consumer(Reporter):
 
     def _next(self, wait_s: float | None, until_empty: bool) -> Chunk | None:
         while not self._is_stopping:
-            if self._pace.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
+            if self._prefetch.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
                 self.want(wait_s=wait_s, until_empty=until_empty)
             chunk = self.take()
             if chunk is not None:
@@ -226,34 +231,10 @@ class Consumer(Reporter):
                 else:
                     self.want(wait_s=wait_s, until_empty=until_empty)
                 continue
-            if self._ledger.buffered_count:
+            if self._verdicts.buffered_count:
                 self._flush()
             self._link.wait_until(self._has_news)
         return None
-
-    def _has_news(self) -> bool:
-        return bool(self._ledger.ready_count or self._ask is None or self._is_stopped())
-
-    def _reserved(self, ask: Ask, reply: Reserved) -> None:
-        if ask is not self._ask:
-            return
-        self._ask = None
-        if ask.lots:
-            self._ledger.offer(ask.lots)
-            self._is_fresh = True
-        elif reply.is_empty or ask.request.wait_s is not None:
-            self.is_ended = True
-        else:  # drained: the daemon is about to end
-            self._ask_at = time.monotonic() + AGAIN_S
-
-    def _refused(self, ask: Ask, error: OpsqError) -> None:
-        if ask is not self._ask:
-            return
-        self._ask = None
-        if isinstance(error, Refused):
-            self._ask_at = time.monotonic() + AGAIN_S
-        else:
-            self._ledger.errors.append(error)
 
     # --- in bulk ------------------------------------------------------------------------------------------------------
 
@@ -291,7 +272,7 @@ class Consumer(Reporter):
                 elif reservation.is_empty or wait_s is not None:
                     break
                 else:
-                    self._link.wait_until(self._is_stopped, AGAIN_S)
+                    self._link.wait_until(self._is_stopped, RETRY_S)
             self.flush()
         finally:
             self._give_back()
@@ -301,20 +282,13 @@ class Consumer(Reporter):
         self._flush(ask)
         return ask
 
-    def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool) -> Reserve:
-        return Reserve(self._link.next_id(), count, self.strategy, wait_s, self._lease_s, until_empty)
-
     def _reservation(self, ask: Ask) -> Reservation:
         if ask.error is not None:
             raise ask.error
         if ask.reply is None:
             raise UsageError("The consumer was closed while it waited.")
         with self._lock:
-            self._ledger.open_all(ask.lots)
-        if ask.lots:
+            self._ledger.start_all(ask.blocks)
+        if ask.blocks:
             self._link.flush_within(FLUSH_S)
-        return Reservation(self, ask.lots, is_empty=ask.reply.is_empty)
-
-    def _give_back(self) -> None:
-        self._ask = None
-        super()._give_back()
+        return Reservation(self, ask.blocks, is_empty=ask.reply.is_empty)

@@ -1,7 +1,7 @@
 """Calls a function for each chunk that a consumer reserves: in the calling thread, in threads, or in worker processes.
 
 This file decides who takes the next chunk, how work ends, and what is raised; what the function did is judged in
-verdicts.py, a worker process is watched in workers.py.
+core/outcome.py, a worker process is watched in worker_pool.py.
 """
 
 from __future__ import annotations
@@ -13,34 +13,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from opsq.client.core.drain_signals import DrainSignals
-from opsq.client.core.outcome import Outcome, give, outcome_of
+from opsq.client.core.outcome import Outcome, Tally, log_failure, outcome_of
 from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
-    from opsq.client.sync.consumer import Consumer
-    from opsq.wire.messages import Welcome
+    from opsq.wire.messages import SubmissionContent, Welcome
 
 Mode = Literal["threads", "processes"]
 
 _TICK_S = 0.25
 """How often is looked whether the grace is over."""
-
-
-class Tally(NamedTuple):
-    """What became of the chunks of one run.
-
-    Attributes:
-        completed_count: chunks that were completed.
-        failed_count: attempts that failed; one chunk may fail several times.
-        released_count: chunks that were given back: they were taken away, or the grace was over.
-        stop_signal: the signal that ended the run; None if none did.
-    """
-
-    completed_count: int
-    failed_count: int
-    released_count: int
-    stop_signal: int | None = None
 
 
 class Slot(Protocol):
@@ -90,17 +73,23 @@ class LocalSlot:
         """See `Slot.close`."""
 
 
-class Hold(NamedTuple):
-    """What a run needs of a consumer that others need not.
+class ChunkSource(NamedTuple):
+    """What a run needs of a consumer.
 
     Attributes:
         take: waits for the next chunk; None when there is none to come. By one thread at a time.
         give_back: gives back all chunks without a verdict.
-        welcome: what the daemon said to it.
+        stop: has `take` give nothing more.
+        flush: waits until every verdict is durable.
+        describe: what the daemon said of a submission; raises `NotFound` when it was removed.
+        welcome: what the daemon said to the consumer.
     """
 
     take: Callable[[], Chunk | None]
     give_back: Callable[[], None]
+    stop: Callable[[], None]
+    flush: Callable[[], None]
+    describe: Callable[[int], SubmissionContent]
     welcome: Welcome
 
 
@@ -108,15 +97,13 @@ class Run:
     """One run: slots that take chunks from one consumer.
 
     Args:
-        consumer: holds the chunks.
-        hold: how they come and go.
+        source: where chunks come from and go to.
         slots: one per job.
         grace_s: how long running chunks may take after the first signal before they are killed; None: as long as they like.
     """
 
-    def __init__(self, consumer: Consumer, hold: Hold, slots: Sequence[Slot], grace_s: float | None) -> None:
-        self._consumer = consumer
-        self._hold = hold
+    def __init__(self, source: ChunkSource, slots: Sequence[Slot], grace_s: float | None) -> None:
+        self._source = source
         self._threads: list[threading.Thread] = []
         self._slots = slots
         self._grace_s = grace_s
@@ -135,7 +122,7 @@ class Run:
         Raises:
             BaseException: what ended the run before; all chunks were given back.
         """
-        with DrainSignals(self._consumer.stop) as signals:
+        with DrainSignals(self._source.stop) as signals:
             try:
                 if is_inline:
                     self._loop(self._slots[0])
@@ -143,8 +130,8 @@ class Run:
                     self._run_threads(signals)
                 if self._failure is not None:
                     raise self._failure
-                self._consumer.flush()
-                self._hold.give_back()
+                self._source.flush()
+                self._source.give_back()
             except BaseException:
                 self._abort()
                 raise
@@ -176,7 +163,7 @@ class Run:
             with self._counting:
                 self._failure = self._failure or error
             self._is_over = True
-            self._consumer.stop()
+            self._source.stop()
 
     def _loop(self, slot: Slot) -> None:
         try:
@@ -200,13 +187,13 @@ class Run:
     def _take(self) -> Chunk | None:
         """The next chunk, when this thread is the next to get one: what is not begun by anybody stays in the consumer."""
         with self._taking:
-            return None if self._is_over else self._hold.take()
+            return None if self._is_over else self._source.take()
 
     def _settle(self, chunk: Chunk, outcome: Outcome | None) -> None:
         if outcome is None:
             chunk.release()
             self._count("released")
-        elif give(chunk, outcome):
+        elif _give(chunk, outcome):
             self._count("failed")
         else:
             self._count("completed" if outcome.result is not None else "released")
@@ -220,18 +207,17 @@ class Run:
         self._is_over = True
         for slot in self._slots:
             slot.kill()
-        self._consumer.stop()
+        self._source.stop()
         with suppress(OpsqError):
-            self._hold.give_back()
+            self._source.give_back()
         for slot, thread in zip(self._slots, self._threads, strict=False):
             if slot.is_killable:
                 thread.join()
 
 
 def run(
-    consumer: Consumer,
+    source: ChunkSource,
     f: Callable[[Any], Any],
-    hold: Hold,
     *,
     jobs: int,
     mode: Mode,
@@ -251,7 +237,29 @@ def run(
         from opsq.client.sync.worker_pool import WorkerSlot, program_of
 
         program = program_of(f)
-        slots = [WorkerSlot(consumer, hold.welcome, program, max_runtime_s) for _ in range(jobs)]
+        slots = [WorkerSlot(source.describe, source.welcome, program, max_runtime_s) for _ in range(jobs)]
     else:
         raise UsageError(f"{mode!r} is no mode.", hint="There are 'threads' and 'processes'.")
-    return Run(consumer, hold, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)
+    return Run(source, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)
+
+
+def _give(chunk: Chunk, outcome: Outcome) -> bool:
+    """Give a chunk its verdict, unless the function has given it one; tells whether it failed."""
+    if chunk.has_verdict:
+        return False
+    if outcome.result is not None:
+        chunk.complete(outcome.result, run_s=outcome.run_s, exit_status=outcome.exit_status)
+        return False
+    if chunk.is_revoked:  # its failure would be refused
+        chunk.release()
+        return False
+    log_failure(chunk, outcome)
+    chunk.fail(
+        outcome.reason,
+        delay_s=outcome.delay_s,
+        retry=not outcome.is_final,
+        run_s=outcome.run_s,
+        exit_status=outcome.exit_status,
+        signal=outcome.signal,
+    )
+    return True

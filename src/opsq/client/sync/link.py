@@ -1,7 +1,7 @@
 """A link: many requests from many threads over one transport that is made anew when it breaks.
 
 This file owns request matching, heartbeats, reconnecting and resending; it knows neither sockets nor what a consumer
-holds (the owner of the link says what to reassert). Whoever waits for an answer reads for everybody; while nobody
+holds (the owner of the link says what to reclaim). Whoever waits for an answer reads for everybody; while nobody
 waits, a small thread does.
 """
 
@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from opsq.client.core.pending_requests import Exchange, Holdings, OnPush, OnReply, connection_error, id_of
-from opsq.client.sync.connection import MISSES, Backoff, Dial, Wire, expect
+from opsq.client.core.pending_requests import Holdings, OnPush, OnReply, PendingRequests, connection_error, id_of
+from opsq.client.core.transport import MISSES, Backoff, Dial, Wire, expect
 from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.messages import CancelWait, Draining, Heartbeat, Reply, Request, Revoked, Welcome
 
@@ -42,10 +42,10 @@ class Link:
         open_wire: makes a greeted transport; called now, and after every loss.
         reconnect_s: how long to try after a loss, None for ever, 0 not at all.
         holdings: what to take up again after a reconnect.
-        on_reasserted: told the answer to that.
+        on_reclaimed: told the answer to that.
         on_push: told `Revoked` and `Draining`.
         on_flush: called by the link's thread when the time asked for by `flush_within` has come.
-        is_driven: no thread of its own; the owner calls `poll` at least as often as `next_poll_s` says.
+        is_polled: no thread of its own; the owner calls `poll` at least as often as `next_poll_s` says.
 
     Raises:
         OpsqError: the first attempt to open the transport failed.
@@ -57,21 +57,21 @@ class Link:
         *,
         reconnect_s: float | None = None,
         holdings: Holdings | None = None,
-        on_reasserted: OnReply | None = None,
+        on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
         on_flush: Callable[[], None] | None = None,
-        is_driven: bool = False,
+        is_polled: bool = False,
     ) -> None:
         self._open_wire = open_wire
         self._reconnect_s = reconnect_s
         self._holdings = holdings
-        self._on_reasserted = on_reasserted
+        self._on_reclaimed = on_reclaimed
         self._on_push = on_push
         self._on_flush = on_flush
-        self._exchange = Exchange()
-        self.next_id = self._exchange.next_id
+        self._pending = PendingRequests()
+        self.next_id = self._pending.next_id
         """Gives an id for the next request."""
-        self._state = threading.Lock()  # _wire, _exchange and the order on the wire
+        self._state = threading.Lock()  # _wire, _pending and the order on the wire
         self._seat = threading.Condition(threading.Lock())  # who reads
         self._is_taken = False
         self._waiters = 0
@@ -81,7 +81,7 @@ class Link:
         self._flush_at: float | None = None
         self._unanswered_beats = 0
         self._pid = os.getpid()
-        self._is_driven = is_driven
+        self._is_polled = is_polled
         self.generation = 0
         self._pauses = Backoff()
         self._lost_at: float | None = None
@@ -89,7 +89,7 @@ class Link:
         self._wire: Wire | None = open_wire()
         self.welcome: Welcome = self._wire.welcome
         self._beat_at = time.monotonic() + self.welcome.heartbeat_s
-        if not is_driven:
+        if not is_polled:
             threading.Thread(target=_run, args=(weakref.ref(self), self._wake), name="opsq-link", daemon=True).start()
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Link:
         self._check_usable()
         with self._state:
             if on_reply is not None:
-                self._exchange.enter(requests, on_reply)
+                self._pending.enter(requests, on_reply)
             wire = self._wire
         if wire is None:
             self._wake.set()
@@ -117,7 +117,7 @@ class Link:
             self._wake.set()
         except UsageError:
             with self._state:
-                self._exchange.forget(requests)
+                self._pending.forget(requests)
             raise
 
     def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
@@ -131,7 +131,7 @@ class Link:
         self.send([request], answer.replies.append)
         if not self.wait_until(answer.is_there, timeout_s):
             with self._state:
-                self._exchange.forget([request])
+                self._pending.forget([request])
             self.send([CancelWait(id_of(request))])
             raise TimedOut(f"No answer within {timeout_s:g} s.")
         return expect(answer.replies[0], kind)
@@ -172,8 +172,8 @@ class Link:
         try:
             while not is_done():
                 left_s = _left_s(deadline)
-                self._pump(left_s if not self._is_driven else _least_s(left_s, self.next_poll_s()))
-                if self._is_driven:
+                self._pump(left_s if not self._is_polled else _least_s(left_s, self.next_poll_s()))
+                if self._is_polled:
                     self._flush_if_due()
                 if self._waiters:
                     with self._seat:
@@ -282,7 +282,7 @@ class Link:
             self._fail_all(error)
             return
         with self._state:
-            on_reply = self._exchange.take(reply)
+            on_reply = self._pending.take_waiter(reply)
         if on_reply is not None:
             on_reply(reply)
 
@@ -340,7 +340,7 @@ class Link:
         """Take up what is held, send again what is unanswered, and let everybody use the new transport."""
         held, started = self._holdings() if self._holdings is not None else ([], [])
         with self._state:
-            again = self._exchange.again(held, started, self._on_reasserted)
+            again = self._pending.resent(held, started, self._on_reclaimed)
             self.welcome = wire.welcome
             self._unanswered_beats = 0
             self._beat_at = time.monotonic() + self.welcome.heartbeat_s
@@ -363,7 +363,7 @@ class Link:
 
     def _fail_all(self, error: OpsqError) -> None:
         with self._state:
-            failed = self._exchange.fail_all(error)
+            failed = self._pending.fail_all(error)
         for on_reply, reply in failed:
             on_reply(reply)
 

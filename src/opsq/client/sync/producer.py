@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 from opsq.client.core import new_submission
 from opsq.client.core.content_access import Contents
@@ -17,9 +17,7 @@ from opsq.client.sync.submission import Submission
 from opsq.errors import Conflict, OpsqError, Unreachable
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
-    Backoff,
     Capacity,
-    CheckCapacity,
     Describe,
     Described,
     Find,
@@ -34,9 +32,10 @@ from opsq.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from opsq.client.core.new_submission import Moment, RoomWait
-    from opsq.client.sync.connection import Dial
-    from opsq.client.sync.result_stream import OnClose, ResultStream
+    from opsq.client.core.new_submission import RoomWait, SubmitOptions
+    from opsq.client.core.result_pages import OnClose
+    from opsq.client.core.transport import Dial
+    from opsq.client.sync.result_stream import ResultStream
     from opsq.serialisation import Serialisation
 
 
@@ -56,23 +55,8 @@ class Producer:
         self,
         chunks: Iterable[bytes],
         *,
-        metadata: Mapping[str, int | str] | None = None,
-        attachment: bytes | None = None,
-        priority: int = 0,
-        max_attempts: int | None = None,
-        max_lost: int | None = None,
-        backoff: Backoff | tuple[float, float, float] | None = None,
-        on_dead: Literal["fail", "keep"] = "fail",
-        delay_s: float | None = None,
-        not_before_at: Moment | None = None,
-        expires_s: float | None = None,
-        expires_at: Moment | None = None,
-        unique_key: str | None = None,
-        unique_until: Literal["start", "done"] = "done",
-        reservation_s: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        idempotency_key: str | None = None,
         wait_for_room: RoomWait = False,
+        **options: Unpack[SubmitOptions],
     ) -> Submission:
         """Hand over one submission; durable when this returns.
 
@@ -85,16 +69,16 @@ class Producer:
             max_lost: losses (of a consumer that had begun) after which a chunk is dead.
             backoff: how long a failed chunk waits: base in seconds, factor, longest in seconds.
             on_dead: a dead chunk fails the submission at once ("fail"), or the rest goes on ("keep").
-            delay_s: not before so many seconds from now.
-            not_before_at: not before this moment.
-            expires_s: not finished in so many seconds from now, it expires.
-            expires_at: not finished at this moment, it expires.
+            delay_s: offered not before this many seconds from now.
+            not_before_at: offered not before this moment: an aware datetime, or milliseconds since 1970 UTC.
+            expires_s: expires if unfinished in this many seconds from now.
+            expires_at: expires if unfinished at this moment.
             unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
             unique_until: it has the key until it is final ("done"), or until a chunk of it is handed out ("start").
             reservation_s: how long a reservation of its chunks lasts without a heartbeat.
             weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
-            idempotency_key: makes one submission for as long as that is known, also after its end; it is returned to whoever repeats it.
-            wait_for_room: wait until there is room, True without limit, a number for so many seconds. A list or tuple of chunks waits
+            idempotency_key: makes one submission for as long as that is known, also after its end; repeated calls return it.
+            wait_for_room: wait until there is room: True without limit, a number for at most that many seconds. A list or tuple of chunks waits
                 before any content is written.
 
         Returns:
@@ -106,8 +90,6 @@ class Producer:
             NoRoom: too much is unfinished, or too little of the disk is free; nothing is left of it.
             StorageFull: the disk is full; nothing is left of it.
         """
-        options = dict(locals())
-        del options["self"], options["chunks"], options["wait_for_room"]
         began = time.monotonic()
         prepared = self.prepare(chunks, wait_for_room=wait_for_room, **options)
         return self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began))[0]
@@ -121,7 +103,8 @@ class Producer:
         operations_per_chunk: int = 1000,
         skip_dead: bool = False,
         on_close: OnClose = "leave",
-        **options: Any,
+        wait_for_room: RoomWait = False,
+        **options: Unpack[SubmitOptions],
     ) -> ResultStream:
         """Hand over `items` as one submission, and iterate over the results, in order as they come.
 
@@ -147,29 +130,32 @@ class Producer:
             WorkFailed: (while iterating) a chunk has no result, at its place in the order; chunks that died are named.
             InputUnreadable: (while iterating) a result is not of the format.
         """
-        from opsq.client.sync.result_stream import ResultStream, check_on_close, chunks_of, formats
+        from opsq.client.core.operations import chunks_of, formats
+        from opsq.client.core.result_pages import check_on_close
+        from opsq.client.sync.result_stream import ResultStream
 
         check_on_close(on_close)
         if skip_dead:
             options.setdefault("on_dead", "keep")
         encoding, decode = formats(serialisation, result_serialisation)
-        submission = self.submit(chunks_of(items, encoding, operations_per_chunk), **options)
+        submission = self.submit(
+            chunks_of(items, encoding, operations_per_chunk), wait_for_room=wait_for_room, **options
+        )
         return ResultStream(submission, decode, skip_dead=skip_dead, on_close=on_close)
 
-    def prepare(self, chunks: Iterable[bytes], *, wait_for_room: RoomWait = False, **options: Any) -> NewSubmission:
+    def prepare(
+        self, chunks: Iterable[bytes], *, wait_for_room: RoomWait = False, **options: Unpack[SubmitOptions]
+    ) -> NewSubmission:
         """Write the content of a submission, to be handed over by `submit_many`; the arguments are those of `submit`."""
         key = new_submission.new_request_key()
         new_submission.new_submission(key, b"", 0, **options)  # complains before content is written
-        size = new_submission.known_size(chunks)
-        if (
-            size is not None and options.get("idempotency_key") is None
-        ):  # with that it may be there already, and need no room
-            wait_s = new_submission.wait_s_of(wait_for_room)
-            self.link.call(CheckCapacity(self.link.next_id(), *size, wait_s, options.get("unique_key")), Capacity)
+        request = new_submission.capacity_request(self.link.next_id(), chunks, wait_for_room, options)
+        if request is not None:
+            self.link.call(request, Capacity)
         content = new_submission.write_content(chunks, key, self.contents, self.link.welcome)
         return self.describe(key, content, **options)
 
-    def describe(self, request_key: bytes, content: Any, **options: Any) -> NewSubmission:
+    def describe(self, request_key: bytes, content: Any, **options: Unpack[SubmitOptions]) -> NewSubmission:
         """What to hand over for content that is written already (a `Content` made by a `ContentWriter`)."""
         from opsq.content.manifest import encode
 
@@ -193,9 +179,8 @@ class Producer:
         if not submissions:
             return []
         new_submission.check_count(submissions)
-        request = Submit(self.link.next_id(), list(submissions), wait_s)
         try:
-            reply = self.link.call(request, Submitted)
+            reply = self.link.call(Submit(self.link.next_id(), list(submissions), wait_s), Submitted)
         except (Unreachable, Conflict):
             raise  # they may be stored, or a request key is another's: content stays; what nobody names is swept up by the daemon
         except OpsqError:
@@ -207,17 +192,15 @@ class Producer:
             new_submission.delete_content(
                 new_submission.unnamed(submissions, old, described.submissions), self.contents
             )
-        return [Submission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
+        return [Submission(self.link, self.contents, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     def find(self, idempotency_key: str) -> Submission | None:
         """The submission that this idempotency key has made; None if there is none (any more)."""
-        found = self.link.call(Find(self.link.next_id(), None, idempotency_key), Found)
-        return None if found.submission_id is None else Submission(self, found.submission_id)
+        return self._found(Find(self.link.next_id(), None, idempotency_key))
 
     def find_request(self, request_key: bytes) -> Submission | None:
         """The submission that a hand-over under this request key has made; None if there is none (any more)."""
-        found = self.link.call(Find(self.link.next_id(), request_key), Found)
-        return None if found.submission_id is None else Submission(self, found.submission_id)
+        return self._found(Find(self.link.next_id(), request_key))
 
     def withdraw(self, request_key: bytes) -> Submission | None:
         """Take back a hand-over of which it is not known whether it arrived.
@@ -225,8 +208,11 @@ class Producer:
         Returns:
             The submission that it has made, which goes on; None: it has made none, and never will.
         """
-        found = self.link.call(Withdraw(self.link.next_id(), request_key), Found)
-        return None if found.submission_id is None else Submission(self, found.submission_id)
+        return self._found(Withdraw(self.link.next_id(), request_key))
+
+    def _found(self, request: Find | Withdraw) -> Submission | None:
+        found = self.link.call(request, Found)
+        return None if found.submission_id is None else self.submission(found.submission_id)
 
     def submission(self, submission_id: int | str) -> Submission:
         """The handle of a submission by its id; nothing is asked yet.
@@ -235,7 +221,7 @@ class Producer:
             NotFound: the text cannot be an id.
         """
         number = submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
-        return Submission(self, number)
+        return Submission(self.link, self.contents, number)
 
     def submissions(
         self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None

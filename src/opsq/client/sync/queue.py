@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from opsq.client.core.address import find_daemon
 from opsq.client.core.consumer_base import OnLost
-from opsq.client.core.rules import Ruling
+from opsq.client.core.rules import Rules
+from opsq.client.core.transport import DIAL_S, Dial
 from opsq.client.sync.chunk import Chunk
-from opsq.client.sync.connection import Address, Connection, Dial, parse_address
+from opsq.client.sync.connection import Connection
 from opsq.client.sync.consumer import Consumer
+from opsq.client.sync.link import Link
 from opsq.client.sync.producer import Producer
-from opsq.errors import InputUnreadable
 from opsq.wire.messages import DaemonState, Status
 
-if TYPE_CHECKING:
-    from opsq.settings import Settings
 
-
-class Queue(Producer, Ruling):
+class Queue(Producer, Rules):
     """A queue, reached over a socket (`opsq.connect`) or opened in this process (`Queue.open`). Use it in a `with` block.
 
     Safe for use by many threads. Each consumer has a connection of its own.
@@ -32,10 +31,16 @@ class Queue(Producer, Ruling):
     Args:
         open_wire: makes a greeted transport.
         reconnect_s: how long a call tries again when the connection breaks; None: for ever.
+        on_close: called at the end of `close`.
     """
 
-    def __init__(self, open_wire: Dial, *, reconnect_s: float | None = 30.0) -> None:
+    link: Link
+
+    def __init__(
+        self, open_wire: Dial, *, reconnect_s: float | None = 30.0, on_close: Callable[[], None] | None = None
+    ) -> None:
         self._open_wire = open_wire
+        self._on_close = on_close
         super().__init__(open_wire, reconnect_s=reconnect_s)
 
     @classmethod
@@ -51,9 +56,10 @@ class Queue(Producer, Ruling):
             AlreadyRunning: a daemon or another process owns the folder.
             DatabaseDamaged, VersionMismatch, StorageFull: it cannot be opened.
         """
-        from opsq.client.embedded import EmbeddedQueue
+        from opsq.client.embedded import EmbeddedEngine
 
-        return EmbeddedQueue(Path(path), policy=policy, is_durable=is_durable)
+        engine = EmbeddedEngine(Path(path), policy, is_durable=is_durable)
+        return cls(engine.open_wire, reconnect_s=DIAL_S, on_close=engine.close)
 
     def consume(
         self,
@@ -84,6 +90,12 @@ class Queue(Producer, Ruling):
     def status(self, by: str | None = None) -> DaemonState:
         """The state of the daemon; `by` groups the counts by the values of that metadata key."""
         return self.link.call(Status(self.link.next_id(), by), DaemonState)
+
+    def close(self) -> None:
+        """End the connection. An embedded queue gives its folder back; consumers that are still open lose it."""
+        super().close()
+        if self._on_close is not None:
+            self._on_close()
 
     def __enter__(self) -> Self:
         return self
@@ -128,47 +140,3 @@ def dial_to(
     target, token = find_daemon(address, state_dir=state_dir, token=token)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     return lambda: Connection.open(target, name=name, token=token)
-
-
-def find_daemon(
-    address: str | os.PathLike[str] | tuple[str, int] | None,
-    *,
-    state_dir: str | os.PathLike[str] | None = None,
-    token: str | None = None,
-) -> tuple[Address, str]:
-    """Address and token for the arguments of `connect`.
-
-    Raises:
-        UsageError: a setting or the address cannot be understood.
-        InputUnreadable: a token is needed, and its file cannot be read.
-    """
-    if address is None:
-        from opsq.settings import load
-        from opsq.units import split_address
-
-        settings = load({"state_dir": None if state_dir is None else os.fspath(state_dir)})
-        if state_dir is not None or not settings.address:
-            return settings.socket, ""
-        return split_address(settings.address), _token(settings) if token is None else token
-    target = address if isinstance(address, tuple) else parse_address(os.fspath(address))
-    if token is None and not isinstance(target, str):
-        from opsq.settings import load
-
-        token = _token(load())
-    return target, token or ""
-
-
-def _token(settings: Settings) -> str:
-    """The token in `OPSQ_TOKEN`, else in the token file, else in the client token file."""
-    if token := os.environ.get("OPSQ_TOKEN"):
-        return token
-    failure: OSError | None = None
-    for path in (settings.token_file, settings.client_token_file):
-        try:
-            return Path(path).read_text("ascii", "replace").strip()
-        except OSError as error:
-            failure = failure or error
-    raise InputUnreadable(
-        f"No token: {settings.token_file} cannot be read ({failure.strerror if failure else 'missing'}).",
-        hint="Give token=, OPSQ_TOKEN or OPSQ_TOKEN_FILE.",
-    )

@@ -6,10 +6,11 @@ This file only asks and reads; whatever changes is decided by the daemon.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
-from opsq.client.core.result_pages import ResultCursor
+from opsq.client.core.result_pages import ResultCursor, request_parts
+from opsq.client.sync.link import Link
 from opsq.errors import TimedOut
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
@@ -30,12 +31,6 @@ from opsq.wire.messages import (
     Wait,
 )
 
-if TYPE_CHECKING:
-    from opsq.client.sync.producer import Producer
-
-INDEXES_LIMIT = 10_000
-"""Indexes that one request may carry."""
-
 
 class Submission:
     """A handle to one submission; holding it keeps nothing open.
@@ -45,10 +40,11 @@ class Submission:
         is_new: whether the call that gave this handle made it; else it existed under its unique key, or was only named.
     """
 
-    __slots__ = ("_producer", "id", "is_new")
+    __slots__ = ("_contents", "_link", "id", "is_new")
 
-    def __init__(self, producer: Producer, submission_id: int, *, is_new: bool = False) -> None:
-        self._producer = producer
+    def __init__(self, link: Link, contents: Contents, submission_id: int, *, is_new: bool = False) -> None:
+        self._link = link
+        self._contents = contents
         self.id = SubmissionId(submission_id)
         self.is_new = is_new
 
@@ -61,8 +57,7 @@ class Submission:
         Raises:
             NotFound: there is no such submission.
         """
-        link = self._producer.link
-        return link.call(Show(link.next_id(), self.id), Shown).submission
+        return self._link.call(Show(self._link.next_id(), self.id), Shown).submission
 
     def wait(self, timeout_s: float | None = None) -> SubmissionState:
         """Wait until it is completed, failed, cancelled or expired; the daemon tells by push.
@@ -77,9 +72,8 @@ class Submission:
             TimedOut: it is not final in time.
             NotFound: there is no such submission.
         """
-        link = self._producer.link
         try:
-            return link.call(Wait(link.next_id(), self.id), Shown, timeout_s).submission
+            return self._link.call(Wait(self._link.next_id(), self.id), Shown, timeout_s).submission
         except TimedOut as error:
             raise TimedOut(f"Submission {self.id} is not finished after {timeout_s:g} s.") from error
 
@@ -106,32 +100,32 @@ class Submission:
 
     def dead(self) -> Iterator[DeadChunk]:
         """Its dead chunks, ascending."""
-        link = self._producer.link
         after: tuple[int, int] | None = (0, -1)
         while after is not None:
-            page = link.call(Dead(link.next_id(), self.id, after), DeadChunks)
+            page = self._link.call(Dead(self._link.next_id(), self.id, after), DeadChunks)
             yield from page.chunks
             after = page.next_after
 
     def attachment(self) -> bytes | None:
         """Its attachment; None if it has none."""
-        link = self._producer.link
-        return link.call(GetAttachment(link.next_id(), self.id), Attachment).attachment
+        return self._link.call(GetAttachment(self._link.next_id(), self.id), Attachment).attachment
 
     def cancel(self, reason: str = "") -> bool:
         """Have no more of it worked on; what runs loses its reservation. False if it was final already."""
-        link = self._producer.link
-        return bool(link.call(Cancel(link.next_id(), self.id, reason), Changed).count)
+        return bool(self._link.call(Cancel(self._link.next_id(), self.id, reason), Changed).count)
 
     def requeue(self, indexes: Sequence[int] | None = None) -> int:
         """Give dead chunks (None: all) new attempts, and revive the submission. Returns how many."""
-        link = self._producer.link
-        return sum(link.call(Requeue(link.next_id(), self.id, part), Changed).count for part in request_parts(indexes))
+        return sum(
+            self._link.call(Requeue(self._link.next_id(), self.id, part), Changed).count
+            for part in request_parts(indexes)
+        )
 
     def drop(self, indexes: Sequence[int] | None = None) -> int:
         """Give dead chunks (None: all) up: they count as skipped from then on. Returns how many."""
-        link = self._producer.link
-        return sum(link.call(Drop(link.next_id(), self.id, part), Changed).count for part in request_parts(indexes))
+        return sum(
+            self._link.call(Drop(self._link.next_id(), self.id, part), Changed).count for part in request_parts(indexes)
+        )
 
     def remove(self) -> None:
         """Forget it, with its results and content.
@@ -139,24 +133,14 @@ class Submission:
         Raises:
             NotFinished: it is not final; cancel it first.
         """
-        link = self._producer.link
-        link.call(Remove(link.next_id(), self.id), Changed)
+        self._link.call(Remove(self._link.next_id(), self.id), Changed)
 
     def _results(self, *, is_following: bool, skip_dead: bool) -> Iterator[bytes]:
-        contents = self._producer.contents
         for cursor, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
-            yield contents.read_result(cursor.content, result) if isinstance(result, tuple) else result
+            yield self._contents.read_result(cursor.content, result) if isinstance(result, tuple) else result
 
     def _pages(self, cursor: ResultCursor) -> Iterator[tuple[ResultCursor, Result]]:
-        link = self._producer.link
         while not cursor.is_done:
-            page = link.call(cursor.request(link.next_id()), ResultRows)
+            page = self._link.call(cursor.request(self._link.next_id()), ResultRows)
             for result in cursor.take(page):
                 yield cursor, result
-
-
-def request_parts(indexes: Sequence[int] | None) -> list[list[int] | None]:
-    """Indexes in lists that a request may carry; None, which means all, is one of its own."""
-    if indexes is None:
-        return [None]
-    return [list(indexes[start : start + INDEXES_LIMIT]) for start in range(0, max(len(indexes), 1), INDEXES_LIMIT)]

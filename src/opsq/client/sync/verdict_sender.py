@@ -1,4 +1,4 @@
-"""The half of a consumer that talks: verdicts go out in few frames, answers come in, what is lost is told.
+"""The half of a consumer that sends: verdicts go out in few frames, content is read, large results go to the store.
 
 This file owns locks, the moment of sending, and large results on their way to the store; what to reserve, and when, is
 decided in consumer.py.
@@ -6,72 +6,74 @@ decided in consumer.py.
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from opsq.client.core.consumer_base import AGAIN_S, CLOSE_S, FLUSH_S, Ask, OnLost, log_lost, not_sent
+from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
 from opsq.client.core.content_access import Contents
-from opsq.client.core.held_block import Lot, Result
-from opsq.client.core.ledger import BUFFERED_LIMIT_BYTES, BUFFERED_LIMIT_COUNT, UNANSWERED_LIMIT_COUNT, Ledger
+from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.transport import Dial
+from opsq.client.core.verdict_batch import (
+    BUFFERED_LIMIT_BYTES,
+    BUFFERED_LIMIT_COUNT,
+    FLUSH_S,
+    UNANSWERED_LIMIT_COUNT,
+    FailedRun,
+)
 from opsq.client.sync.link import Link
 from opsq.errors import NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
     Attachment,
     CancelWait,
-    ChunkMask,
     Completed,
     Describe,
     Described,
-    Draining,
-    ErrorReply,
     Extend,
     GetAttachment,
-    HeldChunks,
-    Reply,
-    Reserved,
-    Revoked,
     SubmissionContent,
 )
 
 if TYPE_CHECKING:
-    from opsq.client.sync.connection import Dial
     from opsq.content.chunk_reader import ChunkReader
-    from opsq.content.result_objects import ResultWriter
+    from opsq.content.result_objects import ResultWriter, Stored
 
 
-class Reporter:
+class VerdictSender(ConsumerBase):
     """What holds chunks over a link and reports on them. Safe for use by many threads.
 
     Args:
         open_wire: makes a greeted transport.
+        strategy, batch, lease_s: see `ConsumerBase`.
         reconnect_s: how long to try again when the connection breaks; None: for ever.
-        on_lost: told of chunks that were taken away or whose report was refused, by the thread that makes the next
+        on_lost: is given chunks that were taken away or whose report was refused, by the thread that makes the next
             call; None: a warning in the log `opsq`.
-        is_driven: no thread of its own; the owner calls `poll` when `fileno` is readable, and at least as often as
+        is_polled: no thread of its own; the owner calls `poll` when `fileno` is readable, and at least as often as
             `next_poll_s` says.
     """
 
-    def __init__(self, open_wire: Dial, *, reconnect_s: float | None, on_lost: OnLost | None, is_driven: bool) -> None:
-        self._on_lost = on_lost or log_lost
-        self._lock = threading.Lock()  # the ledger, _asks and _unsynced
-        self._flushing = threading.RLock()  # requests leave in the order in which the ledger made them
-        self._asks: dict[int, Ask] = {}
-        self._is_stopping = False
-        self._writers: dict[int, ResultWriter] = {}
-        self._unsynced: set[int] = set()
-        self._attachments: dict[int, bytes | None] = {}
-        self._ledger = Ledger(self._next_id)
+    def __init__(
+        self,
+        open_wire: Dial,
+        strategy: object,
+        *,
+        batch: int | None,
+        lease_s: float | None,
+        reconnect_s: float | None,
+        on_lost: OnLost | None,
+        is_polled: bool,
+    ) -> None:
+        super().__init__(strategy, batch, lease_s, on_lost)
+        self._flushing = threading.RLock()  # requests leave in the order in which the batch made them
         self._link = Link(
             open_wire,
             reconnect_s=reconnect_s,
             holdings=self._holdings,
-            on_reasserted=self._reasserted,
+            on_reclaimed=self._reclaimed,
             on_push=self._pushed,
-            on_flush=self._flush_quietly,
-            is_driven=is_driven,
+            on_flush=self._flush,
+            is_polled=is_polled,
         )
         self._contents = Contents(self._link.welcome)
 
@@ -82,71 +84,44 @@ class Reporter:
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
 
-    def complete_chunk(self, lot: Lot, bit: int, result: Result, run_s: float, exit_status: int | None) -> None:
+    def complete_chunk(self, block: HeldBlock, bit: int, result: Result, run_s: float, exit_status: int | None) -> None:
         """See `Chunk.complete`."""
         if len(result) > RESULT_INLINE_BYTES:
-            result = self._store_result(lot, result)
+            result = self._store_result(block, result)
         with self._lock:
-            self._ledger.complete(lot, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
-        self._reported()
+            self._verdicts.complete(block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
+        self._send_if_full()
 
-    def fail_chunk(
-        self,
-        lot: Lot,
-        bit: int,
-        reason: str,
-        delay_s: float | None,
-        is_final: bool,
-        run_s: float,
-        exit_status: int | None,
-        signal: int | None,
-    ) -> None:
-        """See `Chunk.fail`."""
-        with self._lock:
-            self._ledger.fail(
-                lot,
-                1 << bit,
-                reason,
-                exit_status=exit_status,
-                signal=signal,
-                run_s=run_s,
-                delay_s=delay_s,
-                is_final=is_final,
-            )
-        self._reported()
-
-    def complete_lots(self, lots: Sequence[Lot], results: Sequence[Result] | None, run_s: float) -> None:
+    def complete_blocks(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:
         """See `Reservation.complete`."""
-        if results is not None:
-            large = [at for at, result in enumerate(results) if len(result) > RESULT_INLINE_BYTES]
-            if large:
-                results = self._store_results(lots, results)
+        if results is not None and max(map(len, results), default=0) > RESULT_INLINE_BYTES:
+            results = self._store_results(blocks, results)
         first = 0
         with self._lock:
-            for lot in lots:
-                count = lot.granted.bit_count()
+            for block in blocks:
+                count = block.granted.bit_count()
                 part = None if results is None else results[first : first + count]
-                self._ledger.complete(lot, lot.granted, part, run_s=run_s / len(lots))
+                self._verdicts.complete(block, block.granted, part, run_s=run_s / len(blocks))
                 first += count
-        self._reported(is_bulk=True)
+        self._send_if_full(is_bulk=True)
 
-    def fail_lots(self, lots: Sequence[Lot], reason: str, delay_s: float | None, is_final: bool) -> None:
-        """See `Reservation.fail`."""
+    def fail_blocks(self, blocks: Sequence[HeldBlock], failed: FailedRun, mask: int | None = None) -> None:
+        """See `Reservation.fail` and `Chunk.fail`."""
         with self._lock:
-            for lot in lots:
-                self._ledger.fail(lot, lot.granted, reason, delay_s=delay_s, is_final=is_final)
-        self._reported()
+            for block in blocks:
+                self._verdicts.fail(block, block.granted if mask is None else mask, failed)
+        self._send_if_full()
 
-    def release_lots(self, lots: Sequence[Lot], mask: int | None = None) -> None:
+    def release_blocks(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
         """See `Reservation.release` and `Chunk.release`."""
         with self._lock:
-            for lot in lots:
-                self._ledger.release(lot, lot.granted if mask is None else mask)
-        self._reported()
+            for block in blocks:
+                self._verdicts.release(block, block.granted if mask is None else mask)
+        self._send_if_full()
 
-    def extend(self, lot: Lot, mask: int, lease_s: float | None) -> None:
+    def extend(self, block: HeldBlock, mask: int, lease_s: float | None) -> None:
         """See `Chunk.extend`."""
-        reply = self._link.call(Extend(self._link.next_id(), [lot.name(mask)], lease_s), Completed)
+        reply = self._link.call(Extend(self._link.next_id(), [block.name(mask)], lease_s), Completed)
         for refusal in reply.refusals:
             raise from_code(refusal.code, refusal.message)
 
@@ -198,7 +173,7 @@ class Reporter:
     def stop(self) -> None:
         """Reserve nothing any more: the loop ends after the chunk at hand. May be called from a signal handler."""
         self._is_stopping = True
-        threading.Thread(target=self._abandon_all, name="opsq-stop", daemon=True).start()
+        threading.Thread(target=self._cancel_reserves, name="opsq-stop", daemon=True).start()
 
     def close(self) -> None:
         """Send the last verdicts, give back what has none, and end the connection; waits a few seconds at most."""
@@ -208,11 +183,7 @@ class Reporter:
         try:
             self._give_back()
         finally:
-            count = self._ledger.unanswered_count
-            if count:
-                logging.getLogger("opsq").warning(
-                    "Closed before the daemon acknowledged the chunks of %d blocks; they may be offered again.", count
-                )
+            self._warn_of_unanswered()
             self._link.close()
             self._contents.close()
 
@@ -222,7 +193,7 @@ class Reporter:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # --- for a selectors loop (is_driven) -----------------------------------------------------------------------------
+    # --- for a selectors loop (is_polled) -----------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Read what has arrived and send what is due, without waiting.
@@ -244,55 +215,39 @@ class Reporter:
     @property
     def unsettled_count(self) -> int:
         """How many reports were not sent, or were not answered."""
-        return self._ledger.buffered_count + self._ledger.unanswered_count
+        return self._verdicts.buffered_count + self._verdicts.unanswered_count
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _next_id(self) -> int:
         return self._link.next_id()
 
+    def _flush_within(self, delay_s: float) -> None:
+        self._link.flush_within(delay_s)
+
     def _is_settled(self) -> bool:
-        if self._ledger.errors:
+        if self._verdicts.errors:
             return True
-        if self._ledger.buffered_count:
+        if self._verdicts.buffered_count:
             self._link.flush_within(0.0)
-        return self._ledger.is_settled
+        return self._verdicts.is_settled
 
-    def _is_stopped(self) -> bool:
-        return self._is_stopping or bool(self._ledger.errors)
-
-    def _reported(self, *, is_bulk: bool = False) -> None:
+    def _send_if_full(self, *, is_bulk: bool = False) -> None:
         """After a verdict: send if enough has come together, wait if too much is unanswered."""
-        ledger = self._ledger
-        is_full = ledger.buffered_count >= BUFFERED_LIMIT_COUNT and not is_bulk
-        if is_full or ledger.buffered_bytes >= BUFFERED_LIMIT_BYTES:
+        verdicts = self._verdicts
+        is_full = verdicts.buffered_count >= BUFFERED_LIMIT_COUNT and not is_bulk
+        if is_full or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES:
             self._flush()
         else:
             self._link.flush_within(FLUSH_S)
-        if ledger.unanswered_count > UNANSWERED_LIMIT_COUNT:
+        if verdicts.unanswered_count > UNANSWERED_LIMIT_COUNT:
             self._link.wait_until(self._has_room)
         self._surface()
 
-    def _has_room(self) -> bool:
-        return self._ledger.unanswered_count <= UNANSWERED_LIMIT_COUNT or bool(self._ledger.errors)
-
-    def _surface(self) -> None:
-        """Tell what was lost, raise what went wrong."""
-        ledger = self._ledger
-        while ledger.lost:
-            self._on_lost(ledger.lost.popleft())
-        if ledger.errors:
-            raise ledger.errors.popleft()
-
     def _flush(self, ask: Ask | None = None) -> None:
-        """Send all verdicts, and with them a reserve."""
+        """Send all verdicts, and with them a reserve. What goes wrong surfaces at the next call."""
         with self._flushing:
-            with self._lock:
-                requests = self._ledger.requests()
-                unsynced, self._unsynced = self._unsynced, set()
-                if ask is not None:
-                    self._asks[ask.request.id] = ask
-                    self._ledger.with_reserve(requests, ask.request)
+            requests, unsynced = self._take_requests(ask)
             if not requests:
                 return
             try:
@@ -300,95 +255,47 @@ class Reporter:
                     self._writers[submission_id].sync()
                 self._link.send(requests, self._answered)
             except BaseException as error:
-                with self._lock:
-                    self._unsynced |= unsynced
-                for reply in not_sent(requests, error):
-                    self._answered(reply)
+                self._not_sent(requests, unsynced, error)
                 if not isinstance(error, OpsqError):
                     raise
 
-    def _flush_quietly(self) -> None:
-        """Send all verdicts, from the link's thread; what goes wrong surfaces at the next call."""
-        self._flush()
-
-    def _answered(self, reply: Reply) -> None:
-        """Take an answer; called by whichever thread reads."""
-        with self._lock:
-            ask = self._asks.get(getattr(reply, "id", 0))
-            if not isinstance(reply, Reserved):
-                self._ledger.answer(reply)
-                if self._ledger.is_again_due:
-                    self._link.flush_within(AGAIN_S)
-                if ask is not None and isinstance(reply, ErrorReply):
-                    del self._asks[reply.id]
-                    ask.error = reply.error()
-                    self._refused(ask, ask.error)
-                return
-            if ask is None or self._is_stopping:
-                self._release_unasked(reply)
-            if ask is not None:
-                del self._asks[reply.id]
-                ask.reply = reply if not self._is_stopping else Reserved(reply.id)
-                ask.lots = self._ledger.add(ask.reply)
-                self._reserved(ask, ask.reply)
-
-    def _reserved(self, ask: Ask, reply: Reserved) -> None:
-        """Take what was reserved; the lock is held."""
-
-    def _refused(self, ask: Ask, error: OpsqError) -> None:
-        """Take note that a reserve was refused; the lock is held."""
-
-    def _release_unasked(self, reply: Reserved) -> None:
-        for lot in self._ledger.add(reply):
-            self._ledger.release(lot, lot.granted)
-        self._link.flush_within(0.0)
-
-    def _pushed(self, push: Revoked | Draining) -> None:
-        if isinstance(push, Revoked):
-            with self._lock:
-                self._ledger.revoked(push)
-
-    def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
-        with self._lock:
-            return self._ledger.holdings()
-
-    def _reasserted(self, reply: Reply) -> None:
-        with self._lock:
-            self._ledger.reasserted(reply)
-
-    def _store_result(self, lot: Lot, result: Result) -> Result:
-        """Append a large result to the store; returns its place. It is synced before the place is told."""
+    def _store_result(self, block: HeldBlock, result: Result) -> Result:
+        """Append a large result to the store; returns its place, which is sent only after a sync."""
         if isinstance(result, tuple):
             return result
+        return self._append_result(block.submission_id, lambda writer: writer.append(result))
+
+    def _append_result(self, submission_id: int, append: Callable[[ResultWriter], Stored]) -> Result:
         with self._flushing:
-            writer = self._writers.get(lot.submission_id)
+            writer = self._writers.get(submission_id)
             if writer is None:
-                writer = self._contents.result_writer(self.describe(lot.submission_id), self.name)
-                self._writers[lot.submission_id] = writer
-            stored = writer.append(result)
+                writer = self._contents.result_writer(self.describe(submission_id), self.name)
+                self._writers[submission_id] = writer
+            stored = append(writer)
             with self._lock:
-                self._unsynced.add(lot.submission_id)
+                self._unsynced.add(submission_id)
         return (stored.object, stored.offset, stored.length)
 
-    def _store_results(self, lots: Sequence[Lot], results: Sequence[Result]) -> list[Result]:
-        owners = (lot for lot in lots for _ in range(lot.granted.bit_count()))
+    def _store_results(self, blocks: Sequence[HeldBlock], results: Sequence[Result]) -> list[Result]:
+        owners = (block for block in blocks for _ in range(block.granted.bit_count()))
         return [
-            self._store_result(lot, result) if len(result) > RESULT_INLINE_BYTES else result
-            for lot, result in zip(owners, results, strict=True)
+            self._store_result(block, result) if len(result) > RESULT_INLINE_BYTES else result
+            for block, result in zip(owners, results, strict=True)
         ]
 
-    def _abandon_all(self) -> None:
+    def _cancel_reserves(self) -> None:
         with self._lock:
             asks = list(self._asks)
-        if asks and not self._link.is_closed:
-            self._link.send([CancelWait(request_id) for request_id in asks])
+        if not self._link.is_closed:
+            self._send_cancels(asks)
+
+    def _send_cancels(self, request_ids: Sequence[int]) -> None:
+        if request_ids:
+            self._link.send([CancelWait(request_id) for request_id in request_ids])
 
     def _give_back(self) -> None:
         """Release what has no verdict, and wait a little for the answers."""
-        with self._lock:
-            self._ledger.release_all()
-            asks, self._asks = list(self._asks), {}
+        asks = self._release_all()
         self._flush()
-        if asks:
-            self._link.send([CancelWait(request_id) for request_id in asks])
+        self._send_cancels(asks)
         self._link.wait_until(self._is_settled, CLOSE_S)

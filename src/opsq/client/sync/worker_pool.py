@@ -39,8 +39,7 @@ from opsq.errors import NotFound, UsageError, WorkFailed, from_code
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
-    from opsq.client.sync.consumer import Consumer
-    from opsq.wire.messages import Welcome
+    from opsq.wire.messages import SubmissionContent, Welcome
 
 _LOOK_S = 0.25
 """A worker that left a child behind is dead although its pipe stays open, so it is looked at this often."""
@@ -70,7 +69,7 @@ class WorkerSlot:
     """One worker process, replaced when it dies.
 
     Args:
-        consumer: knows what chunks are.
+        describe: what the daemon said of a submission; raises `NotFound` when it was removed.
         welcome: what the daemon said to it; names the store.
         program: the function, packed.
         max_runtime_s: a chunk that takes longer fails, and its process is killed; None: as long as it likes.
@@ -78,8 +77,14 @@ class WorkerSlot:
 
     is_killable = True
 
-    def __init__(self, consumer: Consumer, welcome: Welcome, program: bytes, max_runtime_s: float | None) -> None:
-        self._consumer = consumer
+    def __init__(
+        self,
+        describe: Callable[[int], SubmissionContent],
+        welcome: Welcome,
+        program: bytes,
+        max_runtime_s: float | None,
+    ) -> None:
+        self._describe = describe
         self._welcome = msgspec.msgpack.encode(welcome)
         self._program = program
         self._max_runtime_s = max_runtime_s
@@ -132,7 +137,7 @@ class WorkerSlot:
     def work(self, chunk: Chunk) -> Outcome | None:
         """See `Slot.work`. A process that dies meanwhile is a failure of the chunk, with its signal or exit status."""
         try:
-            described = self._consumer.describe(chunk.submission_id)
+            described = self._describe(chunk.submission_id)
         except NotFound:
             return None
         is_known = described.submission_id == self._told_submission_id

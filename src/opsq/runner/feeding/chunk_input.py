@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from opsq.client.sync.chunk import Chunk
 from opsq.errors import OpsqError
-from opsq.runner.polled_consumer import DrivenConsumer
+from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.process.pipes import Range
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Inputs:
         consumer: holds the chunks.
     """
 
-    def __init__(self, consumer: DrivenConsumer) -> None:
+    def __init__(self, consumer: PolledConsumer) -> None:
         self._consumer = consumer
         self._threads: ThreadPoolExecutor | None = None
         self._ahead: dict[tuple[int, int], Future[bytes]] = {}

@@ -11,8 +11,8 @@ import time
 
 import msgspec
 
-from opsq.client.sync.connection import show_address
-from opsq.client.sync.queue import Queue, connect, find_daemon
+from opsq.client.core.address import find_daemon, show_address
+from opsq.client.sync.queue import Queue, connect
 from opsq.content.content_store import Store
 from opsq.content.store_kinds import open_store
 from opsq.errors import OpsqError, StoreNotVisible, Unreachable

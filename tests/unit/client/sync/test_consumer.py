@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from opsq.client.core.held_block import Lost
-from opsq.client.core.prefetch import Pace
+from opsq.client.core.prefetch import Prefetch
 from opsq.client.sync.consumer import Consumer
 from opsq.errors import InvalidStrategy, StorageFull, Unreachable, UsageError
 from opsq.wire.messages import (
@@ -225,7 +225,7 @@ def test_a_reserve_that_fails_for_a_while_is_tried_again(
     daemon: ScriptedDaemon, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no failed attempt of any chunk."""
-    monkeypatch.setattr("opsq.client.sync.consumer.AGAIN_S", 0.01)
+    monkeypatch.setattr("opsq.client.core.consumer_base.RETRY_S", 0.01)
     refused: list[Request] = []
 
     def refuse_twice(request: Request) -> list[Reply]:
@@ -287,7 +287,7 @@ def test_a_completion_in_flight_during_a_loss_is_sent_again(daemon: ScriptedDaem
 def test_without_room_completions_wait_and_are_sent_again(
     daemon: ScriptedDaemon, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opsq.client.sync.verdict_sender.AGAIN_S", 0.01)
+    monkeypatch.setattr("opsq.client.core.consumer_base.RETRY_S", 0.01)
     refused: list[Request] = []
 
     def refuse_twice(request: Request) -> list[Reply]:
@@ -324,7 +324,7 @@ def test_a_lost_chunk_is_a_warning_in_the_log_by_default(
     with caplog.at_level(logging.WARNING, "opsq"):
         for chunk in consumer:
             chunk.complete()
-    assert "Chunk 7/0 is not ours any more (already_finished): Chunk 7/0 is finished." in caplog.text
+    assert "The reservation of chunk 7/0 was lost (already_finished): Chunk 7/0 is finished." in caplog.text
 
 
 def test_closing_with_an_unanswered_completion_says_so(
@@ -369,7 +369,7 @@ def test_nothing_free_gives_an_empty_reservation(consumer: Consumer, backlog: Ba
 
 
 def test_a_driven_consumer_never_waits(daemon: ScriptedDaemon, backlog: Backlog) -> None:
-    with Consumer(daemon.open_wire, is_driven=True) as consumer:
+    with Consumer(daemon.open_wire, is_polled=True) as consumer:
         done_count = 0
         while not consumer.is_ended:
             consumer.want(7, until_empty=True)
@@ -384,24 +384,24 @@ def test_a_driven_consumer_never_waits(daemon: ScriptedDaemon, backlog: Backlog)
 def test_a_slow_consumer_reserves_one_by_one_and_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    pace = Pace(None)
+    prefetch = Prefetch(None)
     for _ in range(5):
-        assert pace.next_count() == 1
-        pace.count()
+        assert prefetch.next_count() == 1
+        prefetch.count_taken()
         clock[0] += 10
-        assert not pace.is_ahead_due(0)
+        assert not prefetch.is_ahead_due(0)
 
 
 def test_a_fast_consumer_reserves_a_quarter_of_a_second_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    pace = Pace(None)
+    prefetch = Prefetch(None)
     counts = []
     for _ in range(10):
-        counts.append(pace.next_count())
+        counts.append(prefetch.next_count())
         for _ in range(counts[-1]):
-            pace.count()
+            prefetch.count_taken()
             clock[0] += 0.001
     assert counts == [1, 2, 4, 8, 16, 32, 64, 128, 250, 250] or counts[-1] in {249, 250, 251}
-    assert pace.is_ahead_due(counts[-1] // 2)
-    assert not pace.is_ahead_due(counts[-1])
+    assert prefetch.is_ahead_due(counts[-1] // 2)
+    assert not prefetch.is_ahead_due(counts[-1])

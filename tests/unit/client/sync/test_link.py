@@ -112,7 +112,7 @@ def test_after_a_reconnect_what_is_held_is_taken_up_before_anything_else(daemon:
     link = Link(
         daemon.open_wire,
         holdings=lambda: ([HELD], [ChunkMask(7, 0, 1)]),
-        on_reasserted=reasserted.append,
+        on_reclaimed=reasserted.append,
     )
     daemon.script = lambda request: [Completed(request.id)] if isinstance(request, Reclaim) else []
     link.send([Wait(link.next_id(), 5)], lambda reply: None)
@@ -125,7 +125,7 @@ def test_after_a_reconnect_what_is_held_is_taken_up_before_anything_else(daemon:
 
 def test_a_lost_reassert_is_not_sent_twice_on_the_next_connection(daemon: ScriptedDaemon) -> None:
     daemon.script, daemon.heartbeat_s = silence, 0.01
-    link = Link(daemon.open_wire, holdings=lambda: ([HELD], []), on_reasserted=lambda reply: None)
+    link = Link(daemon.open_wire, holdings=lambda: ([HELD], []), on_reclaimed=lambda reply: None)
     for count in (2, 3):
         daemon.wire.close()
         wait_until(lambda: len(daemon.wires) == count and daemon.wire.of(Reclaim), what="the next connection")  # noqa: B023  # called at once
@@ -207,7 +207,7 @@ def test_heartbeats_are_sent_while_a_call_waits() -> None:
         return [Alive(request.id)] if isinstance(request, Heartbeat) else []
 
     daemon.script = script
-    link = Link(daemon.open_wire, is_driven=True)
+    link = Link(daemon.open_wire, is_polled=True)
     assert call(link, 1) == 8
     link.close()
 
@@ -258,7 +258,7 @@ def test_a_link_is_refused_after_a_fork(link: Link, monkeypatch: pytest.MonkeyPa
 def test_a_driven_link_works_without_a_thread() -> None:
     daemon = ScriptedDaemon(answer_requeue)
     before = threading.active_count()
-    link = Link(daemon.open_wire, is_driven=True)
+    link = Link(daemon.open_wire, is_polled=True)
     answers: list[Reply] = []
     link.send([Requeue(link.next_id(), 1)], answers.append)
     link.poll()

@@ -1,0 +1,123 @@
+"""A submission as an asyncio producer sees it: sync/submission.py, awaited.
+
+This file only asks and reads; whatever changes is decided by the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from opsq.client.aio.link import AsyncLink
+from opsq.client.core.content_access import Contents
+from opsq.client.core.held_block import Result
+from opsq.client.core.result_pages import ResultCursor, request_parts
+from opsq.errors import TimedOut
+from opsq.ids import SubmissionId
+from opsq.wire.messages import (
+    Attachment,
+    Cancel,
+    Changed,
+    Dead,
+    DeadChunk,
+    DeadChunks,
+    Drop,
+    GetAttachment,
+    Remove,
+    Requeue,
+    ResultRows,
+    Show,
+    Shown,
+    SubmissionState,
+    Wait,
+)
+
+
+class AsyncSubmission:
+    """A handle to one submission; see `Submission`."""
+
+    __slots__ = ("_contents", "_link", "id", "is_new")
+
+    def __init__(self, link: AsyncLink, contents: Contents, submission_id: int, *, is_new: bool = False) -> None:
+        self._link = link
+        self._contents = contents
+        self.id = SubmissionId(submission_id)
+        self.is_new = is_new
+
+    def __repr__(self) -> str:
+        return f"<AsyncSubmission {self.id}>"
+
+    async def state(self) -> SubmissionState:
+        """Its state and counts now."""
+        return (await self._link.call(Show(self._link.next_id(), self.id), Shown)).submission
+
+    async def wait(self, timeout_s: float | None = None) -> SubmissionState:
+        """Wait until it is final; see `Submission.wait`."""
+        try:
+            return (await self._link.call(Wait(self._link.next_id(), self.id), Shown, timeout_s)).submission
+        except TimedOut as error:
+            raise TimedOut(f"Submission {self.id} is not finished after {timeout_s:g} s.") from error
+
+    async def results(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
+        """The results in chunk order; see `Submission.results`."""
+        async for result in self._results(is_following=False, skip_dead=skip_dead):
+            yield result
+
+    async def follow(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
+        """The results in chunk order as they come; see `Submission.follow`."""
+        async for result in self._results(is_following=True, skip_dead=skip_dead):
+            yield result
+
+    async def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> AsyncIterator[Result]:
+        """As `results`, but a large result is only named; see `Submission.result_places`."""
+        async for _, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
+            yield result
+
+    async def dead(self) -> AsyncIterator[DeadChunk]:
+        """Its dead chunks, ascending."""
+        after: tuple[int, int] | None = (0, -1)
+        while after is not None:
+            page = await self._link.call(Dead(self._link.next_id(), self.id, after), DeadChunks)
+            for chunk in page.chunks:
+                yield chunk
+            after = page.next_after
+
+    async def first_dead(self, count: int) -> list[DeadChunk]:
+        """The first of its dead chunks."""
+        return (await self._link.call(Dead(self._link.next_id(), self.id, (0, -1), count), DeadChunks)).chunks
+
+    async def attachment(self) -> bytes | None:
+        """Its attachment; None if it has none."""
+        return (await self._link.call(GetAttachment(self._link.next_id(), self.id), Attachment)).attachment
+
+    async def cancel(self, reason: str = "") -> bool:
+        """Have no more of it worked on; see `Submission.cancel`."""
+        return bool(await self._count(Cancel(self._link.next_id(), self.id, reason)))
+
+    async def requeue(self, indexes: Sequence[int] | None = None) -> int:
+        """Give dead chunks new attempts; see `Submission.requeue`."""
+        parts = request_parts(indexes)
+        return sum([await self._count(Requeue(self._link.next_id(), self.id, part)) for part in parts])
+
+    async def drop(self, indexes: Sequence[int] | None = None) -> int:
+        """Give dead chunks up; see `Submission.drop`."""
+        parts = request_parts(indexes)
+        return sum([await self._count(Drop(self._link.next_id(), self.id, part)) for part in parts])
+
+    async def remove(self) -> None:
+        """Forget it, with its results and content; see `Submission.remove`."""
+        await self._count(Remove(self._link.next_id(), self.id))
+
+    async def _count(self, request: Cancel | Requeue | Drop | Remove) -> int:
+        return (await self._link.call(request, Changed)).count
+
+    async def _results(self, *, is_following: bool, skip_dead: bool) -> AsyncIterator[bytes]:
+        read = self._contents.read_result
+        async for content, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
+            yield await asyncio.to_thread(read, content, result) if isinstance(result, tuple) else result
+
+    async def _pages(self, cursor: ResultCursor) -> AsyncIterator[tuple[bytes, Result]]:
+        while not cursor.is_done:
+            page = await self._link.call(cursor.request(self._link.next_id()), ResultRows)
+            for result in cursor.take(page):
+                yield cursor.content, result

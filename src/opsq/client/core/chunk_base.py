@@ -1,0 +1,75 @@
+"""What a reserved chunk is to blocking and asyncio programs alike: where it belongs, and whether it has its verdict.
+
+This file gives no verdicts; what may wait (content, verdicts) differs in sync/chunk.py and aio/chunk.py.
+"""
+
+from __future__ import annotations
+
+import time
+
+from opsq.client.core.held_block import HeldBlock
+from opsq.errors import UsageError
+from opsq.ids import Handle, SubmissionId
+
+
+class ChunkBase:
+    """One reserved chunk.
+
+    Args:
+        consumer: reads content and takes the verdict.
+        block: the block that it belongs to.
+        bit: its place in the block.
+    """
+
+    __slots__ = ("_bit", "_block", "_consumer", "_has_verdict", "_started_at")
+
+    _consumer: object
+
+    def __init__(self, consumer: object, block: HeldBlock, bit: int) -> None:
+        self._consumer = consumer
+        self._block = block
+        self._bit = bit
+        self._has_verdict = False
+        self._started_at = time.monotonic()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.submission_id}/{self.index}>"
+
+    @property
+    def submission_id(self) -> SubmissionId:
+        """The submission that it belongs to."""
+        return self._block.submission_id
+
+    @property
+    def index(self) -> int:
+        """Its place in the submission, from 0."""
+        return self._block.number * 64 + self._bit
+
+    @property
+    def attempt(self) -> int:
+        """How many attempts failed or were lost before."""
+        return self._block.token.attempt
+
+    @property
+    def handle(self) -> Handle:
+        """What names it under this reservation, for any other process: `str` gives one shell word."""
+        return self._block.handle(self._bit)
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether it was completed, failed or released."""
+        return self._has_verdict
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the daemon took it away: another consumer may have it, it may be finished or cancelled."""
+        return self._block.is_revoked(self._bit)
+
+    def _take_verdict(self) -> None:
+        if self._has_verdict:
+            raise UsageError(f"Chunk {self.submission_id}/{self.index} has its verdict already.")
+        self._has_verdict = True
+
+    def _run_s(self, run_s: float | None) -> float:
+        """A run time as given, else that since it was handed out, in seconds."""
+        return time.monotonic() - self._started_at if run_s is None else run_s

@@ -1,0 +1,156 @@
+"""What blocking and asyncio links need of a transport: sockets to a daemon, frames within its limit, pauses between dials.
+
+This file keeps no connection and knows no requests in flight; it imports only what is cheap, because the hot verbs go
+through it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from opsq.client.core.address import Address, show_address
+from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
+from opsq.wire.frames import encode
+from opsq.wire.messages import ErrorReply, Reply, Request, Welcome
+
+DIAL_S = 10.0
+"""How long a daemon may take to accept a connection and to answer the hello."""
+
+MISSES = 3
+"""A daemon that leaves this many heartbeats unanswered is gone."""
+
+FRAME_LIMIT_BYTES = 1 << 16
+"""The longest frame before the daemon has named its own limit."""
+
+REPLY_LIMIT_BYTES = 16 << 20
+"""Replies up to this length are read even if the daemon takes only shorter frames."""
+
+_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+
+R = TypeVar("R")
+
+
+class Wire(Protocol):
+    """What a link needs of a transport: a `Connection`, or the engine in this process."""
+
+    welcome: Welcome
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send requests, in order. Raises Unreachable when the transport has ended."""
+
+    def receive(self, timeout_s: float | None) -> list[Reply]:
+        """What has arrived; waits up to `timeout_s` (None: for ever) if nothing has. Raises as `send`."""
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when something arrives, or -1."""
+
+    def close(self) -> None:
+        """End the transport; what waits in `receive` wakes up."""
+
+
+Dial = Callable[[], Wire]
+"""Makes a greeted transport, or raises as `Connection.open` does."""
+
+
+def frames(requests: Sequence[Request], limit_bytes: int) -> Iterator[bytes]:
+    """The requests in one frame, or in several if one would be longer than `limit_bytes`.
+
+    Raises:
+        UsageError: a single request is longer than the limit.
+    """
+    frame = encode(requests)
+    if len(frame) - 4 <= limit_bytes:
+        yield frame
+        return
+    if len(requests) == 1:
+        raise UsageError(
+            f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {limit_bytes} bytes.",
+            hint="Send less at once, or raise frame_limit of the daemon.",
+        )
+    half = len(requests) // 2
+    yield from frames(requests[:half], limit_bytes)
+    yield from frames(requests[half:], limit_bytes)
+
+
+def expect(reply: Reply, kind: type[R]) -> R:
+    """The reply, if it is of the kind that the request asks for.
+
+    Raises:
+        OpsqError: it is an error reply; the class is that of its code.
+        ProtocolError: it is of another kind.
+    """
+    if isinstance(reply, kind):
+        return reply
+    if isinstance(reply, ErrorReply):
+        raise reply.error()
+    raise ProtocolError(f"The daemon answered with {type(reply).__name__} where {kind.__name__} was due.")
+
+
+class Backoff:
+    """Growing pauses with jitter between attempts to reach a daemon: 50 ms, doubled up to 5 s, cut by up to a half."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.05
+
+    def next_s(self) -> float:
+        """The next pause, in seconds."""
+        pause_s = self._next_s
+        self._next_s = min(pause_s * 2, 5.0)
+        return pause_s * (0.5 + os.urandom(1)[0] / 510)  # the random module costs a hot verb 2 ms
+
+
+def dial(address: Address) -> socket.socket:
+    """A socket connected to `address`.
+
+    Raises:
+        Unreachable: nobody listens there.
+        NotPermitted: the socket belongs to somebody else.
+        UsageError: the path is too long for a socket.
+    """
+    if not isinstance(address, str):
+        try:
+            peer = socket.create_connection(address, DIAL_S)
+        except OSError as error:
+            raise Unreachable(
+                f"No daemon answers at {show_address(address)}: {error.strerror or error}.",
+                hint="Is it started with --listen?",
+            ) from error
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return peer
+    length = len(os.fsencode(address))
+    if length > _SOCKET_PATH_BYTES:
+        raise UsageError(
+            f"The socket path {address} has {length} bytes; a socket path may have {_SOCKET_PATH_BYTES}.",
+            hint="Choose a shorter one with --socket or OPSQ_SOCKET.",
+        )
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        peer.settimeout(DIAL_S)
+        peer.connect(address)
+    except PermissionError as error:
+        peer.close()
+        raise NotPermitted(f"The socket {address} may not be used by this user{_owner_of(address)}.") from error
+    except OSError as error:
+        peer.close()
+        raise Unreachable(
+            f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`."
+        ) from error
+    return peer
+
+
+def _owner_of(path: str) -> str:
+    """Who may use the nearest part of `path` that can be looked at, for a message."""
+    while path not in {"", "/"}:
+        try:
+            found = os.stat(path)
+        except OSError:
+            path = os.path.dirname(path)
+            continue
+        return f": {path} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}"
+    return ""
