@@ -33,7 +33,7 @@ class _Process(NamedTuple):
 
 
 class Cluster:
-    """A master and its workers, one core each. Made by `cluster`."""
+    """A master and its workers, one core each. SourceSubmission by `cluster`."""
 
     def __init__(self, url: str, workers: list[int]) -> None:
         self.url = url

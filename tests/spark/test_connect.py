@@ -170,7 +170,7 @@ def test_every_error_reaches_the_client_in_words(client: Callable[..., Any], dae
         nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
         told = client("errors", reach={"stateDir": daemon.state_dir}, nowhere=nowhere, token="a-token-that-nobody-sees")
     wanted = {
-        "wrong option": "'rowperchunk' is no option of a write. Did you mean rowsPerChunk?",
+        "wrong option": "'rowperchunk' is not a known option of a write. Did you mean rowsPerChunk?",
         "wrong value": "rowsPerChunk",
         "overwrite": "append",
         "key taken": "opsq.errors.Conflict: ",
@@ -178,7 +178,7 @@ def test_every_error_reaches_the_client_in_words(client: Callable[..., Any], dae
         "no daemon for a read": f"No daemon answers at {nowhere}",
         "no daemon for a stream": f"No daemon answers at {nowhere}",
         "unknown": "Submission 252265274856701952 is not known.",
-        "not finished": "has a result yet that would tell its columns.",
+        "not finished": "has no result yet to take the columns from.",
         "dead": "this row is no good",
         "other columns": "opsq.errors.",
         "results not finished": "NotFinished: ",
@@ -341,7 +341,7 @@ def test_nobody_there_is_told_at_once(daemon: Settings, rows: Path) -> None:
         place = f"sc://127.0.0.1:{nobody.getsockname()[1]}"
         ran = run(daemon.state_dir, "submit", str(rows), "--master", f"{place}/;user_id=somebody")
     assert ran.returncode == 4
-    assert f"Nobody answers at {place} as a server of Spark Connect does." in ran.stderr
+    assert f"No Spark Connect server answers at {place}." in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
@@ -352,7 +352,7 @@ def test_nobody_there_is_told_at_once(daemon: Settings, rows: Path) -> None:
         (("run", "/in.parquet", "-o", "out", "--master", "sc://127.0.0.1:1", "--", "cat"), "out is a relative path"),
         (
             ("submit", "/in.parquet", "--master", "sc://127.0.0.1:1/;token"),
-            "sc://127.0.0.1:1 is no address of Spark Connect",
+            "sc://127.0.0.1:1 is not an address of Spark Connect",
         ),
     ],
 )

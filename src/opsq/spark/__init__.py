@@ -1,19 +1,19 @@
 """opsq on PySpark: DataFrames become submissions, results become DataFrames.
 
-Nothing of PySpark or Arrow is loaded before it is used, so that importing this package costs next to nothing and fails
-nowhere. `format("opsq")` needs no call: Spark finds the package `pyspark_opsq` by its name.
+PySpark and Arrow are loaded when they are first used, so that importing this package is cheap and cannot fail. `format("opsq")` needs no
+registration: Spark finds the package `pyspark_opsq` by its name.
 
     df.write.format("opsq").mode("append").option("rowsPerChunk", 1000).save()
     spark.read.format("opsq").load(submission_id)
 
-- `consume`: work off chunks on the executors, with a program or a function.
-- `register`: tell a session of the data source, where Spark did not find it by itself.
-- `results`: the results of a submission as a DataFrame, by the fastest way there is.
-- `submission_of`: which submission a write with an `idempotencyKey` made.
-- `sweep`: delete what attempts that lost have left beside the content of submissions.
-- `build_session`, `ensure_java`: a quiet session, on whatever Java there is.
+- `consume`: process chunks on the executors, with a program or a function.
+- `register`: register the data source with a session in which Spark did not find it by itself.
+- `results`: the results of a submission as a DataFrame, read in the fastest way.
+- `submission_of`: the submission that a write with an `idempotencyKey` made.
+- `sweep`: delete what losing attempts left beside the content of submissions.
+- `build_session`, `ensure_java`: a quiet session, on any suitable Java.
 
-`opsq.spark.report` has what the history of a queue tells, as functions on DataFrames.
+`opsq.spark.report` has measures of a queue's history, as functions on DataFrames.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where an exported history lies. PySpark is not needed to look.
+"""Finds an exported history, without PySpark.
 
-It must not read it; that is Spark's.
+It must not read the history; Spark does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from opsq.errors import NotFound
 
 
 def exported_place(folder: str | os.PathLike[str]) -> str:
-    """The folder of Parquet files, or the one file, as Spark is told of it; a URL stays as it is.
+    """The folder of Parquet files, or the one file, as a path for Spark; a URL is returned as it is.
 
     Raises:
         NotFound: there is no such file.
@@ -19,11 +19,10 @@ def exported_place(folder: str | os.PathLike[str]) -> str:
     path = os.fspath(folder)
     if "://" in path:
         return path
-    if not (
-        any(name.endswith(".parquet") for name in os.listdir(path)) if os.path.isdir(path) else os.path.isfile(path)
-    ):
+    is_folder = os.path.isdir(path)
+    if not (any(name.endswith(".parquet") for name in os.listdir(path)) if is_folder else os.path.isfile(path)):
         raise NotFound(
-            f"{path} holds no history in Parquet.",
-            hint=f"`opsq history export --format parquet --output {path}` writes it into a folder that is there.",
+            f"{path} has no history in Parquet.",
+            hint=f"`opsq history export --format parquet --output {path}` writes it to an existing folder.",
         )
     return os.path.abspath(path)

@@ -1,6 +1,6 @@
-"""What a notebook calls beside Spark's own reader and writer: registration, results, the id of a write, sweeping.
+"""Functions for notebooks beside Spark's own reader and writer: registration, results, the id of a write, sweeping.
 
-This file must not do what the data source does; it only asks Spark or the daemon.
+This file must not do the data source's work; it only calls Spark or the daemon.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from opsq.content.manifest import PartTable
 from opsq.content.manifest import decode as decode_content
 from opsq.errors import InputUnreadable, Unreachable, UsageError
 from opsq.spark.source.commit import STEM
-from opsq.spark.source.daemon_address import resolve, store_of
-from opsq.spark.source.result_fetch import Made, check_final, look_up
-from opsq.spark.source.source_options import Reach, ReadOptions, parse_read
-from opsq.wire.messages import Describe, Described
+from opsq.spark.source.daemon_address import content_of, resolve, store_of
+from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
+from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     from opsq.content.content_store import Store
 
 SWEEP_AGE_S = 24 * 3600.0
-"""An object that no submission names is left alone for this long: a task may still be writing it."""
+"""Folders written to more recently are left alone: a task may still be writing."""
 
 
 def register(spark: SparkSession) -> None:
-    """Tell a session of `format("opsq")`; needed only where opsq was installed after the session had looked for data sources.
+    """Register `format("opsq")` with a session; needed only if opsq was installed after the session had looked for data sources.
 
-    Effects: a server of Spark Connect, on which opsq must be installed, no longer shows the option `token` of this session's operations.
+    Effects: a server of Spark Connect, which needs opsq installed, no longer shows the option `token` of this session's operations.
     """
     from opsq.spark.session.spark_session import hide_tokens
     from opsq.spark.source.data_source import OpsqDataSource
@@ -43,14 +42,14 @@ def register(spark: SparkSession) -> None:
 
 
 def results(spark: SparkSession, submission: int | str, *, native: bool = True, **options: object) -> DataFrame:
-    """The results of a submission as a DataFrame, by the fastest way there is.
+    """The results of a submission as a DataFrame, read in the fastest way.
 
     Args:
         spark: the session.
         submission: its id.
-        native: have Parquet results in a store of files read by Spark's own reader, in no order of rows: the first call copies them
-            into files that Spark can read, which go with the submission. False: by the data source, in the order of chunks.
-        options: those of a read, as keywords: `state_dir="…"`, `metadata_columns="_chunk"`, `dead_chunks="skip"`,
+        native: let Spark's own reader read Parquet results in a store of files, in no particular order: the first call copies them into
+            files that Spark can read, which are removed with the submission. False: use the data source, in the order of chunks.
+        options: of a read, as keywords: `state_dir="…"`, `metadata_columns="_chunk"`, `dead_chunks="skip"`,
             `columns=["a", "b"]`, …
 
     Raises:
@@ -58,9 +57,9 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
         WorkFailed: a chunk has no result, and `dead_chunks` is not "skip".
         Unreachable: the daemon cannot be reached from here.
 
-    Effects: warns of the number of chunks that are passed over. In a session of Spark Connect the data source reads, on the server and
-        its executors. Their daemon is asked from here as well if options say where it is and it can be reached; else all errors
-        are Spark's, when the frame is used.
+    Effects: warns how many chunks are skipped. In a session of Spark Connect the data source reads, on the server and its executors. The
+        daemon is also checked from here if options say where it is and it can be reached; otherwise all errors are Spark's, when the
+        frame is used.
     """
     from opsq.spark.session.spark_session import is_remote
     from opsq.spark.source.batch_reader import find_form
@@ -69,34 +68,38 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
     named = {_camel(name): _text(value) for name, value in options.items()}
     parsed = parse_read({**named, "path": str(submission)})
     if is_remote(spark):
-        if parsed.reach.address or parsed.reach.state_dir:
+        if parsed.daemon.address or parsed.daemon.state_dir:
             # The address, or the file of a token, may be one that only the server sees.
-            with contextlib.suppress(Unreachable, InputUnreadable), resolve(parsed.reach).open() as queue:
-                _check(queue, Made(queue.submission(parsed.submission).id, "", 0, None, store_of(queue)), parsed)
+            with contextlib.suppress(Unreachable, InputUnreadable), resolve(parsed.daemon).open() as queue:
+                _check(
+                    queue,
+                    SourceSubmission(queue.submission(parsed.submission).id, "", 0, None, store_of(queue)),
+                    parsed,
+                )
         return spark.read.format("opsq").options(**named).load(str(submission))
     frame = None
-    with resolve(parsed.reach).open() as queue:
-        made = look_up(queue, parsed.submission)
-        _check(queue, made, parsed)
+    with resolve(parsed.daemon).open() as queue:
+        source = find_source(queue, parsed.submission)
+        _check(queue, source, parsed)
         if native and not parsed.metadata_columns and parsed.result_schema is None:
-            frame = native_frame(spark, queue, made, find_form(queue, made, parsed))
+            frame = native_frame(spark, queue, source, find_form(queue, source, parsed))
     if frame is None:
         return spark.read.format("opsq").options(**named).load(str(submission))
     return frame if parsed.columns is None else frame.select(*map(quoted, parsed.columns))
 
 
 def quoted(name: str) -> str:
-    """The name of a column as Spark's `select` takes it, whatever is in it."""
+    """The name of a column as Spark's `select` takes it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def _check(queue: Queue, made: Made, options: ReadOptions) -> None:
-    """See to it that the results are there; warn of those that are passed over."""
-    state = check_final(queue, made, skips_dead=options.skips_dead)
+def _check(queue: Queue, source: SourceSubmission, options: ReadOptions) -> None:
+    """Check that the results exist; warn about those that are skipped."""
+    state = check_final(queue, source, skips_dead=options.skips_dead)
     lacking = state.chunks_count - state.completed_count
     if lacking:
-        told = f"{lacking} of {state.chunks_count} chunks of submission {made.submission_id} have no result."
-        warnings.warn(told, stacklevel=3)
+        warning = f"{lacking} of {state.chunks_count} chunks of submission {source.submission_id} have no result."
+        warnings.warn(warning, stacklevel=3)
 
 
 def submission_of(
@@ -104,9 +107,9 @@ def submission_of(
 ) -> int | None:
     """The id of the submission that a write with this `idempotencyKey` made; None if there is none (any more).
 
-    Spark's writer returns nothing, so this is how a program learns what it has made.
+    Spark's writer returns nothing, so this is how a program finds its submission.
     """
-    with resolve(Reach(state_dir=state_dir, address=address, token=token)).open() as queue:
+    with resolve(DaemonOptions(state_dir=state_dir, address=address, token=token)).open() as queue:
         found = queue.find(idempotency_key)
     return None if found is None else found.id
 
@@ -118,21 +121,21 @@ def sweep(
     token: str | None = None,
     older_than_s: float = SWEEP_AGE_S,
 ) -> int:
-    """Delete what attempts that lost have left beside the content of submissions; folders that no submission names are the daemon's care.
+    """Delete what losing attempts left beside the content of submissions; the daemon deletes folders without a submission itself.
 
     Args:
         state_dir: of the daemon.
         address: of the daemon.
         token: for TCP.
-        older_than_s: folders into which something was written since are left alone: a task may still be at it.
+        older_than_s: leave folders alone that were written to more recently: a task may still be writing.
 
     Returns:
-        How many objects were deleted.
+        The number of deleted objects.
     """
     if older_than_s < 0:
-        raise UsageError("older_than_s is below 0.")
+        raise UsageError("older_than_s must not be negative.")
     deleted = 0
-    with resolve(Reach(state_dir=state_dir, address=address, token=token)).open() as queue:
+    with resolve(DaemonOptions(state_dir=state_dir, address=address, token=token)).open() as queue:
         store = queue.contents.store
         before = time.time() - older_than_s
         for folder in list(store.folders()):
@@ -142,8 +145,8 @@ def sweep(
             submission = queue.find_request(bytes.fromhex(folder))
             if submission is None:
                 continue
-            described = queue.link.call(Describe(queue.link.next_id(), [submission.id]), Described).submissions
-            named = _names(store, described[0].content) if described else frozenset(parts)
+            described = content_of(queue, submission.id)
+            named = _names(store, described.content) if described is not None else frozenset(parts)
             for name in parts:
                 if name not in named:
                     store.delete_object(f"{folder}/{name}")
@@ -152,7 +155,7 @@ def sweep(
 
 
 def _names(store: Store, content: bytes) -> frozenset[str]:
-    """The objects that a content is made of."""
+    """The objects that a content consists of."""
     decoded = decode_content(content)
     table = PartTable(store, decoded)
     return frozenset(table[number].name.decode() for number in range(decoded.parts_count))
@@ -163,7 +166,7 @@ def _is_key(folder: str) -> bool:
 
 
 def _text(value: object) -> str:
-    """The value of an option as Spark hands it on: some names as JSON, and true, not True."""
+    """The value of an option as text for Spark: lists as JSON, and true, not True."""
     if isinstance(value, (list, tuple)):
         return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

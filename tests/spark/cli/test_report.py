@@ -56,7 +56,7 @@ def work_off(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("--from", "/nowhere"), 3, "/nowhere holds no history in Parquet"),
+        (("--from", "/nowhere"), 3, "/nowhere has no history in Parquet"),
         (("--by", "no key"), 2, "'no key' is not a key"),
         (("--step", "0.5"), 2, "--step 0.5: give whole seconds"),
         (("--since", "yesterday"), 2, "--since yesterday"),

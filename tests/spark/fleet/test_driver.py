@@ -28,7 +28,7 @@ from opsq.spark.fleet.tasks import Plan, TaskSummary, work
 from opsq.spark.formats.decoder import decoder
 from opsq.spark.formats.schemas import arrow_schema
 from opsq.spark.source.batch_writer import plan_write
-from opsq.spark.source.commit import hand_over, write_part
+from opsq.spark.source.commit import submit_parts, write_part
 from opsq.spark.source.daemon_address import Daemon
 from opsq.spark.source.source_options import parse_write
 from spark.clusters import is_alive
@@ -62,7 +62,7 @@ def submit_table(daemon: Settings, queue: opsq.Queue) -> Callable[..., opsq.Subm
         written = plan_write(given, SCHEMA, overwrite=False)
         schema = arrow_schema(SCHEMA)
         part = write_part(written, schema, pa.Table.from_pylist(rows, schema).to_batches(), 0, 0)
-        hand_over(written, [part], schema)
+        submit_parts(written, [part], schema)
         [new] = [state.submission_id for state in queue.submissions() if state.submission_id not in before]
         return queue.submission(new)
 

@@ -18,7 +18,7 @@ from opsq.spark.source import daemon_address
 from opsq.spark.source.batch_reader import OpsqReader
 from opsq.spark.source.batch_writer import plan_write
 from opsq.spark.source.data_source import OpsqDataSource
-from opsq.spark.source.source_options import Reach, parse_read, parse_write
+from opsq.spark.source.source_options import DaemonOptions, parse_read, parse_write
 
 SCHEMA = StructType([StructField("id", LongType())])
 
@@ -28,7 +28,7 @@ PLANS: dict[str, Plan] = {
     "a write": lambda reach, number: plan_write(parse_write(reach), SCHEMA, overwrite=False),
     "a read": lambda reach, number: OpsqReader(parse_read(reach | {"path": number}), SCHEMA, None).partitions(),
     "a schema": lambda reach, number: OpsqDataSource(reach | {"path": number}).schema(),
-    "a fleet": lambda reach, number: plan_fleet(Reach(state_dir=reach["statedir"]), command=["cat"]),
+    "a fleet": lambda reach, number: plan_fleet(DaemonOptions(state_dir=reach["statedir"]), command=["cat"]),
 }
 
 

@@ -195,7 +195,7 @@ def test_column_of_a_type_that_spark_has_not_is_named():
             t.ArrayType(t.StructType([])),
             r"Column 'x\[\]' is a struct without fields, which parquet cannot hold",
         ),
-        ("jsonl", t.StructType([t.StructField("y", t.LongType())] * 2), "Column 'x' has two fields called 'y'"),
+        ("jsonl", t.StructType([t.StructField("y", t.LongType())] * 2), "Column 'x' has two fields named 'y'"),
     ],
 )
 def test_column_that_a_format_cannot_hold_is_named(chunk_format: str, kind: t.DataType, message: str):
@@ -204,14 +204,14 @@ def test_column_that_a_format_cannot_hold_is_named(chunk_format: str, kind: t.Da
 
 
 def test_two_columns_of_one_name_are_refused():
-    with pytest.raises(UsageError, match="Two columns are called 'n'"):
+    with pytest.raises(UsageError, match="Two columns are named 'n'"):
         check_writable(t.StructType([*SCHEMA.fields, *SCHEMA.fields]), "parquet")
 
 
 def test_columns_are_selected_in_the_order_asked_for():
     schema = t.StructType([t.StructField(name, t.LongType()) for name in "abc"])
     assert selected(schema, ["c", "a"]).names == ["c", "a"]
-    with pytest.raises(UsageError, match=r"There is no column 'd'\. There are a, b, c\."):
+    with pytest.raises(UsageError, match=r"There is no column 'd'\. The columns are a, b, c\."):
         selected(schema, ["d"])
 
 

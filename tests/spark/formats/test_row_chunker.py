@@ -348,7 +348,7 @@ def test_null_in_a_column_that_says_it_has_none_is_an_error_that_names_it():
     ("columns", "message"),
     [
         ({"n": [1]}, "Column 'n' is int64, which lines of text cannot hold"),
-        ({"a": ["x"], "b": ["y"]}, "Lines of text hold one column, and there are 2"),
+        ({"a": ["x"], "b": ["y"]}, "Lines of text hold one column, not 2"),
         ({"x": INVALID_UTF8}, "Column 'x' is string and cannot be written as text"),
     ],
 )
@@ -391,7 +391,7 @@ def test_results_with_other_arrow_types_are_cast_to_those_wanted():
     [
         ("parquet", b"no such thing", "cannot be read as parquet"),
         ("arrow", b"no such thing", "cannot be read as arrow"),
-        ("jsonl", b'{"n": 1}\n{"n": ', "is no JSON lines"),
+        ("jsonl", b'{"n": 1}\n{"n": ', "is not JSON lines"),
         ("jsonl", b'{"n": "x"}\n', "Its column 'n' is not int64"),
         ("jsonl", b'{"n": 1.5}\n', "Its column 'n' is not int64"),
         ("csv", b"n,text\nx,y\n", "cannot be read as csv"),

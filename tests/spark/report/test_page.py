@@ -81,9 +81,9 @@ def test_page_tells_the_headline_numbers_and_has_the_plots_with_labels_and_units
     labels = [
         {"completed chunks per second", "time (UTC)"},
         {"seconds"},
-        {"per cent"},
+        {"percent"},
         {"chunks per second", "time (UTC)"},
-        {"attempts in vain"},
+        {"failed attempts"},
     ]
     assert all(wanted <= set(texts(svg)) for wanted, svg in zip(labels, svgs(text), strict=True))
 

@@ -73,7 +73,7 @@ def test_shim_that_cannot_be_kept_says_where_it_was_to_go(monkeypatch: pytest.Mo
     monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "cut", "21.0.8", modules="java.base")))
     (tmp_path / "cache").write_text("no folder")
     with pytest.raises(
-        CommandNotFound, match=r"Java 21 in .*cut lacks jdk.incubator.vector.*cannot be kept.*cache"
+        CommandNotFound, match=r"Java 21 in .*cut lacks jdk.incubator.vector.*cannot be stored.*cache"
     ) as refused:
         java.ensure_java()
     assert "XDG_CACHE_HOME" in refused.value.hint

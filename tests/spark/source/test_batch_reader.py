@@ -185,7 +185,7 @@ def test_unknown_submission_is_said_to_be_unknown(spark: SparkSession, daemon: S
 
 def test_results_that_are_all_empty_need_a_schema(queue: opsq.Queue, read: Read):
     submission = submit(queue, [b"", b""])
-    with pytest.raises(PySparkException, match=r"No chunk of submission \d+ has a result that would tell its columns"):
+    with pytest.raises(PySparkException, match=r"Submission \d+ has no result to take the columns from"):
         read(submission, resultFormat="parquet")
     assert read(submission, "n BIGINT", resultFormat="parquet").count() == 0
     assert read(submission).count() == 0  # lines of text

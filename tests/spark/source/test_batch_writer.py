@@ -162,7 +162,7 @@ def test_schema_too_long_to_travel_is_kept_all_the_same(
             {"chunkFormat": "csv"},
             "Column 'inner' is struct<a:int>, which csv cannot hold. Use chunkFormat parquet or arrow or jsonl.",
         ),
-        ({"chunkFormat": "text"}, "Lines of text hold one column, and there are 2."),
+        ({"chunkFormat": "text"}, "Lines of text hold one column, not 2."),
         ({"meta.submission": 1}, "'submission' is built in"),
     ],
 )

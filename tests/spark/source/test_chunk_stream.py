@@ -21,11 +21,12 @@ import opsq
 from daemons import running
 from opsq.errors import InvalidStrategy, NotFound, UsageError
 from opsq.settings import Settings
-from opsq.spark.source.chunk_stream import OpsqChunkReader, Taken, chunk_schema
-from opsq.spark.source.commit import WritePlan, hand_over, new_request_key, write_part
+from opsq.spark.source.batch_reader import ChunkPieces
+from opsq.spark.source.chunk_stream import OpsqChunkReader, chunk_schema
+from opsq.spark.source.commit import WritePlan, new_request_key, submit_parts, write_part
 from opsq.spark.source.daemon_address import resolve, store_of
 from opsq.spark.source.data_source import OpsqDataSource
-from opsq.spark.source.lease_stream import Place, place_of
+from opsq.spark.source.lease_stream import StreamPosition, position_of
 from opsq.spark.source.result_fetch import completions
 from opsq.spark.source.source_options import parse_chunks, parse_write
 from opsq.wire.messages import HeldChunks, Reserve, Reserved
@@ -100,8 +101,8 @@ def test_batches_give_all_chunks_once_each_and_those_that_are_done_are_completed
 def test_partitions_have_as_many_chunks_as_options_say_across_blocks(daemon: Settings, submission: opsq.Submission):
     reader = reader_of(daemon, chunksPerPartition="60")
     start = reader.initialOffset()
-    cut = [part for part in reader.partitions(start, next_batch(reader, start)) if isinstance(part, Taken)]
-    assert [sum(mask.bit_count() for _, _, mask, _ in part.chosen) for part in cut] == [60, 60, 10]
+    cut = [part for part in reader.partitions(start, next_batch(reader, start)) if isinstance(part, ChunkPieces)]
+    assert [sum(piece.mask.bit_count() for piece in part.pieces) for part in cut] == [60, 60, 10]
     reader.stop()
 
 
@@ -292,7 +293,7 @@ def test_chunk_that_cannot_be_read_is_named_with_the_way_on(daemon: Settings, qu
     submission = queue.submit([b"no json\n"])
     reader = reader_of(daemon, t.StructType([t.StructField("n", t.LongType())]), chunkFormat="jsonl")
     start = reader.initialOffset()
-    with pytest.raises(UsageError, match=rf"Chunk {submission.id}/0 cannot be used. It is no JSON lines.*opsq rm"):
+    with pytest.raises(UsageError, match=rf"Chunk {submission.id}/0 cannot be used. It is not JSON lines.*opsq rm"):
         rows(reader, start, next_batch(reader, start))
     reader.stop()
 
@@ -306,8 +307,8 @@ def test_checkpoint_of_another_stream_is_refused(daemon: Settings):
 
 def test_offset_comes_back_from_json_as_it_was():
     widest = HeldChunks((1 << 63) - 1, 7, (1 << 64) - 1, 1 << 40, 3, (1 << 64) - 1, (1 << 64) - 1)
-    place = Place(64, [widest])
-    assert place_of(stored(place.offset())) == place
+    place = StreamPosition(64, [widest])
+    assert position_of(stored(place.offset())) == place
     assert json.dumps(stored(place.offset())) == json.dumps(place.offset())
 
 
@@ -332,9 +333,9 @@ def options_of(daemon: Settings, **options: str) -> dict[str, str]:
 def test_columns_are_those_of_the_chunk_that_would_come_first(daemon: Settings, queue: opsq.Queue):
     schema = t.StructType([t.StructField("n", t.LongType()), t.StructField("s", t.StringType())])
     written = parse_write({"stateDir": daemon.state_dir, "chunkFormat": "jsonl"})
-    plan = WritePlan(written, resolve(written.reach), store_of(queue), schema.json(), new_request_key())
+    plan = WritePlan(written, resolve(written.daemon), store_of(queue), schema.json(), new_request_key())
     table = pa.table({"n": [1, 2], "s": ["a", "b"]})
-    submission_id = hand_over(plan, [write_part(plan, table.schema, table.to_batches(), 0, 0)], table.schema)
+    submission_id = submit_parts(plan, [write_part(plan, table.schema, table.to_batches(), 0, 0)], table.schema)
     found = chunk_schema(parse_chunks(options_of(daemon, columns="s", metadataColumns="true")))
     assert found.simpleString() == "struct<s:string,_submission:bigint,_chunk:bigint,_attempts:int>"
     reader = OpsqChunkReader(parse_chunks(options_of(daemon, columns="s", metadataColumns="true")), found)
@@ -344,11 +345,11 @@ def test_columns_are_those_of_the_chunk_that_would_come_first(daemon: Settings, 
 
 
 def test_chunks_that_no_dataframe_made_are_lines_or_bytes(daemon: Settings, queue: opsq.Queue):
-    with pytest.raises(UsageError, match="No chunk is waiting that would tell the columns"):
+    with pytest.raises(UsageError, match="No chunk is waiting to take the columns"):
         chunk_schema(parse_chunks(options_of(daemon)))
     queue.submit([b"a\nb\n"])
     assert chunk_schema(parse_chunks(options_of(daemon))).simpleString() == "struct<value:string>"
-    with pytest.raises(UsageError, match="was not made from a DataFrame and tells no columns"):
+    with pytest.raises(UsageError, match="was not made from a DataFrame and has no columns"):
         chunk_schema(parse_chunks(options_of(daemon, chunkFormat="csv")))
     whole = chunk_schema(parse_chunks(options_of(daemon, chunkFormat="binary")))
     reader = reader_of(daemon, whole, chunkFormat="binary")

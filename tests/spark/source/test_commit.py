@@ -16,9 +16,9 @@ from daemons import end, running
 from opsq.content.store_kinds import open_store
 from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, NoRoom, StoreNotVisible, Unreachable
 from opsq.settings import Settings
-from opsq.spark.formats.chunk_format import about_of
+from opsq.spark.formats.chunk_format import read_chunk_format
 from opsq.spark.source import commit
-from opsq.spark.source.commit import PartMessage, WritePlan, hand_over, new_request_key, take_back, write_part
+from opsq.spark.source.commit import PartMessage, WritePlan, new_request_key, submit_parts, withdraw, write_part
 from opsq.spark.source.daemon_address import Daemon, StoreAccess, resolve, store_of
 from opsq.spark.source.source_options import parse_write
 from opsq.wire.messages import Describe, Described
@@ -30,7 +30,9 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 def plan_of(daemon: Settings, queue: opsq.Queue, **options: str) -> WritePlan:
     parsed = parse_write({"stateDir": daemon.state_dir, "chunkFormat": "csv", "rowsPerChunk": "2", **options})
-    return WritePlan(parsed, resolve(parsed.reach), store_of(queue), '{"type":"struct","fields":[]}', new_request_key())
+    return WritePlan(
+        parsed, resolve(parsed.daemon), store_of(queue), '{"type":"struct","fields":[]}', new_request_key()
+    )
 
 
 def write(plan: WritePlan, numbers: list[int], partition: int = 0, attempt: int = 0) -> PartMessage:
@@ -52,7 +54,7 @@ def test_parts_are_put_together_in_the_order_of_partitions_and_losers_are_droppe
         write(plan, [], 2, attempt=3),
     )
     assert len(parts(daemon)) == 3
-    submission = hand_over(plan, [second, empty, first], SCHEMA)
+    submission = submit_parts(plan, [second, empty, first], SCHEMA)
     assert chunks_of(submission, queue) == [b'"n"\n1\n2\n', b'"n"\n3\n', b'"n"\n4\n5\n']
     assert lost.written is not None
     assert lost.written.name not in parts(daemon)
@@ -61,23 +63,23 @@ def test_parts_are_put_together_in_the_order_of_partitions_and_losers_are_droppe
 
 def test_submission_tells_the_form_of_its_chunks(daemon: Settings, queue: opsq.Queue):
     plan = plan_of(daemon, queue)
-    submission = hand_over(plan, [write(plan, [1, 2, 3])], SCHEMA)
+    submission = submit_parts(plan, [write(plan, [1, 2, 3])], SCHEMA)
     [described] = queue.link.call(Describe(queue.link.next_id(), [submission]), Described).submissions
-    about = about_of(described.content, queue.contents.store)
-    assert about is not None
-    assert (about.chunk_format, about.rows_count, about.schema) == ("csv", 3, plan.schema_json)
+    found = read_chunk_format(described.content, queue.contents.store)
+    assert found is not None
+    assert (found.name, found.rows_count, found.schema) == ("csv", 3, plan.schema_json)
 
 
 def test_write_that_is_taken_back_can_never_be_handed_over(daemon: Settings, queue: opsq.Queue):
     plan = plan_of(daemon, queue)
     message = write(plan, [1])
-    assert take_back(plan.daemon, plan.store, plan.request_key) is None
+    assert withdraw(plan.daemon, plan.store, plan.request_key) is None
     assert folders(daemon) == []
     with pytest.raises(ContentMissing):
-        hand_over(plan, [message], SCHEMA)
+        submit_parts(plan, [message], SCHEMA)
     late = write(plan, [2], attempt=1)
     with pytest.raises(Conflict, match="was withdrawn"):
-        hand_over(plan, [late], SCHEMA)
+        submit_parts(plan, [late], SCHEMA)
     assert list(queue.submissions()) == []
 
 
@@ -91,32 +93,32 @@ def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_subm
     with pytest.raises(
         ContentMissing, match=f"1 of 2 parts that were written are gone, {gone.written.name} for one.*Write again"
     ):
-        hand_over(plan, [kept, gone], SCHEMA)
+        submit_parts(plan, [kept, gone], SCHEMA)
     queue.contents.store.delete_folder(plan.folder)
     with pytest.raises(ContentMissing, match="2 of 2 parts"):
-        hand_over(plan, [kept, gone], SCHEMA)
+        submit_parts(plan, [kept, gone], SCHEMA)
     assert list(queue.submissions()) == []
     assert folders(daemon) == []
 
 
 def test_write_that_was_handed_over_is_not_taken_back(daemon: Settings, queue: opsq.Queue):
     plan = plan_of(daemon, queue)
-    submission = hand_over(plan, [write(plan, [1, 2])], SCHEMA)
-    assert take_back(plan.daemon, plan.store, plan.request_key) == submission
+    submission = submit_parts(plan, [write(plan, [1, 2])], SCHEMA)
+    assert withdraw(plan.daemon, plan.store, plan.request_key) == submission
     assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
 
 
 def test_hand_over_that_is_repeated_makes_one_submission(daemon: Settings, queue: opsq.Queue):
     plan = plan_of(daemon, queue)
     message = write(plan, [1, 2])
-    assert hand_over(plan, [message], SCHEMA) == hand_over(plan, [message], SCHEMA)
+    assert submit_parts(plan, [message], SCHEMA) == submit_parts(plan, [message], SCHEMA)
     assert len(parts(daemon)) == 1
 
 
 def test_same_rows_under_one_key_are_one_submission_and_the_second_copy_goes(daemon: Settings, queue: opsq.Queue):
     first, second = plan_of(daemon, queue, idempotencyKey="k"), plan_of(daemon, queue, idempotencyKey="k")
-    submission = hand_over(first, [write(first, [1, 2, 3])], SCHEMA)
-    assert hand_over(second, [write(second, [1, 2, 3])], SCHEMA) == submission
+    submission = submit_parts(first, [write(first, [1, 2, 3])], SCHEMA)
+    assert submit_parts(second, [write(second, [1, 2, 3])], SCHEMA) == submission
     assert folders(daemon) == [first.folder]
 
 
@@ -128,20 +130,20 @@ def test_other_rows_under_one_key_are_a_conflict_and_leave_nothing(
         plan_of(daemon, queue, idempotencyKey="k"),
         plan_of(daemon, queue, idempotencyKey="k", rowsPerChunk=cut),
     )
-    submission = hand_over(first, [write(first, [1, 2, 3])], SCHEMA)
+    submission = submit_parts(first, [write(first, [1, 2, 3])], SCHEMA)
     message = write(second, numbers)
     with pytest.raises(Conflict, match=f"'k' is held by submission {submission}, made of other chunks"):
-        hand_over(second, [message], SCHEMA)
+        submit_parts(second, [message], SCHEMA)
     assert folders(daemon) == [first.folder]
-    assert take_back(second.daemon, second.store, second.request_key) is None
+    assert withdraw(second.daemon, second.store, second.request_key) is None
 
 
 def test_request_key_that_another_submission_holds_leaves_that_its_content(daemon: Settings, queue: opsq.Queue):
     plan = plan_of(daemon, queue)
-    submission = hand_over(plan, [write(plan, [1, 2])], SCHEMA)
+    submission = submit_parts(plan, [write(plan, [1, 2])], SCHEMA)
     other = write(plan, [3, 4])
     with pytest.raises(Conflict, match=f"held by submission {submission}, whose content is another"):
-        hand_over(plan, [other], SCHEMA)
+        submit_parts(plan, [other], SCHEMA)
     assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
 
 
@@ -150,12 +152,12 @@ def test_no_room_refuses_the_hand_over_or_is_waited_for(runtime_dir: Path):
         queue.submit([b"a", b"b"])
         plan = plan_of(settings, queue)
         with pytest.raises(NoRoom):
-            hand_over(plan, [write(plan, [1, 2])], SCHEMA)
+            submit_parts(plan, [write(plan, [1, 2])], SCHEMA)
         assert folders(settings) == []
         patient = plan_of(settings, queue, waitForRoom="true")
         message = write(patient, [1, 2])
         with ThreadPoolExecutor(1) as pool:
-            handed = pool.submit(hand_over, patient, [message], SCHEMA)
+            handed = pool.submit(submit_parts, patient, [message], SCHEMA)
             wait_until(lambda: queue.status().room_waiting_count == 1, what="the hand-over waits")
             work(queue)
             submission = handed.result(30)
@@ -164,8 +166,8 @@ def test_no_room_refuses_the_hand_over_or_is_waited_for(runtime_dir: Path):
 
 def test_replay_of_other_bytes_is_the_batch_that_was_handed_over(daemon: Settings, queue: opsq.Queue):
     first, replay = plan_of(daemon, queue, idempotencyKey="q-0"), plan_of(daemon, queue, idempotencyKey="q-0")
-    submission = hand_over(first, [write(first, [1, 2, 3])], SCHEMA, is_replay_safe=True)
-    assert hand_over(replay, [write(replay, [3, 2, 1])], SCHEMA, is_replay_safe=True) == submission
+    submission = submit_parts(first, [write(first, [1, 2, 3])], SCHEMA, is_replay_safe=True)
+    assert submit_parts(replay, [write(replay, [3, 2, 1])], SCHEMA, is_replay_safe=True) == submission
     assert folders(daemon) == [first.folder]
 
 
@@ -173,10 +175,10 @@ def test_taking_back_leaves_content_alone_while_nobody_can_tell_whether_it_was_h
     daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
 ):
     plan = plan_of(daemon, queue)
-    hand_over(plan, [write(plan, [1])], SCHEMA)
+    submit_parts(plan, [write(plan, [1])], SCHEMA)
     end(daemon)
     monkeypatch.setattr(commit, "PATIENCE_S", 0.0)
-    assert take_back(plan.daemon, plan.store, plan.request_key) is None
+    assert withdraw(plan.daemon, plan.store, plan.request_key) is None
     assert folders(daemon) == [plan.folder]
 
 

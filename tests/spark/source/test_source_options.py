@@ -1,4 +1,4 @@
-"""Options of `format("opsq")`: names without case, values with their units, mistakes told by name; a token never shown."""
+"""Options of `format("opsq")`: names without case, values with their units, errors name the option; a token never shown."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_key_in_both_options_is_refused(key: str):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rowPerChunk": "1"}, "'rowperchunk' is no option of a write. Did you mean rowsPerChunk?"),
-        ({"colour": "red"}, "'colour' is no option of a write. There are"),
-        ({"resultFormat": "csv"}, "'resultformat' is one of a read, not of a write"),
-        ({"rowsPerChunk": "0"}, "rowsPerChunk cannot be '0': it is not 1 or more"),
-        ({"rowsPerChunk": "many"}, "rowsPerChunk cannot be 'many': it is no whole number"),
+        ({"rowPerChunk": "1"}, "'rowperchunk' is not a known option of a write. Did you mean rowsPerChunk?"),
+        ({"colour": "red"}, "'colour' is not a known option of a write. Known are"),
+        ({"resultFormat": "csv"}, "'resultformat' is for a read, not for a write"),
+        ({"rowsPerChunk": "0"}, "rowsPerChunk cannot be '0': it must be at least 1"),
+        ({"rowsPerChunk": "many"}, "rowsPerChunk cannot be 'many': it is not a whole number"),
         ({"bytesPerChunk": "1 parsec"}, "bytesPerChunk cannot be '1 parsec'"),
         ({"rowsPerChunk": "5", "bytesPerChunk": "5"}, "exclude each other"),
         ({"chunkFormat": "xml"}, "chunkFormat cannot be 'xml'. It may be parquet, arrow, jsonl, csv, text"),
@@ -97,13 +97,13 @@ def test_column_name_with_a_comma_is_written_as_json():
     [
         ({}, "No submission is named"),
         ({"path": "1", "submission": "2"}, "Two submissions are named: 1 and 2"),
-        ({"path": "1", "metadataColumns": "_chunks"}, "'_chunks' is no metadata column. Did you mean _chunk?"),
+        ({"path": "1", "metadataColumns": "_chunks"}, "'_chunks' is not a known metadata column. Did you mean _chunk?"),
         ({"path": "1", "columns": "a,a"}, "columns cannot be 'a,a'"),
-        ({"path": "1", "mode": "chunks"}, "as a stream only"),
+        ({"path": "1", "mode": "chunks"}, "only be read as a stream"),
         ({"path": "1", "mode": "rows"}, "mode cannot be 'rows'. It may be results, chunks"),
-        ({"path": "1", "consumer": "n"}, "'consumer' is one of a stream of chunks, not of a read"),
-        ({"path": "1", "rowsPerChunk": "1"}, "'rowsperchunk' is one of a write, not of a read"),
-        ({"path": "1", "meta.x": "1"}, "'meta.x' is no option of a read"),
+        ({"path": "1", "consumer": "n"}, "'consumer' is for a stream of chunks, not for a read"),
+        ({"path": "1", "rowsPerChunk": "1"}, "'rowsperchunk' is for a write, not for a read"),
+        ({"path": "1", "meta.x": "1"}, "'meta.x' is not a known option of a read"),
     ],
 )
 def test_wrong_read_option_is_refused_by_name(options: dict[str, str], message: str):
@@ -152,13 +152,13 @@ def test_mode_is_told_in_any_case():
     [
         ({}, "The option consumer is missing"),
         ({"consumer": "n" * 256}, "consumer cannot be 'nnn"),
-        ({"consumer": "n", "lease": "0"}, "lease cannot be '0': it is not 1s or more"),
+        ({"consumer": "n", "lease": "0"}, "lease cannot be '0': it must be at least 1s"),
         ({"consumer": "n", "lease": "soon"}, "lease cannot be 'soon'"),
         ({"consumer": "n", "path": "12"}, "load() takes no id here"),
-        ({"consumer": "n", "submission": "12"}, "'submission' is one of a read, not of a stream of chunks"),
+        ({"consumer": "n", "submission": "12"}, "'submission' is for a read, not for a stream of chunks"),
         (
             {"consumer": "n", "consumers": "12"},
-            "'consumers' is no option of a stream of chunks. Did you mean consumer?",
+            "'consumers' is not a known option of a stream of chunks. Did you mean consumer?",
         ),
         ({"consumer": "n", "maxChunksPerTrigger": "0"}, "maxChunksPerTrigger cannot be '0'"),
     ],
@@ -172,8 +172,8 @@ def test_wrong_option_of_a_stream_of_chunks_is_refused_by_name(options: dict[str
 def test_token_comes_from_its_file_and_is_never_shown(tmp_path: Path):
     (tmp_path / "token").write_text("s3cret-token\n")
     found = parse_write({"address": "host:1", "tokenFile": str(tmp_path / "token")})
-    assert found.reach.token == "s3cret-token"
-    assert "s3cret-token" not in repr(found) + str(found) + f"{found.reach}"
+    assert found.daemon.token == "s3cret-token"
+    assert "s3cret-token" not in repr(found) + str(found) + f"{found.daemon}"
 
 
 def test_missing_token_file_is_named(tmp_path: Path):

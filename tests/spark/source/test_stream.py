@@ -120,7 +120,7 @@ def test_running_query_gets_what_is_completed_meanwhile(
 
 def test_stream_without_any_result_yet_asks_for_its_columns(spark: SparkSession, daemon: Settings, queue: opsq.Queue):
     submission = queue.submit([b"x"])
-    with pytest.raises(PySparkException, match=r"has a result yet that would tell its columns.*resultSchema=same"):
+    with pytest.raises(PySparkException, match=r"has no result yet to take the columns from.*resultSchema=same"):
         spark.readStream.format("opsq").options(stateDir=daemon.state_dir, resultFormat="jsonl").load(
             str(submission.id)
         )

@@ -99,7 +99,9 @@ class Chunking(NamedTuple):
     ] = None
     bytes_per_chunk: Annotated[
         str | None,
-        typer.Option("--bytes-per-chunk", "-b", metavar="SIZE", help="About so many bytes a chunk; 1M by default."),
+        typer.Option(
+            "--bytes-per-chunk", "-b", metavar="SIZE", help="ChunkFormat so many bytes a chunk; 1M by default."
+        ),
     ] = None
     chunk_format: Annotated[ChunkFormat, typer.Option("--chunk-format", help="What a program reads on its stdin.")] = (
         "jsonl"
@@ -282,7 +284,7 @@ class Writing(NamedTuple):
         return int(observation.get["rows"])
 
 
-def reach_of(caller: Caller) -> dict[str, str]:
+def daemon_options(caller: Caller) -> dict[str, str]:
     """The daemon of a command line, as options of the data source. A token is redacted by Spark wherever it shows options."""
     found = {"address": caller.target}
     if is_remote(caller.settings):

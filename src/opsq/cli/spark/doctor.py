@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
 from opsq.cli.output.daemon_documents import DoctorDocument, FindingShape
-from opsq.cli.spark.data_sets import Chunking, reach_of
+from opsq.cli.spark.data_sets import Chunking, daemon_options
 from opsq.cli.spark.job import Session, opened
 from opsq.client.sync.producer import Producer
 from opsq.errors import Conflict, OpsqError, UsageError, WorkFailed
@@ -202,12 +202,12 @@ def _round_trip(caller: Caller, spark: SparkSession, producer: Producer) -> str:
         OpsqError: it did not come back.
     """
     from opsq.spark.fleet.driver import ended_early, plan_fleet, run_fleet
-    from opsq.spark.source.source_options import Reach
+    from opsq.spark.source.source_options import DaemonOptions
 
-    reach = reach_of(caller)
+    reach = daemon_options(caller)
     submission = Chunking(chunk_format="parquet").submit(spark.range(7, 8).toDF("n"), reach, producer)
     try:
-        plan = plan_fleet(Reach(**reach), function=lambda table: table, submission=submission.id)
+        plan = plan_fleet(DaemonOptions(**reach), function=lambda table: table, submission=submission.id)
         ended_early(run_fleet(spark, plan, 1))
         rows = spark.read.format("opsq").options(**reach).load(str(submission.id)).collect()
         if [row.n for row in rows] != [7]:

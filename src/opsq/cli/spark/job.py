@@ -94,7 +94,7 @@ class Session(NamedTuple):
 
 
 class SparkJobs:
-    """A session and what its jobs are watched with. Made by `opened`.
+    """A session and what its jobs are watched with. SourceSubmission by `opened`.
 
     Args:
         caller: who gave the command line.

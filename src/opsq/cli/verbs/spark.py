@@ -16,7 +16,7 @@ from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
 from opsq.cli.options.program_options import Consuming, Records, positive_duration
 from opsq.cli.output.json_output import ErrorShape
-from opsq.cli.spark.data_sets import Chunking, Reading, Writing, reach_of
+from opsq.cli.spark.data_sets import Chunking, Reading, Writing, daemon_options
 from opsq.cli.spark.job import Interrupted, Session, SparkJobs, looking_at, opened
 from opsq.cli.spark.report import Asked, report
 from opsq.cli.spark.spark_documents import (
@@ -143,7 +143,7 @@ def spark_results(
     with _producer(caller) as producer:
         _check_ended(producer.submission(submission_id).state())
         with opened(caller, session) as jobs:
-            rows_count = jobs.run("writing", lambda: writing.write(jobs.spark, submission_id, reach_of(caller)))
+            rows_count = jobs.run("writing", lambda: writing.write(jobs.spark, submission_id, daemon_options(caller)))
     caller.document(SparkResultsDocument(str(submission_id), place, rows_count))
     caller.remark(f"{values.counted(rows_count, 'row')} are in {place}.")
 
@@ -191,7 +191,9 @@ def spark_run(
             summary = _work(caller, jobs, command, options, strategy, submission.id, tasks, deadline, "empty", producer)
             failure = lacking(submission, deadline)
             if failure is None or (writing.skip_dead and isinstance(failure, WorkFailed)):
-                rows_count = jobs.run("writing", lambda: writing.write(jobs.spark, submission.id, reach_of(caller)))
+                rows_count = jobs.run(
+                    "writing", lambda: writing.write(jobs.spark, submission.id, daemon_options(caller))
+                )
         except Interrupted:
             _tell_left(caller, submission.state(), is_temporary=is_temporary)
             raise
@@ -312,7 +314,9 @@ def _options(caller: Caller, programs: FleetConsuming, separator: bytes) -> Cons
 def _submit(
     caller: Caller, jobs: SparkJobs, inputs: list[str], reading: Reading, chunking: Chunking, producer: Producer
 ) -> Submission:
-    return jobs.run("reading", lambda: chunking.submit(reading.frame(jobs.spark, inputs), reach_of(caller), producer))
+    return jobs.run(
+        "reading", lambda: chunking.submit(reading.frame(jobs.spark, inputs), daemon_options(caller), producer)
+    )
 
 
 def _work(
@@ -328,10 +332,10 @@ def _work(
     producer: Producer,
 ) -> FleetSummary:
     from opsq.spark.fleet.driver import cores_of, ended_early, plan_fleet, run_fleet
-    from opsq.spark.source.source_options import Reach
+    from opsq.spark.source.source_options import DaemonOptions
 
     plan = plan_fleet(
-        Reach(**reach_of(caller)),
+        DaemonOptions(**daemon_options(caller)),
         command=command,
         strategy=strategy,
         submission=submission_id,

@@ -1,7 +1,6 @@
-"""Makes of a function for tables or frames one for chunks: decode, call, encode alike.
+"""Turns a function of tables or frames into one of chunks: decode, call, encode in the same format.
 
-This file must not know where it runs nor what becomes of the chunk. PySpark is asked for the types of a DataFrame only, where the
-chunks were made from one.
+This file must not know where it runs nor what happens to the chunk. PySpark is only used for the types of chunks made from a DataFrame.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.errors import InputUnreadable
-from opsq.spark.formats.chunk_format import about_of
+from opsq.spark.formats.chunk_format import read_chunk_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,23 +22,23 @@ if TYPE_CHECKING:
     from opsq.spark.formats.decoder import Decode
 
 _KNOWN_COUNT = 256
-"""Of so many submissions is kept how their chunks look."""
+"""The number of submissions whose chunk format is cached."""
 
 
 class _Form(NamedTuple):
-    """How the chunks of a submission look; without `decode` they are no tables."""
+    """The form of a submission's chunks; without `decode` they are not tables."""
 
     chunk_format: str
     decode: Decode | None
 
 
-def caller_of(function: Any, frames: Frames, consumer: Consumer, contents: Contents) -> Callable[[Chunk], bytes]:
-    """What calls `function` for a chunk and makes bytes of what it returns.
+def chunk_caller(function: Any, frames: Frames, consumer: Consumer, contents: Contents) -> Callable[[Chunk], bytes]:
+    """A function that calls `function` for a chunk and turns what it returns into bytes.
 
     Args:
         function: see `opsq.spark.consume`.
         frames: what it gets.
-        consumer: knows the submissions.
+        consumer: describes submissions.
         contents: reads what is stored with them.
     """
     if frames == "bytes":
@@ -55,8 +54,8 @@ def caller_of(function: Any, frames: Frames, consumer: Consumer, contents: Conte
         if form.decode is None:
             if frames != "auto":
                 raise InputUnreadable(
-                    f"Submission {chunk.submission_id} was not made from a DataFrame, so its chunks cannot be had as {frames}.",
-                    hint="With frames='bytes' the function gets them as they are.",
+                    f"Submission {chunk.submission_id} was not made from a DataFrame, so its chunks cannot be read as {frames}.",
+                    hint="With frames='bytes' the function gets their bytes.",
                 )
             return encoded(function(chunk.data), form.chunk_format)
         table = form.decode(chunk.data)
@@ -66,17 +65,18 @@ def caller_of(function: Any, frames: Frames, consumer: Consumer, contents: Conte
 
 
 def _form_of(content: bytes, contents: Contents) -> _Form:
-    about = about_of(content, contents.store)
-    if about is None:
+    chunk_format = read_chunk_format(content, contents.store)
+    if chunk_format is None:
         return _Form("parquet", None)
     from opsq.spark.formats.decoder import decoder
     from opsq.spark.formats.schemas import arrow_schema, read_schema
 
-    return _Form(about.chunk_format, decoder(about.chunk_format, arrow_schema(read_schema(about.schema))))
+    name = chunk_format.name
+    return _Form(name, decoder(name, arrow_schema(read_schema(chunk_format.schema))))
 
 
 def encoded(returned: Any, chunk_format: str) -> bytes:
-    """What a function returned, as the bytes of a result: tables and frames in a format, bytes as they are, None as nothing.
+    """The bytes of a result from what a function returned: tables and frames in a format, bytes as they are, None as empty.
 
     Raises:
         TypeError: it is none of these.
@@ -104,7 +104,7 @@ def _table_of(returned: Any) -> pa.Table | None:
         return returned
     if isinstance(returned, pa.RecordBatch):
         return pa.Table.from_batches([returned])
-    pandas = sys.modules.get("pandas")  # who returns a frame has loaded it
+    pandas = sys.modules.get("pandas")  # a function that returns a frame has imported it
     if pandas is not None and isinstance(returned, pandas.DataFrame):
         return pa.Table.from_pandas(returned, preserve_index=False).replace_schema_metadata(None)
     return None

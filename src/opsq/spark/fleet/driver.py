@@ -1,7 +1,7 @@
-"""The fleet: tasks of a Spark job that are consumers. This file starts them from the driver and adds up what they tell.
+"""The fleet: tasks of a Spark job that are consumers. This file starts them from the driver and sums up their results.
 
-It must not work on chunks itself (`tasks` does, on executors), nor know how a person watches. `mapInArrow` carries the tasks,
-which works in a session of Spark Connect too.
+It must not process chunks itself (`tasks` does, on executors), nor know how progress is shown. The tasks run in `mapInArrow`, which works in
+a session of Spark Connect too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opsq.runner.pool_options import ConsumeOptions
 from opsq.spark.fleet.tasks import COLUMNS, Frames, Plan, TaskSummary, work
 from opsq.spark.session.spark_session import is_remote
 from opsq.spark.source.daemon_address import resolve
-from opsq.spark.source.source_options import Reach
+from opsq.spark.source.source_options import DaemonOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 _MORE_THAN_CORES = 1 << 20
-"""Rows of a range that every core of a cluster gets a part of."""
+"""Rows of a range large enough that every core of a cluster gets a part."""
 
 
 class FleetSummary(NamedTuple):
-    """What became of a fleet, task by task and all in all."""
+    """The outcome of a fleet, by task and in total."""
 
     tasks: list[TaskSummary]
     seconds: float
@@ -59,7 +59,7 @@ class FleetSummary(NamedTuple):
 
     @property
     def released(self) -> int:
-        """Chunks that were given back, no attempt counted."""
+        """Chunks returned without counting an attempt."""
         return sum(task.released for task in self.tasks)
 
 
@@ -79,41 +79,40 @@ def consume(
     address: str | None = None,
     token: str | None = None,
 ) -> FleetSummary:
-    """Work off chunks on the executors: each task of one job is a consumer until its strategy has nothing left.
+    """Process chunks on the executors: each task of one job is a consumer until its strategy has no chunks left.
 
     Args:
         spark: the session, also one of Spark Connect; then executors and this process must reach the daemon at one `address`.
         command: a program and its arguments, run for each chunk: the chunk is its stdin, its stdout the result.
-        function: called for each chunk in place of a program; what it raises fails the chunk (`opsq.Retry`, `opsq.Bury`
-            say what is to come of it). It returns an Arrow table, a pandas frame, bytes or None, and a table is written in the
-            format of the chunks.
+        function: called for each chunk instead of a program; an exception fails the chunk (`opsq.Retry` and `opsq.Bury` decide
+            whether it is retried). It returns an Arrow table, a pandas frame, bytes or None; tables are written in the format of the chunks.
         strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
         submission: only chunks of this one; None: of all.
-        tasks: how many consumers; more than the session has cores wait until others have ended. None: as many as cores.
-        frames: what the function gets: "arrow" tables, "pandas" frames, "bytes"; "auto": Arrow tables of chunks that a
-            DataFrame made, bytes of others.
-        until: "empty": nothing is free, reserved by anyone or waiting for a retry; "idle": nothing can be reserved; "": only
-            the deadline ends it.
-        deadline_s: begin no chunk after so long; what runs then ends first.
-        options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy, submission
-            and ends are not looked at, and without it each task runs one program at a time.
+        tasks: the number of consumers; those beyond the cores of the session wait until others have ended. None: one per core.
+        frames: what the function gets: "arrow" tables, "pandas" frames, "bytes"; "auto": Arrow tables for chunks of a DataFrame, bytes for
+            others.
+        until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be reserved; "": only the
+            deadline ends it.
+        deadline_s: start no chunk after this time; running chunks are finished.
+        options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy, submission and ends
+            are ignored. Without it each task runs one program at a time.
         state_dir: of the daemon, if every executor sees its socket.
         address: of the daemon: host:port that every executor can reach.
-        token: for TCP; it is in no plan, no error and no log.
+        token: for TCP; it appears in no plan, error or log.
 
     Returns:
-        What each task did. An error of some tasks is a warning, as long as others have ended well.
+        What each task did. Errors of some tasks are a warning, as long as others ended well.
 
     Raises:
-        UsageError: the arguments make no sense.
+        UsageError: the arguments are invalid.
         Unreachable: the daemon cannot be reached from here or from the executors; the hint says what they need.
         OpsqError: what ended all tasks, such as a command that no executor has.
 
-    Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks given back, with one loss
-        counted for those that were begun.
+    Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks released, with one loss counted for
+        those that had started.
     """
     plan = plan_fleet(
-        Reach(state_dir=state_dir, address=address, token=token),
+        DaemonOptions(state_dir=state_dir, address=address, token=token),
         command=command,
         function=function,
         strategy=strategy,
@@ -124,13 +123,13 @@ def consume(
         options=options,
     )
     summary = run_fleet(spark, plan, tasks or cores_of(spark))
-    if told := ended_early(summary):
-        warnings.warn(told, stacklevel=2)
+    if warning := ended_early(summary):
+        warnings.warn(warning, stacklevel=2)
     return summary
 
 
 def plan_fleet(
-    reach: Reach,
+    daemon_options: DaemonOptions,
     *,
     command: Sequence[str] | None = None,
     function: Callable[[Any], Any] | None = None,
@@ -141,14 +140,14 @@ def plan_fleet(
     deadline_s: float | None = None,
     options: ConsumeOptions | None = None,
 ) -> Plan:
-    """What the tasks are told; see `consume`. The deadline begins now, and the daemon has answered."""
+    """Plan the tasks; see `consume`. The deadline starts now, and the daemon must answer."""
     if (command is None) == (function is None):
-        raise UsageError("A fleet needs a command or a function, one of them.")
+        raise UsageError("A fleet needs either a command or a function.")
     if command is not None and (isinstance(command, str) or not command):
         raise UsageError("command is a list: the program and its arguments.", hint='For example ["grep", "-c", "500"].')
     if not until and deadline_s is None:
         raise UsageError('With until="" only a deadline ends the fleet.', hint="Give deadline_s.")
-    daemon = resolve(reach)
+    daemon = resolve(daemon_options)
     daemon.open().close()
     return Plan(
         daemon=daemon,
@@ -167,9 +166,9 @@ def plan_fleet(
 
 
 def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary:
-    """Run the job and wait for its end. An error of a task is told in its summary."""
+    """Run the job and wait for its end. The error of a task is in its summary."""
     if tasks_count < 1:
-        raise UsageError(f"{tasks_count} tasks are not possible: it starts at 1.")
+        raise UsageError(f"{tasks_count} tasks are impossible: give at least 1.")
     began_at = time.monotonic()
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -178,8 +177,8 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary
         names = [column.split()[0] for column in COLUMNS.split(", ")]
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = astuple(work(plan, number))
-                row = [pa.array([value], pa.int32() if at == 0 else None) for at, value in enumerate(told)]
+                fields = astuple(work(plan, number))
+                row = [pa.array([value], pa.int32() if at == 0 else None) for at, value in enumerate(fields)]
                 yield pa.RecordBatch.from_arrays(row, names)
 
     rows = spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS).collect()
@@ -188,7 +187,7 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary
 
 
 def ended_early(summary: FleetSummary) -> str:
-    """What ended some tasks, in words; empty if all ended as asked.
+    """A message about what ended some tasks; empty if all ended as planned.
 
     Raises:
         OpsqError: what ended all of them.
@@ -200,10 +199,10 @@ def ended_early(summary: FleetSummary) -> str:
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks the session runs at once.
+    """The number of tasks that the session runs at once.
 
-    Cost: in a session of Spark Connect a small job, which sees into how many partitions a range is cut where nobody asks for a number:
-        one a core, as everywhere in Spark, unless spark.sql.leafNodeDefaultParallelism says otherwise there.
+    Cost: in a session of Spark Connect a small job, which counts the partitions of a range: one per core by default, unless
+        spark.sql.leafNodeDefaultParallelism says otherwise on the server.
     """
     if not is_remote(spark):
         return spark.sparkContext.defaultParallelism

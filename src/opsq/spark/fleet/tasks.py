@@ -1,6 +1,6 @@
-"""What a task of the fleet does on an executor: it is a consumer, with a program or a function, until its end has come.
+"""A task of the fleet on an executor: a consumer with a program or a function, until its work has ended.
 
-This file must not import PySpark: it runs, and is tested, without. Only what can be pickled comes and goes.
+This file must not import PySpark: it runs, and is tested, without. Plans and summaries can be pickled.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ COLUMNS = (
 )
 """What a `TaskSummary` is as a row, for Spark."""
 _LOOK_S = 1.0
-"""How often is looked whether the executor is still there."""
+"""How often to check that the executor still exists."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What every task of a fleet is told.
+    """The orders of every task of a fleet.
 
     Attributes:
-        daemon: whose chunks are worked on.
-        options: which chunks, in which order, until when, and how programs are run; `stop_after_s` is not looked at.
+        daemon: has the chunks.
+        options: which chunks, in which order, until when, and how programs are run; `stop_after_s` is ignored.
         command: the program and its arguments; None: `function` is called.
         function: see `opsq.spark.consume`.
         frames: what the function gets.
-        ends_at: begin nothing any more at this time of the wall clock; None: no such end.
-        patience_s: how long the daemon may be away when a task starts.
+        ends_at: the wall clock time from which no chunk is started; None: no such end.
+        patience_s: how long the daemon may be unreachable when a task starts.
     """
 
     daemon: Daemon
@@ -63,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
-    """What became of one task.
+    """The outcome of one task.
 
     Attributes:
         task: its number, from 0.
@@ -71,10 +71,10 @@ class TaskSummary(msgspec.Struct, frozen=True):
         completed: chunks.
         failed: attempts; a chunk may fail several times.
         dead: chunks that failed in this task and are dead now.
-        released: chunks that were given back, no attempt counted.
+        released: chunks returned without counting an attempt.
         seconds: how long it worked.
-        error_code: of what ended it; empty if it ended as asked.
-        error: in words.
+        error_code: of what ended it; empty if it ended as planned.
+        error: its message.
         hint: what to do.
     """
 
@@ -90,15 +90,15 @@ class TaskSummary(msgspec.Struct, frozen=True):
     hint: str = ""
 
     def failure(self) -> OpsqError | None:
-        """What ended it; None if it ended as asked."""
+        """The error that ended it; None if it ended as planned."""
         return from_code(self.error_code, self.error, self.hint) if self.error_code else None
 
 
 def work(plan: Plan, number: int) -> TaskSummary:
-    """Be one consumer of the fleet. What goes wrong is told in the summary, so that it reaches the driver as it was said.
+    """Run one consumer of the fleet. An error is returned in the summary, so that it reaches the driver unchanged.
 
-    Effects: however it ends, no program of it goes on, and what has no verdict is given back. If this process is killed, a shell
-        beside it ends its programs; if only the executor dies, it ends itself and gives its chunks back.
+    Effects: however it ends, none of its programs keeps running, and unfinished chunks are released. If this process is killed, a shell
+        beside it ends its programs; if only the executor dies, this process stops and releases its chunks.
     """
     host, began_at = socket.gethostname(), time.monotonic()
     try:
@@ -120,7 +120,7 @@ def _placed(error: OpsqError, host: str) -> str:
 
 def _consume(plan: Plan, name: str, left_s: float | None) -> tuple[int, int, int, int]:
     """Completed, failed, dead and released chunks."""
-    # An address that leads nowhere is told as such; later the daemon may be away for as long as it takes to restart it.
+    # A wrong address is reported as such; later the daemon may be unreachable for as long as a restart takes.
     with plan.daemon.open(patience_s=plan.patience_s, name=name) as queue:
         if plan.command is None:
             return _call(plan, queue, left_s)
@@ -129,7 +129,7 @@ def _consume(plan: Plan, name: str, left_s: float | None) -> tuple[int, int, int
 
 def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) -> tuple[int, int, int, int]:
     address, token = plan.daemon.address, plan.daemon.token
-    patiences_s = iter([plan.patience_s])  # for the first time; later the pool itself tries again and again
+    patiences_s = iter([plan.patience_s])  # of the first connection; later the pool itself retries
 
     def connect(*, name: str, claim: Claim | None = None) -> Connection:
         return Connection.open(address, name=name, token=token, reconnect_s=next(patiences_s, 0.0), claim=claim)
@@ -141,23 +141,23 @@ def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) 
 
 
 def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, int]:
-    from opsq.spark.fleet.chunk_function import caller_of
+    from opsq.spark.fleet.chunk_function import chunk_caller
 
     tally = Tally()
     with queue.consumer(plan.options.whole_strategy) as consumer:
-        call = caller_of(plan.function, plan.frames, consumer, queue.contents)
+        call = chunk_caller(plan.function, plan.frames, consumer, queue.contents)
 
         def counted(chunk: Chunk) -> bytes:
             try:
                 return call(chunk)
             except (KeyboardInterrupt, GeneratorExit):
                 raise
-            except Exception:  # noted, and raised on: run_each_chunk fails the chunk with it
+            except Exception:  # run_each_chunk fails the chunk with it
                 tally.failed(chunk)
                 raise
             except (
                 BaseException
-            ) as error:  # an exit, or a panic of a library: it would end one task after the other, for one chunk
+            ) as error:  # an exit, or a panic of a library, would end one task after the other for one chunk
                 tally.failed(chunk)
                 raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
 
@@ -170,7 +170,7 @@ def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, 
 
 @contextmanager
 def _stopped_after(left_s: float | None, stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` after so long, from a thread."""
+    """Call `stop` from a thread after `left_s` seconds."""
     if left_s is None:
         yield
         return
@@ -185,7 +185,7 @@ def _stopped_after(left_s: float | None, stop: Callable[[], object]) -> Iterator
 
 @contextmanager
 def _executor_watched(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop`, from a thread, when the process that started this one has gone: then nobody hears what this task says."""
+    """Call `stop` from a thread when the parent process is gone: then nothing receives the summary of this task."""
     parent, is_over = os.getppid(), threading.Event()
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""What a DataFrame tells of its chunks to whoever reads them later: their format, the schema, how many rows.
+"""What is stored with the chunks of a DataFrame for later readers: their format, the schema, the number of rows.
 
-It travels in the description of the content, and a long schema lies beside it. This file must not import PySpark: consumers
-that are no Spark tasks read it too.
+It is part of the content's description; a long schema is stored beside the content. This file must not import PySpark: consumers outside
+Spark read it too.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from opsq.content.manifest import decode as decode_content
 from opsq.content.manifest import read_about
 
 
-class About(msgspec.Struct, array_like=True, frozen=True, tag="spark1"):
-    """The form of the chunks of a submission that a DataFrame made.
+class ChunkFormat(msgspec.Struct, array_like=True, frozen=True, tag="spark1"):
+    """The format of the chunks of a submission made from a DataFrame.
 
     Attributes:
-        chunk_format: parquet, arrow, jsonl, csv or text.
+        name: parquet, arrow, jsonl, csv or text.
         schema: of the DataFrame, as Spark's JSON.
         rows_count: of the DataFrame.
-        digest: of all chunks; equal if the same rows were cut in the same way.
+        digest: of all chunks; equal if the same rows were cut the same way.
     """
 
-    chunk_format: str
+    name: str
     schema: str
     rows_count: int
     digest: bytes
 
 
 encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(About)
+_decoder = msgspec.msgpack.Decoder(ChunkFormat)
 
 
-def about_of(content: bytes, store: Store) -> About | None:
-    """What a submission tells of its chunks; None: it was not made from a DataFrame."""
+def read_chunk_format(content: bytes, store: Store) -> ChunkFormat | None:
+    """The format stored with a submission; None: it was not made from a DataFrame."""
     blob = read_about(store, decode_content(content))
     try:
         return _decoder.decode(blob)

@@ -1,7 +1,7 @@
-"""Turns the bytes of results into Arrow tables of one schema, and finds that schema where the bytes tell it.
+"""Turns the bytes of results into Arrow tables of one schema, and finds that schema if the bytes have it.
 
-This file must not know Spark or where the bytes come from. A result that cannot be read as told is an error that names
-what is wrong with it; whoever calls adds which chunk it is of.
+This file must not know Spark or where the bytes come from. A result that cannot be read raises an error that names what is wrong; the
+caller adds which chunk it belongs to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opsq.errors import UsageError
 from opsq.spark.formats.encoder import encoder
 
 Decode = Callable[[bytes], pa.Table]
-"""Turns one result, which is not empty, into a table of the schema wanted."""
+"""Turns one result that is not empty into a table of the wanted schema."""
 
 PARQUET_MAGIC = b"PAR1"
 _ARROW_FILE_MAGIC = b"ARROW1"
@@ -36,7 +36,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\
 
 
 def sniff(result: bytes) -> str | None:
-    """The format that the first bytes of a result show; None: it may be any of text."""
+    """The format that the first bytes of a result show; None: any text format."""
     if result.startswith(PARQUET_MAGIC) and result.endswith(PARQUET_MAGIC):
         return "parquet"
     if result.startswith((_ARROW_FILE_MAGIC, _ARROW_STREAM_MAGIC)):
@@ -45,14 +45,14 @@ def sniff(result: bytes) -> str | None:
 
 
 def schema_of(result_format: str, *results: bytes) -> pa.Schema:
-    """The schema of results, none of them empty: what the footer or header of the first says, for JSON and CSV what values look like.
+    """The schema of results that are not empty: from the footer or header of the first, or guessed from values for JSON and CSV.
 
-    Those are guessed, in the order in which columns are first met: whole numbers among others widen, and what is null throughout or
-    of several kinds is text. JSON is guessed from its values, since Arrow's own reader takes a moment with a zone for one without,
-    and refuses what differs from result to result.
+    Guessed columns are in the order in which they first occur; integers widen among other numbers, and what is always null or of several
+    kinds is text. JSON is guessed from its values, since Arrow's own reader drops time zones and refuses columns that differ from result
+    to result.
 
     Raises:
-        UsageError: one is not of that format.
+        UsageError: a result does not have that format.
     """
     try:
         if result_format == "parquet":
@@ -69,7 +69,7 @@ def schema_of(result_format: str, *results: bytes) -> pa.Schema:
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of all, each of a type that holds the values of all."""
+    """The columns of all schemas, each with a type that holds all their values."""
     kinds: dict[str, pa.DataType] = {}
     for schema in schemas:
         for field in schema:
@@ -88,7 +88,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _guessed(rows: Sequence[dict[str, Any]]) -> pa.Schema:
-    """What the columns of JSON rows look like."""
+    """The columns of JSON rows, with types guessed from their values."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.schema([(name, _kind([row.get(name) for row in rows])) for name in names])
 
@@ -115,7 +115,7 @@ def _kind(values: Sequence[Any]) -> pa.DataType:
 
 
 def _has_zone(text: str) -> bool | None:
-    """Whether the text of a moment has a zone; None: it is no moment."""
+    """Whether the text of a timestamp has a time zone; None: it is not a timestamp."""
     if _MOMENT.fullmatch(text) is None:
         return None
     try:
@@ -125,7 +125,7 @@ def _has_zone(text: str) -> bool | None:
 
 
 def decoder(result_format: str, wanted: pa.Schema) -> Decode:
-    """What turns results of a format into tables with the columns wanted, in their order.
+    """A decoder of results into tables with the wanted columns, in their order.
 
     Args:
         result_format: parquet, arrow, jsonl, csv, text or binary.
@@ -136,14 +136,14 @@ def decoder(result_format: str, wanted: pa.Schema) -> Decode:
     def checked(result: bytes) -> pa.Table:
         try:
             return conform(decode(result), wanted)
-        except (pa.ArrowException, ValueError) as error:  # a null where the schema has none is a bare ValueError
+        except (pa.ArrowException, ValueError) as error:  # a null in a NOT NULL column is a bare ValueError
             raise _unreadable(result_format, error) from error
 
     return checked
 
 
 def holds(result_format: str, wanted: pa.Schema, result: bytes) -> bool:
-    """Whether columns of these types hold just what a result says of them, nothing rounded and nothing left out."""
+    """Whether columns of these types hold exactly the values of a result, nothing rounded and nothing left out."""
     try:
         table = decoder(result_format, wanted)(result)
         if result_format == "csv":  # decimals and instants that do not fit are errors
@@ -167,7 +167,7 @@ def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     """
     for field in wanted:
         if not field.nullable and field.name in table.schema.names and table.column(field.name).null_count:
-            raise UsageError(f"Its column {field.name!r} has a null, and the schema that was given says NOT NULL.")
+            raise UsageError(f"Its column {field.name!r} has a null, and the given schema says NOT NULL.")
     if table.schema.equals(wanted):
         return table
     if table.schema.names != wanted.names:
@@ -215,14 +215,13 @@ def _csv(wanted: pa.Schema) -> Decode:
         quoted_strings_can_be_null=False,
         true_values=["true"],
     )
-    parse = pyarrow.csv.ParseOptions(
-        newlines_in_values=True, ignore_empty_lines=len(types) != 1
-    )  # of one column, it is a null
+    # with one column, an empty line is a null
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(types) != 1)
     return lambda result: _read_csv(result, parse, convert)
 
 
 def _read_csv(result: bytes, parse: Any = None, convert: Any = None) -> pa.Table:
-    """As one block: a row that is longer than a block cannot be read."""
+    """Read as one block: a row longer than a block cannot be read."""
     block_bytes = min(max(len(result), _BLOCK_BYTES), (1 << 31) - 1)
     read = pyarrow.csv.ReadOptions(use_threads=False, block_size=block_bytes)
     return pyarrow.csv.read_csv(pa.BufferReader(result), read, parse, convert)
@@ -246,17 +245,17 @@ def _binary(wanted: pa.Schema) -> Decode:
 
 
 def _jsonl(wanted: pa.Schema) -> Decode:
-    fields = [(field.name, field.type, hearer(field.type)) for field in wanted]
+    fields = [(field.name, field.type, json_reader(field.type)) for field in wanted]
 
     def decode(result: bytes) -> pa.Table:
         rows = _json_rows(result)
         columns = []
-        for name, kind, hear in fields:
+        for name, kind, read in fields:
             values = [row.get(name) for row in rows]
             try:
                 columns.append(
                     pa.array(
-                        values if hear is None else [None if value is None else hear(value) for value in values], kind
+                        values if read is None else [None if value is None else read(value) for value in values], kind
                     )
                 )
             except (pa.ArrowException, ValueError, TypeError, ArithmeticError, AttributeError) as error:
@@ -270,11 +269,11 @@ def _json_rows(lines: bytes) -> list[dict[str, Any]]:
     try:
         return _JSON.decode_lines(lines)
     except msgspec.DecodeError as error:
-        raise UsageError(f"It is no JSON lines: {error}.") from error
+        raise UsageError(f"It is not JSON lines: {error}.") from error
 
 
 def _read_number(text: str) -> decimal.Decimal:
-    """Numbers with a point keep all their digits until it is known what they are to be."""
+    """Numbers with a decimal point keep all digits until their type is known."""
     return decimal.Decimal(text)
 
 
@@ -282,8 +281,8 @@ _JSON = msgspec.json.Decoder(dict[str, Any], float_hook=_read_number)
 _write_json = msgspec.json.Encoder(decimal_format="number").encode
 
 
-def hearer(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """How a value that JSON gave becomes one of a type; None: it is one already. The inverse of `encoding.sayer`."""
+def json_reader(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """A converter of JSON values to a type; None: they have it already. The inverse of `encoder.json_writer`."""
     if pt.is_floating(kind):
         return float
     if pt.is_decimal(kind):
@@ -293,50 +292,50 @@ def hearer(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if pt.is_date(kind):
         return dt.date.fromisoformat
     if pt.is_timestamp(kind):
-        return _timestamp_hearer(kind.tz is not None)
+        return _timestamp_reader(kind.tz is not None)
     if pt.is_list(kind):
-        element = hearer(kind.value_type)
+        element = json_reader(kind.value_type)
         return (
             None if element is None else lambda values: [None if value is None else element(value) for value in values]
         )
     if pt.is_map(kind):
-        inner = hearer(kind.item_type)
+        inner = json_reader(kind.item_type)
         return lambda row: [
             (key, value if value is None or inner is None else inner(value)) for key, value in row.items()
         ]
     if pt.is_struct(kind):
-        fields = [(field.name, hearer(field.type)) for field in kind]
+        fields = [(field.name, json_reader(field.type)) for field in kind]
         return lambda row: {
-            name: value if (value := row.get(name)) is None or hear is None else hear(value) for name, hear in fields
+            name: value if (value := row.get(name)) is None or read is None else read(value) for name, read in fields
         }
     if pt.is_integer(kind):
-        return _hear_integer
+        return _integer_of
     if pt.is_string(kind) or pt.is_large_string(kind):
-        return _hear_text
+        return _text_of
     return None
 
 
-def _hear_text(value: Any) -> str:
-    """A text as it is, anything else as JSON, as Spark's own reader has it."""
+def _text_of(value: Any) -> str:
+    """Text as it is, anything else as JSON, as Spark's own reader does."""
     return value if type(value) is str else _write_json(value).decode()
 
 
-def _hear_integer(value: Any) -> int:
+def _integer_of(value: Any) -> int:
     if isinstance(value, bool) or int(value) != value:
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return int(value)
 
 
-def _timestamp_hearer(has_zone: bool) -> Callable[[str], dt.datetime]:
-    def hear(text: str) -> dt.datetime:
+def _timestamp_reader(has_zone: bool) -> Callable[[str], dt.datetime]:
+    def read(text: str) -> dt.datetime:
         moment = dt.datetime.fromisoformat(text)
         if has_zone:
             return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
         if moment.tzinfo is not None:
-            raise ValueError(f"{text!r} has a zone, and the column has none")
+            raise ValueError(f"{text!r} has a time zone, and the column has none")
         return moment
 
-    return hear
+    return read
 
 
 _DECODERS: dict[str, Callable[[pa.Schema], Decode]] = {
@@ -350,7 +349,7 @@ _DECODERS: dict[str, Callable[[pa.Schema], Decode]] = {
 
 
 def _line_end(result: bytes) -> int:
-    """Where the first lines end, as many as are needed to see what values look like."""
+    """The end of the first lines, enough to guess types from."""
     return len(result) if len(result) <= _INFERRED_BYTES else result.rfind(b"\n", 0, _INFERRED_BYTES) + 1 or len(result)
 
 
@@ -360,6 +359,6 @@ def _unreadable(result_format: str, error: Exception) -> UsageError:
 
 
 def combined(tables: Sequence[pa.Table], rows_most: int) -> list[pa.RecordBatch]:
-    """Small tables as few batches of at most so many rows."""
+    """Small tables as few batches of at most `rows_most` rows."""
     whole = pa.concat_tables(tables).combine_chunks() if len(tables) > 1 else tables[0]
     return list(whole.to_batches(max_chunksize=rows_most))

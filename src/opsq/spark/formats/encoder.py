@@ -1,6 +1,6 @@
 """Turns Arrow tables into the bytes of chunks: a whole small Parquet file, an Arrow stream, JSON lines, CSV, lines of text.
 
-This file must not know Spark or where the bytes go. What it writes, `decoding` reads back to the same values.
+This file must not know Spark or where the bytes go. `decoder` reads it back to the same values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from opsq.errors import UsageError
 from opsq.spark.formats.row_chunker import Encode
 
 _MANY_ROWS = 2000
-"""Fewer are written without dictionaries and differences, whose cost for a file is that of many rows."""
+"""Fewer are written without dictionaries and delta encoding, whose fixed cost is that of many rows."""
 _MANY_BYTES = 64 << 10
-"""Fewer are compressed by Snappy: to set zstd up for each column took half of the time of a chunk of 100 rows (240 µs, not 120)."""
+"""Fewer are compressed with Snappy: setting up zstd for each column doubled the time of a chunk of 100 rows (240 µs, not 120)."""
 _IS_PLAIN = (
     pt.is_boolean,
     pt.is_integer,
@@ -40,30 +40,30 @@ _IS_PLAIN = (
     pt.is_large_binary,
     lambda kind: pt.is_timestamp(kind) and kind.unit != "s",
 )
-"""Types of which arro3 and Arrow make the same column of Parquet, so that files of both can be joined."""
+"""Types for which arro3 and Arrow write the same Parquet column, so that files of both can be joined."""
 _SAMPLE_ROWS = 4000
-"""So many values of a column tell whether its values come again."""
+"""The number of values of a column that decide whether its values repeat."""
 _JSON_FLOATS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 _REFUSALS = (ValueError, TypeError, OverflowError, OSError, pa.ArrowNotImplementedError)
-"""What Arrow, Python's conversions and msgspec raise for types and values that they cannot write; raised again with the column's name.
+"""What Arrow, Python's conversions and msgspec raise for types and values that they cannot write; reraised with the column's name.
 
-The last two are Arrow's for types, OSError for decimals of negative scale: no file is read or written here that could raise another.
+OSError is Arrow's for decimals of negative scale: no file is read or written here that could raise another.
 """
 _REFUSED_HINT = "Cast the column, leave it out, or use another format."
 
-Say = Callable[[Any], Any]
-"""Turns a Python value of a column into one that JSON has."""
+WriteJson = Callable[[Any], Any]
+"""Turns a Python value of a column into a JSON value."""
 
 
 def encoder(chunk_format: str, schema: pa.Schema) -> Encode:
-    """What makes the bytes of a chunk.
+    """An encoder of tables into the bytes of chunks.
 
     Args:
         chunk_format: parquet, arrow, jsonl, csv or text.
-        schema: of every table that it will be given.
+        schema: of every table that it will get.
 
     Raises:
-        UsageError: the format cannot hold these columns. What is returned raises it for values, and names the column.
+        UsageError: the format cannot hold these columns. The encoder raises it for values; both name the column.
     """
     try:
         encode = _bare_encoder(chunk_format, schema)
@@ -92,7 +92,7 @@ def _bare_encoder(chunk_format: str, schema: pa.Schema) -> Encode:
 
 
 def _refused(chunk_format: str, table: pa.Table, error: Exception) -> UsageError:
-    """The error of a table that cannot be encoded, with the column that cannot be either when it is alone."""
+    """The error for a table that cannot be encoded, naming the first column that cannot be encoded alone."""
     for number, name in enumerate(table.column_names):
         alone = table.select([number])
         try:
@@ -106,7 +106,7 @@ def _refused(chunk_format: str, table: pa.Table, error: Exception) -> UsageError
 
 
 def header_of(chunk_format: str, schema: pa.Schema) -> bytes:
-    """What comes in front of each chunk: the names of CSV."""
+    """The start of each chunk: the column names of CSV."""
     if chunk_format != "csv":
         return b""
     sink = pa.BufferOutputStream()
@@ -151,15 +151,15 @@ def _parquet_encoder(schema: pa.Schema) -> Encode:
 
 
 def _is_plain(field: pa.Field) -> bool:
-    """Whether arro3 keeps all of a column: it cuts names at a NUL, and refuses metadata that is no text."""
+    """Whether arro3 keeps all of a column: it cuts names at a NUL, and refuses metadata that is not text."""
     return not field.metadata and "\0" not in field.name and any(is_kind(field.type) for is_kind in _IS_PLAIN)
 
 
 def _small_parquet(table: pa.Table) -> memoryview:
-    """A Parquet file by the writer of Rust's Arrow.
+    """A Parquet file from the writer of Rust's Arrow.
 
-    Arrow's own takes 120 µs before the first row, which is most of a chunk of 100 rows; this one took 40 µs for all of it. Its file is
-    a fifth to a third larger, for statistics that it cannot leave out. What a schema says of itself it leaves where few look.
+    Arrow's own takes 120 µs before the first row, most of the time for a chunk of 100 rows; this one takes 40 µs in all. Its file is a fifth
+    to a third larger, for statistics that it cannot leave out.
     """
     sink = io.BytesIO()
     try:
@@ -170,9 +170,9 @@ def _small_parquet(table: pa.Table) -> memoryview:
 
 
 def _leaves(schema: pa.Schema) -> dict[str, list[str]]:
-    """The paths of the columns that Parquet makes of each column, several of a nested one; without those that two columns share.
+    """The Parquet paths of each column, several for a nested one; without those that two columns share.
 
-    Beside a struct `a` of a field `b` a column `a.b` has the path of that field, and options that go by path would meet both.
+    A column `a.b` has the same path as field `b` of a struct `a`, and options by path would apply to both.
     """
     found = [_paths(field) for field in schema]
     counts = Counter(path for paths in found for path in paths)
@@ -191,18 +191,16 @@ def _paths(field: pa.Field) -> list[str]:
 
 
 def _repetitive(table: pa.Table) -> Iterator[str]:
-    """The columns that are worth a dictionary: of their first values at least half come again. What is nested is always tried.
+    """The columns worth a dictionary: at least half of their first values repeat. Nested columns always get one.
 
-    A dictionary for other values is begun, given up and left in the file: with it four columns of 10⁵ rows, three of them like
-    that, took 26 ms and 1.07 MB; with differences of neighbours in its place 9 ms and 0.12 MB. Spark reads both equally fast.
+    A useless dictionary is started, abandoned and left in the file: with it four columns of 10⁵ rows, three of them without repetition,
+    took 26 ms and 1.07 MB; with delta encoding instead 9 ms and 0.12 MB. Spark reads both equally fast.
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
         sample = column.slice(0, _SAMPLE_ROWS)
         try:
             is_worth_it = pc.count_distinct(sample, mode="all").as_py() * 2 <= len(sample)
-        except (
-            pa.ArrowNotImplementedError
-        ):  # only Arrow knows which types it can count: none that is nested, not all others
+        except pa.ArrowNotImplementedError:  # Arrow cannot count nested types, nor all others
             is_worth_it = True
         if is_worth_it:
             yield name
@@ -216,7 +214,7 @@ def _arrow(table: pa.Table) -> memoryview:
 
 
 def _csv(table: pa.Table) -> memoryview:
-    """An empty text is quoted and a null is not, which tells them apart."""
+    """CSV lines; an empty text is quoted and a null is not."""
     sink = pa.BufferOutputStream()
     pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed"))
     return memoryview(sink.getvalue())
@@ -225,7 +223,7 @@ def _csv(table: pa.Table) -> memoryview:
 def _text_encoder(schema: pa.Schema) -> Encode:
     hint = "Leave one column of strings, or return the lines as bytes."
     if len(schema) != 1:
-        raise UsageError(f"Lines of text hold one column, and there are {len(schema)}.", hint=hint)
+        raise UsageError(f"Lines of text hold one column, not {len(schema)}.", hint=hint)
     if not (pt.is_string(schema.types[0]) or pt.is_large_string(schema.types[0])):
         raise UsageError(
             f"Column {schema.names[0]!r} is {schema.types[0]}, which lines of text cannot hold.", hint=hint
@@ -236,7 +234,7 @@ def _text_encoder(schema: pa.Schema) -> Encode:
         column = table.column(0)
         if column.null_count:
             raise UsageError(
-                f"Column {name!r} has a null, which lines of text cannot say.",
+                f"Column {name!r} has a null, which lines of text cannot express.",
                 hint="Use .na.fill, or another chunkFormat.",
             )
         if pc.any(pc.match_substring(column, "\n")).as_py():
@@ -250,49 +248,51 @@ def _text_encoder(schema: pa.Schema) -> Encode:
 
 
 def _json_encoder(schema: pa.Schema) -> Encode:
-    says = [sayer(field.type) for field in schema]
+    writers = [json_writer(field.type) for field in schema]
     names = schema.names
     encode_lines = msgspec.json.Encoder(decimal_format="number").encode_lines
 
     def encode(table: pa.Table) -> memoryview:
         columns = [
-            values if say is None else [None if value is None else say(value) for value in values]
-            for say, values in zip(says, (column.to_pylist() for column in table.columns), strict=True)
+            values if write is None else [None if value is None else write(value) for value in values]
+            for write, values in zip(writers, (column.to_pylist() for column in table.columns), strict=True)
         ]
         return memoryview(encode_lines([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]))
 
     return encode
 
 
-def sayer(kind: pa.DataType) -> Say | None:
-    """How a value of a type becomes one that JSON has; None: it is one already."""
+def json_writer(kind: pa.DataType) -> WriteJson | None:
+    """A converter of values of a type to JSON values; None: they are JSON values already."""
     if pt.is_floating(kind):
-        return _say_float
+        return _float_text
     if pt.is_binary(kind) or pt.is_large_binary(kind):
         return lambda value: base64.b64encode(value).decode()
     if pt.is_timestamp(kind):
-        return _say_timestamp
+        return _timestamp_text
     if pt.is_list(kind) or pt.is_large_list(kind):
-        element = sayer(kind.value_type)
+        element = json_writer(kind.value_type)
         return (
             None if element is None else lambda values: [None if value is None else element(value) for value in values]
         )
     if pt.is_map(kind):
-        inner = sayer(kind.item_type)
+        inner = json_writer(kind.item_type)
         return lambda pairs: {key: value if value is None or inner is None else inner(value) for key, value in pairs}
     if pt.is_struct(kind):
-        fields = {field.name: say for field in kind if (say := sayer(field.type)) is not None}
+        fields = {field.name: write for field in kind if (write := json_writer(field.type)) is not None}
         if not fields:
             return None
-        return lambda row: row | {name: None if row[name] is None else say(row[name]) for name, say in fields.items()}
+        return lambda row: (
+            row | {name: None if row[name] is None else write(row[name]) for name, write in fields.items()}
+        )
     return None
 
 
-def _say_float(value: float) -> float | str:
-    """JSON has no such numbers; Spark writes them as these words too."""
+def _float_text(value: float) -> float | str:
+    """JSON has no NaN or infinity; Spark writes them as these words too."""
     return value if math.isfinite(value) else "NaN" if value != value else _JSON_FLOATS[value]  # noqa: PLR0124
 
 
-def _say_timestamp(value: dt.datetime) -> str:
+def _timestamp_text(value: dt.datetime) -> str:
     text = value.isoformat(timespec="microseconds")
     return text.removesuffix("+00:00") + "Z" if value.tzinfo is not None else text

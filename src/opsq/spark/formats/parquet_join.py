@@ -1,8 +1,8 @@
-"""Joins whole Parquet files into one without touching their pages: bytes one after the other, and one footer for all.
+"""Joins whole Parquet files into one without touching their pages: their bytes one after the other, and one footer for all.
 
-A row group says where its pages are from the beginning of its file, so the footer of a joined file is that of the first with the row
-groups of all, moved by where each file begins; the old footers stay inside and mean nothing. This file must not know results or
-Spark, and reads of Thrift's compact protocol just as much as a footer needs.
+A row group has the offsets of its pages in the file, so the footer of a joined file is the first file's with the row groups of all, moved
+by where each file starts; the old footers stay inside unused. This file must not know results or Spark, and reads only as much of Thrift's
+compact protocol as a footer needs.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _BLOOM_FIELDS = (14, 15)
 _DECODED_LIMIT = 100
 
 Fields = dict[int, tuple[int, Any]]
-"""A struct: by field id, its type and value; a list is (type of its items, items)."""
+"""A struct: type and value by field id; a list is (type of its items, items)."""
 
 
 class Piece(NamedTuple):
-    """One of the files: how long it is, and its footer as `read` gives it."""
+    """One of the files: its length, and the bytes of its footer."""
 
     size_bytes: int
     footer: bytes
 
 
 def footer_length(tail: bytes) -> int:
-    """How long the footer is that ends in these last 8 bytes.
+    """The length of the footer, from the last 8 bytes of a file.
 
     Raises:
-        UsageError: they do not end a Parquet file.
+        UsageError: it is not a Parquet file.
     """
     if len(tail) != TAIL_BYTES or tail[4:] != MAGIC:
-        raise UsageError("It is no Parquet file.")
+        raise UsageError("It is not a Parquet file.")
     return int.from_bytes(tail[:4], "little")
 
 
 def join(pieces: Sequence[Piece]) -> bytes:
-    """What comes after the bytes of all files to make one file of them: the common footer, its length, the magic.
+    """What follows the bytes of all files to make one file of them: the common footer, its length, the magic.
 
     Raises:
-        UsageError: their columns are not the same, or a footer is none.
+        UsageError: their columns differ, or a footer cannot be read.
     """
     whole: Fields | None = None
     groups: list[Fields] = []
@@ -60,7 +60,7 @@ def join(pieces: Sequence[Piece]) -> bytes:
         if whole is None:
             whole = fields
         elif _columns(fields) != _columns(whole):
-            raise UsageError("Their columns are not the same.")
+            raise UsageError("Their columns differ.")
         rows_count += fields[_ROWS][1]
         for group in fields[_GROUPS][1][1]:
             _move(group, start)
@@ -77,13 +77,13 @@ def join(pieces: Sequence[Piece]) -> bytes:
 
 
 def _columns(fields: Fields) -> list[Fields]:
-    """Without the root, which each writer calls by another name."""
+    """The columns, without the root, whose name depends on the writer."""
     columns: list[Fields] = fields[_SCHEMA][1][1][1:]
     return columns
 
 
 def _move(group: Fields, start: int) -> None:
-    """A row group begins `start` bytes later than it says. Its number and its indexes, which are aids only, are left out."""
+    """Move a row group by `start` bytes. Its ordinal and its indexes, which are optional, are dropped."""
     if _GROUP_OFFSET in group:
         kind, offset = group[_GROUP_OFFSET]
         group[_GROUP_OFFSET] = (kind, offset + start)
@@ -113,7 +113,7 @@ class _Reader:
 
     def struct(self, depth: int = 0) -> Fields:
         if depth > _DECODED_LIMIT:
-            raise UsageError("The footer is nested too deep.")
+            raise UsageError("The footer is nested too deeply.")
         fields: Fields = {}
         number = 0
         while True:
@@ -140,7 +140,7 @@ class _Reader:
             return self._byte()
         if kind == _DOUBLE:
             return self._bytes(8)
-        raise UsageError("The footer has something in it that Parquet does not know.")
+        raise UsageError("The footer has a type that Parquet does not use.")
 
     def _byte(self) -> int:
         place = self._place

@@ -1,6 +1,6 @@
-"""Cuts Arrow batches into chunks: so many rows each, or about so many bytes, in the order in which the rows came.
+"""Cuts Arrow batches into chunks of a number of rows or about a number of bytes, in the order of the rows.
 
-This file must not know Spark, and no format beyond that an encoder turns a table into bytes.
+This file must not know Spark, nor of formats more than that an encoder turns a table into bytes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Encode = Callable[[pa.Table], memoryview]
 """Turns a table of at least one row into the bytes of a chunk."""
 
 _TOO_LARGE = 2.0
-"""A chunk that came out larger than this many times the wanted size is cut in two, as often as need be."""
+"""A chunk larger than this many times the wanted size is cut in two, repeatedly."""
 
 
 class Piece(NamedTuple):
-    """The bytes of one chunk, and how many rows they are."""
+    """The bytes of one chunk, and its number of rows."""
 
     payload: memoryview
     rows_count: int
@@ -31,14 +31,14 @@ def cut(
     rows_per_chunk: int | None = None,
     bytes_per_chunk: int | None = None,
 ) -> Iterator[Piece]:
-    """Cut batches of one schema into chunks; the last one has what is left.
+    """Cut batches of one schema into chunks; the last one has the remaining rows.
 
     Args:
         batches: the rows.
         encode: makes the bytes of a chunk.
-        rows_per_chunk: each chunk has so many rows.
-        bytes_per_chunk: each chunk has about so many bytes. How many rows that are is judged by the chunks before: nobody knows the
-            encoded size of rows before they are encoded. A chunk of more than one row never has more than twice as many bytes.
+        rows_per_chunk: the rows of each chunk.
+        bytes_per_chunk: the approximate bytes of each chunk. The number of rows is estimated from earlier chunks, since encoded sizes are
+            unknown before encoding. A chunk of more than one row never has more than twice as many bytes.
     """
     if rows_per_chunk is not None:
         for table in _runs(batches, lambda _: rows_per_chunk):
@@ -53,7 +53,7 @@ def cut(
 
 
 def _runs(batches: Iterable[pa.RecordBatch], rows_wanted: Callable[[list[pa.RecordBatch]], int]) -> Iterator[pa.Table]:
-    """Tables of as many rows as are wanted for what waits, without a copy; the last one may have fewer."""
+    """Tables of the wanted number of rows, without a copy; the last one may have fewer."""
     waiting: list[pa.RecordBatch] = []
     waiting_rows = 0
     for batch in batches:
@@ -97,12 +97,12 @@ def _halved(table: pa.Table, encode: Encode, wanted_bytes: int) -> Iterator[Piec
 
 
 class _Sizes:
-    """How many rows make a chunk of the wanted size, as far as the chunks before tell."""
+    """Estimates from earlier chunks how many rows make a chunk of the wanted size."""
 
     def __init__(self, wanted_bytes: int) -> None:
         self._wanted_bytes = wanted_bytes
         self._ratio = 1.0
-        """Encoded bytes for each byte that the rows take in memory."""
+        """Encoded bytes per byte of rows in memory."""
 
     def rows_wanted(self, waiting: list[pa.RecordBatch]) -> int:
         rows_count = sum(batch.num_rows for batch in waiting)

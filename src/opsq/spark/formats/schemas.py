@@ -1,6 +1,6 @@
-"""Spark's types and Arrow's: which columns a chunk format can hold, and schemas from one side to the other.
+"""Spark's types and Arrow's: which columns a chunk format can hold, and conversions of schemas.
 
-The only file that imports what PySpark does not promise (its conversions of types). It must not touch data.
+Only this file imports PySpark's private conversions of types. It must not touch data.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _HELD: dict[str, tuple[type[t.DataType], ...]] = {
 
 
 def arrow_schema(schema: t.StructType) -> pa.Schema:
-    """The Arrow schema in which Spark takes and gives these columns; moments are in UTC."""
+    """The Arrow schema in which Spark exchanges these columns; timestamps are in UTC."""
     found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     return found
 
 
 def spark_schema(schema: pa.Schema, *, what: str) -> t.StructType:
-    """The Spark schema of Arrow columns; all may be null, as in any file that Spark reads.
+    """The Spark schema of Arrow columns; all are nullable, as in any file that Spark reads.
 
     Raises:
-        UsageError: Spark has nothing like one of the types; `what` says whose columns these are.
+        UsageError: Spark has no equivalent of a type; `what` says whose columns these are.
     """
     fields = []
     for field in schema:
@@ -70,22 +70,22 @@ def spark_schema(schema: pa.Schema, *, what: str) -> t.StructType:
 def read_schema(text: str) -> t.StructType:
     """A schema from Spark's JSON (that of `DataFrame.schema.json()`); only a JVM can read DDL, and there is none here.
 
-    All may be null, at any depth, as in any file that Spark reads: who made the bytes has not promised what the schema says.
+    All columns are nullable at any depth, as in any file that Spark reads: the bytes need not keep what the schema promises.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a schema.
     """
     try:
         return nullable(t.StructType.fromJson(json.loads(text)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"The schema {text!r} cannot be understood.",
-            hint="resultSchema is `same`, or what DataFrame.schema.json() gives; SQL's way belongs into .schema('a INT, b STRING').",
+            hint="resultSchema is `same` or the JSON of DataFrame.schema.json(); for DDL use .schema('a INT, b STRING').",
         ) from error
 
 
 def nullable(schema: t.StructType) -> t.StructType:
-    """The same columns, where all may be null at any depth (but the keys of maps)."""
+    """The same columns, all nullable at any depth (except keys of maps)."""
     return t.StructType(
         [t.StructField(field.name, _nullable(field.dataType), metadata=field.metadata) for field in schema]
     )
@@ -102,18 +102,18 @@ def _nullable(kind: t.DataType) -> t.DataType:
 
 
 def check_writable(schema: t.StructType, chunk_format: str) -> None:
-    """See to it that a chunk format holds all columns, before anything is written.
+    """Check that a chunk format can hold all columns, before anything is written.
 
     Raises:
-        UsageError: it does not; the column is named.
+        UsageError: it cannot; the column is named.
     """
     names = schema.names
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"Two columns are called {name!r}.", hint="Rename one with .withColumnRenamed or .toDF.")
+            raise UsageError(f"Two columns are named {name!r}.", hint="Rename one with .withColumnRenamed or .toDF.")
     if chunk_format == "text" and len(names) != 1:
         raise UsageError(
-            f"Lines of text hold one column, and there are {len(names)}.",
+            f"Lines of text hold one column, not {len(names)}.",
             hint="Select one, or use jsonl, csv or parquet.",
         )
     if not names:
@@ -133,7 +133,7 @@ def check_writable(schema: t.StructType, chunk_format: str) -> None:
             twice = [name for name in inner if inner.count(name) > 1]
             if twice:
                 raise UsageError(
-                    f"Column {path!r} has two fields called {twice[0]!r}.", hint="Rename one, or leave it out."
+                    f"Column {path!r} has two fields named {twice[0]!r}.", hint="Rename one, or leave it out."
                 )
             if chunk_format == "parquet" and not inner:
                 raise UsageError(
@@ -151,12 +151,12 @@ def selected(schema: t.StructType, columns: Sequence[str]) -> t.StructType:
     """Some of the columns, in the order given.
 
     Raises:
-        UsageError: one is not there.
+        UsageError: one does not exist.
     """
     fields = {field.name: field for field in schema}
     missing = [name for name in columns if name not in fields]
     if missing:
-        raise UsageError(f"There is no column {missing[0]!r}.", hint=f"There are {', '.join(fields)}.")
+        raise UsageError(f"There is no column {missing[0]!r}.", hint=f"The columns are {', '.join(fields)}.")
     return t.StructType([fields[name] for name in columns])
 
 
@@ -177,7 +177,7 @@ def _walk(kind: t.DataType, path: str) -> Iterator[tuple[str, t.DataType]]:
 
 
 def _spark_type(kind: pa.DataType) -> t.DataType:
-    """As PySpark says, and what it does not take that holds the same values: unsigned, half, dictionaries, times of other units."""
+    """PySpark's type, or one with the same values where PySpark has none: unsigned, half, dictionaries, other time units."""
     if pt.is_dictionary(kind):
         return _spark_type(kind.value_type)
     if pt.is_uint8(kind):

@@ -16,14 +16,14 @@ from opsq.spark.report.spans import SUBMISSION
 from opsq.units import format_instant
 
 DRAWN_COUNT = 6
-"""So many values get a line of their own over time."""
+"""The number of values that get a line of their own over time."""
 _KINDS_COUNT = 20
 
 R = TypeVar("R", bound=ReportRow)
 
 
 class Figures(NamedTuple):
-    """A report; lists are cut to the largest, and `…_count` tells how many there were."""
+    """A report; lists have the largest only, and `…_count` says how many there were."""
 
     by: str
     rows_count: int
@@ -48,8 +48,8 @@ def gather(history: DataFrame, by: str = SUBMISSION, *, limit: int = 20, step_s:
     """The figures of a history, a dozen jobs; None if it is empty.
 
     Args:
-        limit: so many values and consumers at most, those with the most chunks and run time.
-        step_s: the length of windows; by default a round one of which at most 60 cover the history.
+        limit: the most values and consumers, those with the most chunks and run time.
+        step_s: the length of windows; by default a round one so that at most 60 cover the history.
     """
     [whole] = _collected(measures.span(history), "rows", "first_at", "last_at")
     rows_count, first_at, last_at = whole

@@ -1,14 +1,14 @@
-"""What the history of a queue tells, as functions on DataFrames: waiting, run times, throughput, failures, fairness.
+"""Measures of a queue's history as functions on DataFrames: waiting, run times, throughput, failures, fairness.
 
-It must not collect, draw nor print; each function takes the history as `opsq history export --format parquet` writes it, and gives back a
-DataFrame, so that a notebook can go on from there:
+It must not collect, draw or print; each function takes the history as `opsq history export --format parquet` writes it and returns a
+DataFrame, so that a notebook can continue from there:
 
     history = report.load_history(spark, "/srv/history")
     report.summary(history, by="tenant").orderBy("wait_p99_s", ascending=False).show()
 
-`by` says what rows are put together by: a key of the metadata, `submission`, or None for all of them. The column is named `value`, null
-where a submission has no such pair, or has it no more. A row of the history may stand for several chunks of a block: it counts as so many,
-with the longest wait for each and the mean of their run times. Windows of `step_s` begin at multiples of it since 1970.
+`by` says how rows are grouped: by a key of the metadata, by `submission`, or None for all together. The column is named `value`; it is null
+where a submission does not have the key, or no longer has it. A row of the history may stand for several chunks of a block: it counts as
+that many, each with the longest wait and the mean run time. Windows of `step_s` start at multiples of it since 1970.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opsq.spark.report.spans import ATTEMPTS, SUBMISSION, attempts_of, served, v
 PERCENTS = (50, 90, 99)
 
 ACCURACY = 0.005
-"""How far a percentile may be from the true one, as a share of it."""
+"""The relative error that a percentile may have."""
 _GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
 _NOTHING = -100_000
 """The bucket of what is shorter than a nanosecond."""
@@ -55,7 +55,7 @@ def load_history(
 
 
 def span(history: DataFrame) -> DataFrame:
-    """One row: `rows`, and when the first attempt began and the last event came, `first_at` and `last_at`; null when there are none."""
+    """One row: `rows`, `first_at` (start of the first attempt) and `last_at` (the last event); null if there are none."""
     return history.agg(
         sf.count("*").alias("rows"),
         sf.min(sf.coalesce("started_at", "at")).alias("first_at"),
@@ -64,7 +64,7 @@ def span(history: DataFrame) -> DataFrame:
 
 
 def step_for(seconds: float, windows_count: int = 60) -> int:
-    """A round length of windows, in seconds, of which about `windows_count` cover so many seconds, and not many more."""
+    """A round window length, in seconds, so that about `windows_count` windows cover the time."""
     least = seconds / windows_count
     return next((step for step in _STEPS_S if step >= least), max(1, math.ceil(least / _DAY_S)) * _DAY_S)
 
@@ -73,7 +73,7 @@ def step_for(seconds: float, windows_count: int = 60) -> int:
 
 
 def summary(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
-    """A row per value: what came of its chunks, how long they waited and ran, how many a second.
+    """A row per value: what became of its chunks, how long they waited and ran, how many per second.
 
     Returns:
         - `value`
@@ -81,25 +81,21 @@ def summary(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
         - `retry_rate`: of the chunks that were completed or died, the share that had failed or been lost before.
         - `attempts_per_chunk`: the mean number of attempts of the chunks that were completed or died.
         - `dead_rate`: of them, the share that died.
-        - `busy_s`: the run times of all attempts, also those in vain, added up.
-        - `first_at`, `last_at`: the first attempt began, the last ended.
+        - `busy_s`: total run time of all attempts, also failed ones.
+        - `first_at`, `last_at`: the first attempt started, the last ended.
         - `per_s`: completed ÷ (last_at - first_at).
         - `wait_p50_s`, `wait_p90_s`, `wait_p99_s`: of all attempts, from when a chunk might be handed out until it was.
         - `run_p50_s`, `run_p90_s`, `run_p99_s`: of completed chunks.
 
-        Rates are null where they would be divided by nothing. Percentiles: see `percentiles`.
+        Rates are null where they would be divided by zero. Percentiles: see `percentiles`.
     """
-
-    def chunks_of(*events: str) -> Column:
-        return sf.sum(sf.when(sf.col("event").isin(*events), sf.col("chunks").cast("long")).otherwise(0))
-
     is_end = sf.col("event").isin("completed", "dead")
     is_attempt = sf.col("event").isin(*ATTEMPTS)
     counts = (
         valued(history, by)
         .groupBy("value")
         .agg(
-            *(chunks_of(event).alias(event) for event in (*ATTEMPTS, "dead", "requeued", "dropped")),
+            *(_chunks_of(event).alias(event) for event in (*ATTEMPTS, "dead", "requeued", "dropped")),
             sf.sum(sf.when(is_end & (sf.col("attempt") > 0), sf.col("chunks").cast("long")).otherwise(0)).alias(
                 "retried"
             ),
@@ -137,10 +133,10 @@ def summary(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
 def histogram(
     history: DataFrame, column: str, by: str | None = SUBMISSION, events: Sequence[str] = ATTEMPTS
 ) -> DataFrame:
-    """How many chunks waited (`wait_s`) or ran (`run_s`) how long: `value`, `bucket`, `chunks`.
+    """Histograms of waiting times (`wait_s`) or run times (`run_s`): `value`, `bucket`, `chunks`.
 
-    Bucket i holds (γ^(i-1), γ^i] seconds with γ = (1+α)/(1-α) and α = `ACCURACY`; a bucket of its own holds what took no time.
-    Histograms can be added up, over values or over days.
+    Bucket i holds (γ^(i-1), γ^i] seconds with γ = (1+α)/(1-α) and α = `ACCURACY`; durations of zero have a bucket of their own.
+    Histograms can be added, over values or over days.
 
     Source: Masson, Rim, Lee: DDSketch, a fast and fully-mergeable quantile sketch with relative-error guarantees, VLDB 2019.
     """
@@ -152,7 +148,7 @@ def histogram(
 
 
 def percentiles(histograms: DataFrame, percents: Sequence[int] = PERCENTS) -> DataFrame:
-    """Percentiles of histograms, by the nearest rank: `value`, and `p50_s`, … as asked for.
+    """Percentiles of histograms, by the nearest rank: `value`, and `p50_s`, … as requested.
 
     The p-th percentile of N chunks is what the chunk of rank ⌈p·N/100⌉ took, to within `ACCURACY` of it.
     """
@@ -173,9 +169,9 @@ def percentiles(histograms: DataFrame, percents: Sequence[int] = PERCENTS) -> Da
 
 
 def failures(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
-    """What ended attempts in vain, a row per value and kind: `value`, `kind`, `chunks`, and the newest `reason`.
+    """How attempts failed, a row per value and kind: `value`, `kind`, `chunks`, and the newest `reason`.
 
-    A kind is `exit N`, `signal N`, `lost` (the consumer was gone, or its time over), or `failed` where no program ended.
+    A kind is `exit N`, `signal N`, `lost` (the consumer was gone, or its lease had expired), or `failed` without the end of a program.
     """
     kind = (
         sf.when(sf.col("event") == "lost", "lost")
@@ -193,21 +189,17 @@ def failures(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
 
 
 def throughput(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) -> DataFrame:
-    """What ended in each window: `value`, `window_at`, `completed`, `failed` (with what was lost), `dead`, `per_s`.
+    """What ended in each window: `value`, `window_at`, `completed`, `failed` (including lost), `dead`, `per_s`.
 
     `per_s` = completed ÷ step_s. A window in which nothing ended has no row.
     """
-
-    def chunks_of(*events: str) -> Column:
-        return sf.sum(sf.when(sf.col("event").isin(*events), sf.col("chunks").cast("long")).otherwise(0))
-
     rows = valued(history.where(sf.col("event").isin(*ATTEMPTS, "dead")), by).withColumn(
         "window", window_of(sf.unix_micros("at"), step_s)
     )
     found = rows.groupBy("value", "window").agg(
-        chunks_of("completed").alias("completed"),
-        chunks_of("failed", "lost").alias("failed"),
-        chunks_of("dead").alias("dead"),
+        _chunks_of("completed").alias("completed"),
+        _chunks_of("failed", "lost").alias("failed"),
+        _chunks_of("dead").alias("dead"),
     )
     return found.select(
         "value",
@@ -220,9 +212,9 @@ def throughput(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60
 
 
 def service(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) -> DataFrame:
-    """How much was worked in each window, by whom for what: `value`, `consumer`, `window_at`, `busy_s`, and `load` = busy_s ÷ step_s.
+    """The work in each window by value and consumer: `value`, `consumer`, `window_at`, `busy_s`, and `load` = busy_s ÷ step_s.
 
-    An attempt counts in the windows that it touches, in each for as long as it ran there. Chunks of one row are taken to have run together,
+    An attempt counts in each window that it touches, for as long as it ran there. Chunks of one row are assumed to have run together,
     run_s ÷ run_max_s at a time.
     """
     found = (
@@ -241,20 +233,20 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
 
     Returns:
         - `consumer`
-        - `first_at`, `last_at`: its first attempt began, its last ended.
-        - `completed`, `failed` (with what was lost): chunks.
-        - `busy_s`: run times added up.
+        - `first_at`, `last_at`: its first attempt started, its last ended.
+        - `completed`, `failed` (including lost): chunks.
+        - `busy_s`: total run time.
         - `load`: busy_s ÷ (last_at - first_at), the mean number of chunks at a time (Little: A proof for L = λW, 1961).
-        - `peak_load`: the most of any window, each taken as a whole; not less than `load`, which is of the time from first to last.
-        - `utilisation`: load ÷ peak_load, or ÷ 1 if that is less; so a share of the most that it was seen to do, at least of one chunk at
-          a time. Never above 1.
+        - `peak_load`: the highest load of a whole window; not less than `load`, which covers the time from first to last.
+        - `utilisation`: load ÷ peak_load, or ÷ 1 if that is less: the share of the most it was seen to do, or of one chunk at a time.
+          Never above 1.
     """
     rows = attempts_of(history, None)
     whole = rows.groupBy("consumer").agg(
         sf.min("start_us").alias("first_us"),
         sf.max("end_us").alias("last_us"),
-        sf.sum(sf.when(sf.col("event") == "completed", sf.col("chunks").cast("long")).otherwise(0)).alias("completed"),
-        sf.sum(sf.when(sf.col("event") != "completed", sf.col("chunks").cast("long")).otherwise(0)).alias("failed"),
+        _chunks_of("completed").alias("completed"),
+        _chunks_of("failed", "lost").alias("failed"),
         sf.sum("run_s").alias("busy_s"),
     )
     windows = (
@@ -273,9 +265,8 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
         "busy_s",
         "load",
         sf.greatest("peak_load", "load").alias("peak_load"),
-        sf.when(sf.col("load").isNotNull(), sf.least(part_of_peak, sf.lit(1.0))).alias(
-            "utilisation"
-        ),  # LEAST passes nulls over
+        # LEAST skips nulls
+        sf.when(sf.col("load").isNotNull(), sf.least(part_of_peak, sf.lit(1.0))).alias("utilisation"),
     )
 
 
@@ -286,13 +277,12 @@ def shares(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) ->
     """What each value got, could have used and should have got in each window: `value`, `window_at`, `service_s`, `demand_s`, `entitled_s`.
 
     - `service_s`: how long its chunks ran there.
-    - `demand_s`: that, and for each chunk that waited: its run time, or how long it waited there if that is less, for no chunk can run
-      longer in a window than it is there.
-    - `entitled_s`: its part if the service of the window had been dealt out max-min fairly: nobody gets more than he can use, and what
-      is left is shared alike by those who can use more.
+    - `demand_s`: that, plus for each waiting chunk its run time, or its waiting time there if that is less: no chunk can run longer in a
+      window than it is there.
+    - `entitled_s`: its share if the service of the window had been divided max-min fairly: no value gets more than it can use, and the
+      rest is shared equally by those that can use more.
 
-    A value has a row for each window in which it could have used service. Work that was never begun is not in the history, and counts for
-    nobody.
+    A value has a row for each window in which it could have used service. Work that never started is not in the history and does not count.
 
     Source: Bertsekas, Gallager: Data Networks, 1992, 6.5.2 (max-min flow control). With the demands sorted, d₁ ≤ … ≤ dₙ, and the service c,
         the level is the largest of (c - d₁ - … - dₖ₋₁) ÷ (n-k+1), and nobody gets more than that.
@@ -336,14 +326,14 @@ def shares(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) ->
 
 
 def fairness(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) -> DataFrame:
-    """Who got how much of the service, and who should have: a row per value, its `shares` over all windows added up.
+    """The service that each value got and should have got: a row per value, its `shares` summed over all windows.
 
     Returns:
         - `value`, `service_s`, `demand_s`, `entitled_s`
-        - `service_share`, `demand_share`: parts of all service, and of all demand.
-        - `satisfaction`: service_s ÷ entitled_s: below 1 who got less than a fair part, above 1 who got more; null for who wanted nothing.
+        - `service_share`, `demand_share`: of all service, and of all demand.
+        - `satisfaction`: service_s ÷ entitled_s: below 1 it got less than a fair share, above 1 more; null without demand.
 
-        `jain(…, "satisfaction")` makes one number of it.
+        `jain(…, "satisfaction")` sums this up in one number.
     """
     names = ("service_s", "demand_s", "entitled_s")
     sums = shares(history, by, step_s).groupBy("value").agg(*(sf.sum(name).alias(name) for name in names))
@@ -360,14 +350,18 @@ def fairness(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) 
 def jain(frame: DataFrame, column: str = "satisfaction") -> DataFrame:
     """Jain's index of a column, (Σx)² ÷ (n·Σx²), in one row: `jain`, and the number n of `values`.
 
-    The index is 1 if all are alike, and 1/n if one has everything. Nulls do not count; the index is null if nothing is left, or only zeros.
+    The index is 1 if all are equal, and 1/n if one has everything. Nulls do not count; the index is null if nothing or only zeros are left.
 
     Source: Jain, Chiu, Hawe: A quantitative measure of fairness and discrimination for resource allocation in shared computer systems,
-        DEC TR-301, 1984; x is what was got ÷ what would be fair.
+        DEC TR-301, 1984; x is actual ÷ fair share.
     """
     x = sf.col(column)
     index = sf.try_divide(sf.pow(sf.sum(x), sf.lit(2)), sf.count(x) * sf.sum(x * x))
     return frame.agg(index.alias("jain"), sf.count(x).alias("values"))
+
+
+def _chunks_of(*events: str) -> Column:
+    return sf.sum(sf.when(sf.col("event").isin(*events), sf.col("chunks").cast("long")).otherwise(0))
 
 
 def _named(frame: DataFrame, kind: str) -> DataFrame:

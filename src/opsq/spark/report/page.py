@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: figures, plots, tables, and what the words mean.
+"""The report as one self-contained page of HTML: figures, plots, tables, and what the words mean.
 
 It must not compute figures; they come from `figures`.
 """
@@ -16,7 +16,7 @@ from opsq.units import format_instant, format_span
 from opsq.version import __version__
 
 NO_VALUE = "(none)"
-"""The name of what has no such pair in its metadata."""
+"""The name of submissions without the key in their metadata."""
 _BARS_COUNT = 12
 
 _STYLE = """
@@ -52,7 +52,7 @@ def page(figures: Figures, title: str = "Report of the queue") -> str:
         _consumers(figures),
         _table_of_values(figures),
         _WORDS,
-        f'<p class="note">Made by opsq {escape(__version__)}.</p>',
+        f'<p class="note">SourceSubmission by opsq {escape(__version__)}.</p>',
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -68,7 +68,7 @@ def name_of(value: str | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A length of time for people, also a short one; – if it is not known."""
+    """A duration for people, also a short one; – if it is not known."""
     if value is None:
         return "–"
     if 0 < value < 1:
@@ -84,12 +84,12 @@ def percent(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A number with two digits behind the point; – if it is not known."""
+    """A number with two decimals; – if it is not known."""
     return "–" if value is None else f"{value:.2f}"
 
 
 def rate(value: float | None) -> str:
-    """Chunks in a second, or in an hour if they are few."""
+    """Chunks per second, or per hour if there are few."""
     if value is None:
         return "–"
     return f"{value:,.3g}/s" if 1 <= value < 1000 else f"{value:,.0f}/s" if value >= 1 else f"{value * 3600:.3g}/h"
@@ -164,10 +164,10 @@ def _fairness(figures: Figures) -> str:
         for share in found
     ]
     note = (
-        "Whoever is served in proportion to what he wants has two bars of one length. Satisfaction is what was got ÷ what a fair division "
-        f"would have given; Jain's index over it is {number(figures.jain)}. " + _cut(figures.values_count, len(rows))
+        "A value served in proportion to its demand has two bars of equal length. Satisfaction is actual ÷ fair share; "
+        f"Jain's index over it is {number(figures.jain)}. " + _cut(figures.values_count, len(rows))
     )
-    plot = bars(rows, ("share of service", "share of demand"), x_label="per cent") if rows else ""
+    plot = bars(rows, ("share of service", "share of demand"), x_label="percent") if rows else ""
 
     def cells(share: ReportShare) -> list[str]:
         wanted = (seconds(share.service_s), seconds(share.demand_s), seconds(share.entitled_s))
@@ -179,7 +179,7 @@ def _fairness(figures: Figures) -> str:
             number(share.satisfaction),
         ]
 
-    columns = (figures.by, "service", "demand", "fair part", "of service", "of demand", "satisfaction")
+    columns = (figures.by, "service", "demand", "fair share", "of service", "of demand", "satisfaction")
     return _section(f"Fairness by {figures.by}", plot + _table(columns, [cells(share) for share in found]), note)
 
 
@@ -187,15 +187,15 @@ def _failures(figures: Figures) -> str:
     if not figures.failures and not figures.total.dead:
         return _section("Failures", "<p>No attempt failed.</p>", "")
     series = [
-        Series("attempts in vain", filled(figures, figures.windows, lambda window: window.failed / figures.step_s)),
+        Series("failed attempts", filled(figures, figures.windows, lambda window: window.failed / figures.step_s)),
         Series("deaths", filled(figures, figures.windows, lambda window: window.dead / figures.step_s)),
     ]
     rows = [Bar(failure.kind, [failure.chunks]) for failure in figures.failures[:_BARS_COUNT]]
     kinds = [[failure.kind, f"{failure.chunks:,}", first_line(failure.reason)] for failure in figures.failures]
     plots = lines(series, y_label="chunks per second") + (
-        bars(rows, ("attempts",), x_label="attempts in vain") if rows else ""
+        bars(rows, ("attempts",), x_label="failed attempts") if rows else ""
     )
-    return _section("Failures", plots + _table(("ended by", "attempts", "the newest reason"), kinds, texts={0, 2}), "")
+    return _section("Failures", plots + _table(("ended by", "attempts", "newest reason"), kinds, texts={0, 2}), "")
 
 
 def _consumers(figures: Figures) -> str:
@@ -211,7 +211,7 @@ def _consumers(figures: Figures) -> str:
         ]
         for consumer in figures.consumers
     ]
-    columns = ("consumer", "completed", "in vain", "busy", "mean load", "peak load", "utilisation")
+    columns = ("consumer", "completed", "failed", "busy", "mean load", "peak load", "utilisation")
     return _section("Consumers", _table(columns, rows), _cut(figures.consumers_count, len(rows)))
 
 
@@ -223,17 +223,17 @@ def _table_of_values(figures: Figures) -> str:
         return [name, *counts, percent(summary.retry_rate), rate(summary.per_s), *waits, *runs]
 
     rows = [cells(name_of(summary.value), summary) for summary in figures.values] + [cells("all", figures.total)]
-    columns = (figures.by, "done", "in vain", "dead", "retried", "rate", "wait 50", "90", "99", "run 50", "90", "99")
+    columns = (figures.by, "done", "failed", "dead", "retried", "rate", "wait 50", "90", "99", "run 50", "90", "99")
     return _section(f"By {figures.by}", _table(columns, rows), _cut(figures.values_count, len(figures.values)))
 
 
 _WORDS = """<section><h2>What the words mean</h2>
-<p class="note"><b>Chunk</b>: a piece of work that is handed out as a whole. <b>Attempt</b>: one try at it; it is in vain if the program
-fails, or if its consumer is gone. <b>Dead letter</b>: a chunk whose attempts are used up. <b>Retried</b>: of the chunks that ended, those
-that had needed more than one attempt. <b>Wait 50, 90, 99</b>: so many of 100 waited at most so long. <b>Service</b>: run time of programs.
-<b>Demand</b>: that, and what waiting chunks could have used. <b>Fair part</b>: nobody gets more than he can use, and what is left is
-shared alike by those who can use more (max-min fairness), window by window. <b>Jain's index</b>: (Σx)² ÷ (n·Σx²) of the satisfactions x:
-1 if all are alike, 1/n if one has everything. <b>Load</b>: chunks at a time. <b>Utilisation</b>: mean load ÷ peak load.</p></section>"""
+<p class="note"><b>Chunk</b>: a piece of work that is handed out as a whole. <b>Attempt</b>: one try at it; it fails if the program fails or
+its consumer is gone. <b>Dead letter</b>: a chunk whose attempts are used up. <b>Retried</b>: of the chunks that ended, those that needed
+more than one attempt. <b>Wait 50, 90, 99</b>: percentiles of the waiting time. <b>Service</b>: run time of programs. <b>Demand</b>: service,
+plus what waiting chunks could have used. <b>Fair share</b>: no value gets more than it can use, and the rest is shared equally by those that
+can use more (max-min fairness), window by window. <b>Jain's index</b>: (Σx)² ÷ (n·Σx²) of the satisfactions x: 1 if all are equal, 1/n if
+one has everything. <b>Load</b>: chunks at a time. <b>Utilisation</b>: mean load ÷ peak load.</p></section>"""
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ shared alike by those who can use more (max-min fairness), window by window. <b>
 def filled(
     figures: Figures, windows: Sequence[ReportWindow], height: Callable[[ReportWindow], float]
 ) -> list[tuple[int, float]]:
-    """A point for every window from the first to the last: 0 where nothing ended."""
+    """A point for each window from first to last: 0 where nothing ended."""
     step_ms = figures.step_s * 1000
     found = {window.window_at: height(window) for window in windows}
     return [
@@ -252,14 +252,14 @@ def filled(
 
 
 def first_line(reason: str) -> str:
-    """What can stand in a row of a table."""
+    """The part of a reason that fits a row of a table."""
     line = next((line.strip() for line in reason.splitlines() if line.strip()), "")
     return line if len(line) <= 200 else line[:199] + "…"
 
 
 def _section(title: str, body: str, note: str) -> str:
-    told = f'<p class="note">{escape(note.strip())}</p>' if note.strip() else ""
-    return f"<section><h2>{escape(title)}</h2>{told}{body}</section>"
+    note_html = f'<p class="note">{escape(note.strip())}</p>' if note.strip() else ""
+    return f"<section><h2>{escape(title)}</h2>{note_html}{body}</section>"
 
 
 def _table(

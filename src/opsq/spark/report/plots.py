@@ -1,4 +1,4 @@
-"""Plots as SVG that stands in a page by itself: lines over time, and bars by name.
+"""Plots as self-contained SVG: lines over time, and bars by name.
 
 It must not know what it draws, nor refer to anything outside.
 """
@@ -12,7 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777")
-"""Those of Okabe and Ito, which people tell apart who see few colours."""
+"""Those of Okabe and Ito, which colour-blind people can distinguish."""
 _WIDTH = 760
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 28, 12, 44
 _HEIGHT = 280
@@ -83,7 +83,7 @@ def bars(rows: Sequence[Bar], parts_names: Sequence[str], *, x_label: str, is_ne
     """Rows of bars by name; with a legend if they have several parts.
 
     Args:
-        is_nested: parts grow and lie over each other, the smallest on top, as percentiles do; else they stand below each other.
+        is_nested: draw growing parts, such as percentiles, over each other, the smallest on top; otherwise below each other.
     """
     ticks = nice_ticks(max((size for row in rows for size in row.sizes), default=0.0))
     wide, high = _WIDTH - _NAME_WIDTH - 60, _ROW * len(rows)

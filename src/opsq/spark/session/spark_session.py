@@ -1,6 +1,6 @@
-"""Makes Spark sessions that suit opsq: on whatever Java there is, quiet, on loopback where everything is local; or of Spark Connect.
+"""Builds Spark sessions that suit opsq: on any suitable Java, quiet, on loopback if everything is local; or of Spark Connect.
 
-This file must not know the data source; whoever has a session of their own needs nothing of it, but for `hide_tokens`.
+This file must not know the data source; users with a session of their own need nothing of it except `hide_tokens`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH_ROWS = 65536
-"""Rows in one Arrow batch; Spark's own 10 000 halve what the source reads and writes a second."""
+"""Rows in one Arrow batch; Spark's own 10 000 halve the throughput of the source."""
 
 _BATCH = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS)}
 _LOCAL = {
@@ -35,7 +35,7 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _CONNECT = "sc://"
 _ANSWER_S = 20.0
-"""How long a server of Spark Connect may take to answer; PySpark itself would try for ten minutes, though nobody is there."""
+"""How long a server of Spark Connect may take to answer; PySpark itself would try for ten minutes without a server."""
 _REDACTION = "spark.sql.redaction.string.regex"
 _OPTION = r'(?i:key: "token"\s*value: "(?:[^"\\]|\\.)*")'
 """The option `token` as a server of Spark Connect prints it."""
@@ -49,25 +49,25 @@ def build_session(
     is_quiet: bool = True,
     is_short: bool = False,
 ) -> SparkSession:
-    """A session, or the one that this process has already, with these settings.
+    """Start a session, or return the one that this process has already, with these settings.
 
     Args:
-        master: as Spark understands it: `local[2]`, `spark://HOST:PORT`, `yarn`, …, or the `sc://HOST:PORT` of a server of Spark
-            Connect, for which only `conf` is looked at besides.
+        master: as Spark understands it: `local[2]`, `spark://HOST:PORT`, `yarn`, …, or the `sc://HOST:PORT` of a Spark Connect server, for
+            which all other arguments but `conf` are ignored.
         name: of the application.
-        conf: goes before what is set here.
-        is_quiet: only errors are logged, to stderr, and no progress bar is drawn.
-        is_short: flags that make the JVM start sooner and compute slower, for jobs of seconds.
+        conf: overrides what is set here.
+        is_quiet: log only errors, to stderr, and draw no progress bar.
+        is_short: use JVM flags for a faster start and slower computation, for jobs of seconds.
 
     Raises:
-        CommandNotFound: PySpark, what its client of Spark Connect needs, or Java is missing; the message says what to install.
-        Unreachable: nobody answers as a server of Spark Connect.
-        UsageError: the URL of a server makes no sense, or it refuses a setting of `conf`, as it does those of its own JVM.
+        CommandNotFound: PySpark, what its Spark Connect client needs, or Java is missing; the message says what to install.
+        Unreachable: no Spark Connect server answers.
+        UsageError: the URL of a server is invalid, or it refuses a setting of `conf`, as it does those of its own JVM.
         Conflict: this process has a session that is not of Spark Connect.
 
-    Effects: sets JAVA_HOME, PYSPARK_PYTHON and (for a local master) SPARK_LOCAL_IP if they are not set, and none of them for Spark
-        Connect; SPARK_HOME while the JVM of a local master starts, to a folder of the user's cache (`pyspark_links`). Options of the
-        driver's JVM take effect in the first session of a process only.
+    Effects: sets JAVA_HOME, PYSPARK_PYTHON and (for a local master) SPARK_LOCAL_IP if they are not set, and none of them for Spark Connect;
+        SPARK_HOME while the JVM of a local master starts, to a temporary folder (`pyspark_links`). Options of the driver's JVM take effect
+        in the first session of a process only.
     """
     if is_connect(master):
         return _connect(master, conf or {})
@@ -99,27 +99,27 @@ def build_session(
 
 
 def is_connect(master: str) -> bool:
-    """Whether a master is a server of Spark Connect."""
+    """Whether a master is a Spark Connect server."""
     return master.startswith(_CONNECT)
 
 
 def shown(master: str) -> str:
-    """A master without its parameters, one of which may be a token."""
+    """A master without its parameters, which may contain a token."""
     return master.partition(";")[0].rstrip("/") if is_connect(master) else master
 
 
 def is_remote(spark: SparkSession) -> bool:
     """Whether a session is one of Spark Connect, whose files and settings are not those of this process."""
-    from pyspark.sql import SparkSession as ClassicSession  # that of Spark Connect is another class
+    from pyspark.sql import SparkSession as ClassicSession  # Spark Connect has another class
 
     return not isinstance(spark, ClassicSession)
 
 
 def hide_tokens(spark: SparkSession) -> None:
-    """Have a server of Spark Connect leave the option `token` out where it shows what it was asked for; other sessions never show it.
+    """Make a Spark Connect server redact the option `token` where it shows operations; other sessions never show it.
 
-    The server prints each operation with all options in its UI, in descriptions of jobs and in the event log, and keeps back only
-    what matches a pattern of the session.
+    The server prints each operation with all options in its UI, in job descriptions and in the event log, and redacts only what matches a
+    pattern of the session.
     """
     if not is_remote(spark):
         return
@@ -141,7 +141,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
         _check_answer(DefaultChannelBuilder(master), shown(master))
     except PySparkValueError as error:
         raise UsageError(
-            f"{shown(master)} is no address of Spark Connect: {error.getMessage()}", hint="Write sc://HOST:PORT."
+            f"{shown(master)} is not an address of Spark Connect: {error.getMessage()}", hint="Write sc://HOST:PORT."
         ) from error
     before = SparkSession.getActiveSession()
     try:
@@ -159,7 +159,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
             except PySparkException as error:
                 raise UsageError(
                     f"The server at {shown(master)} does not let a session set {key} to {value!r}: {_reason(error)}",
-                    hint="What is not of SQL belongs to the server: leave it out, or start the server with it.",
+                    hint="Only settings of SQL belong to a session: leave it out, or start the server with it.",
                 ) from error
         hide_tokens(spark)
     except BaseException:
@@ -175,10 +175,10 @@ def _reason(error: Any) -> str:
 
 
 def _check_answer(builder: Any, place: str) -> None:
-    """See to it that a server is there.
+    """Check that a server answers.
 
     Raises:
-        Unreachable: it is not, or it does not answer in time.
+        Unreachable: there is none, or it does not answer in time.
     """
     import queue
 
@@ -198,13 +198,13 @@ def _check_answer(builder: Any, place: str) -> None:
         channel.unsubscribe(note)
     if state is not ready:
         raise Unreachable(
-            f"Nobody answers at {place} as a server of Spark Connect does.",
+            f"No Spark Connect server answers at {place}.",
             hint="Is it started (start-connect-server.sh of Spark), on that host and port, with TLS if the URL asks for it?",
         )
 
 
 def require_pyspark() -> None:
-    """See to it that PySpark and what it needs can be imported.
+    """Check that PySpark and what it needs can be imported.
 
     Raises:
         CommandNotFound: something is missing.
@@ -218,7 +218,7 @@ def _require(extra: str, modules: Sequence[str]) -> None:
     def is_there(module: str) -> bool:
         try:
             return find_spec(module) is not None
-        except ModuleNotFoundError:  # its parent is not there
+        except ModuleNotFoundError:  # its parent is missing
             return False
 
     missing = [module for module in modules if not is_there(module)]

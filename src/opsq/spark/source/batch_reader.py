@@ -1,6 +1,6 @@
-"""A batch read as Spark sees it: results of a submission as Arrow batches, in runs of chunks, and the schema they have.
+"""A batch read as Spark sees it: results of a submission as Arrow batches, in runs of chunks, and their schema.
 
-This file must not know where bytes lie (`fetching`) nor formats (`decoding`). All it keeps can be pickled; connections are
+This file must not know where bytes are stored (`result_fetch`) nor formats (`decoder`). All that it keeps can be pickled; connections are
 made where they are used.
 """
 
@@ -21,15 +21,17 @@ from opsq.spark.source.daemon_address import PATIENCE_S, Daemon, resolve
 from opsq.spark.source.result_fetch import (
     FINAL_STATES,
     Fetched,
-    Made,
+    Pieces,
+    ResultReader,
+    SourceSubmission,
     attempts_beyond_one,
     check_final,
     fetch,
+    find_source,
     first_result,
-    look_up,
     places,
-    read_place,
     runs,
+    size_of,
 )
 from opsq.spark.source.source_options import ColumnOptions, ReadOptions
 
@@ -38,14 +40,14 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1 << 17
 BATCH_BYTES = 32 << 20
-"""Results are gathered up to this many rows or bytes before they are given to Spark: each batch costs it a fixed time."""
+"""Results are combined up to this many rows or bytes before Spark gets them: each batch costs it a fixed time."""
 LARGE_ROWS = 1 << 14
-"""A result of so many rows is given as it is: to gather it would cost a copy."""
+"""A result with this many rows is passed on as it is: combining it would cost a copy."""
 GUESSED_FORMATS = ("jsonl", "csv")
-"""Formats that do not tell the types of their columns."""
+"""Formats without column types."""
 SAMPLE_RESULTS = 16
 SAMPLE_BYTES = 4 << 20
-"""Of such formats, columns are guessed from this many results, or those that have this many bytes together."""
+"""For such formats, column types are guessed from this many results, or fewer with this many bytes together."""
 METADATA_TYPES: dict[str, t.DataType] = {
     "_submission": t.LongType(),
     "_chunk": t.LongType(),
@@ -54,80 +56,87 @@ METADATA_TYPES: dict[str, t.DataType] = {
 
 
 class ResultForm(NamedTuple):
-    """How results look: their format, and all columns that they have (without those that tell of the chunk)."""
+    """The format of results, and all their columns (without those about the chunk)."""
 
     result_format: str
     schema: t.StructType
 
 
-class Run(InputPartition):
-    """A run of chunks, and how many attempts those took that took more than one."""
+class ChunkRun(InputPartition):
+    """Consecutive chunks, and the attempts of those that took more than one."""
 
     def __init__(self, first: int, end: int, attempts: Mapping[int, int]) -> None:
         super().__init__((first, end))
         self.first, self.end, self.attempts = first, end, attempts
 
 
-def find_form(queue: Queue, made: Made, options: ReadOptions) -> ResultForm:
-    """Find out how results look: what options say, else what the first results show, else as the chunks were.
+class ChunkPieces(InputPartition):
+    """Some chunks, in pieces of blocks."""
 
-    Where the format tells no types, columns that are called like those of the chunks have theirs, if the first results fit them.
+    def __init__(self, pieces: list[Pieces]) -> None:
+        super().__init__(len(pieces))
+        self.pieces = pieces
+
+
+def find_form(queue: Queue, source: SourceSubmission, options: ReadOptions) -> ResultForm:
+    """Find the form of results: what options say, else what the first results show, else that of the chunks.
+
+    Where the format has no types, columns named like those of the chunks get their types, if the first results fit.
 
     Raises:
-        UsageError: nothing tells.
+        UsageError: the columns cannot be determined.
     """
-    about = made.about
-    stored = read_schema(about.schema) if about is not None else None
+    chunk_format = source.chunk_format
+    stored = read_schema(chunk_format.schema) if chunk_format is not None else None
     said = options.result_schema
     if said is not None and said.strip().lower() == "same":
-        if stored is None or about is None:
+        if stored is None or chunk_format is None:
             raise UsageError(
-                f"Submission {made.submission_id} was not made from a DataFrame, so there is no schema for resultSchema=same.",
+                f"Submission {source.submission_id} was not made from a DataFrame, so there is no schema for resultSchema=same.",
                 hint="Give one with .schema(...).",
             )
-        return ResultForm(options.result_format or about.chunk_format, stored)
-    sample = b"" if said is not None and options.result_format is not None else first_result(queue, made)
-    result_format = options.result_format or guess_format(made, sample)
+        return ResultForm(options.result_format or chunk_format.name, stored)
+    sample = b"" if said is not None and options.result_format is not None else first_result(queue, source)
+    result_format = options.result_format or guess_format(source, sample)
     if said is not None:
         return ResultForm(result_format, read_schema(said))
     if sample or result_format in ("text", "binary"):
         is_guessed = bool(sample) and result_format in GUESSED_FORMATS
-        samples = _first_results(queue, made, sample) if is_guessed else [sample]
+        samples = _first_results(queue, source, sample) if is_guessed else [sample]
         schema = spark_schema(schema_of(result_format, *samples), what="the results")
         return ResultForm(
             result_format, _typed_as_chunks(result_format, samples, schema, stored) if is_guessed and stored else schema
         )
-    if queue.submission(made.submission_id).state().state not in FINAL_STATES:
+    if queue.submission(source.submission_id).state().state not in FINAL_STATES:
         raise UsageError(
-            f"No chunk of submission {made.submission_id} has a result yet that would tell its columns.",
+            f"Submission {source.submission_id} has no result yet to take the columns from.",
             hint="Give them with .schema(...), or the option resultSchema=same if they are those of the chunks.",
         )
     if stored is None:
         raise UsageError(
-            f"No chunk of submission {made.submission_id} has a result that would tell its columns.",
+            f"Submission {source.submission_id} has no result to take the columns from.",
             hint="Give them with .schema(...).",
         )
     return ResultForm(result_format, stored)
 
 
-def _first_results(queue: Queue, made: Made, first: bytes) -> list[bytes]:
-    """The first results that are not empty: so many, or so many bytes, as tell enough of columns that have to be guessed."""
-    found, size_bytes, store = [first], len(first), None
-    for place in islice(places(queue, made), 1, SAMPLE_RESULTS):
-        size_bytes += len(place) if isinstance(place, bytes) else place[2]
+def _first_results(queue: Queue, source: SourceSubmission, first: bytes) -> list[bytes]:
+    """The first results that are not empty, as many as are needed to guess columns."""
+    found, size_bytes, reader = [first], len(first), ResultReader(source)
+    for place in islice(places(queue, source), 1, SAMPLE_RESULTS):
+        size_bytes += size_of(place)
         if size_bytes > SAMPLE_BYTES:
             break
-        store = store or made.store.open()
-        found.append(read_place(store, made, place))
+        found.append(reader.read(place))
     return found
 
 
 def _typed_as_chunks(
     result_format: str, samples: list[bytes], guessed: t.StructType, stored: t.StructType
 ) -> t.StructType:
-    """Columns that are called like one of the chunks, with its type where it holds just what the samples say.
+    """The guessed columns; one named like a column of the chunks gets its type if that holds exactly what the samples have.
 
-    Bytes are not among them: JSON has them as base64, and any word of four letters would pass for that.
+    Except for bytes: in JSON they are base64, and any word of four letters would pass for that.
     """
 
     def is_held(fields: list[t.StructField]) -> bool:
@@ -147,30 +156,30 @@ def _typed_as_chunks(
 
 
 def whole_schema(form: ResultForm, options: ColumnOptions) -> t.StructType:
-    """The schema of the DataFrame: the columns chosen, then those that tell of the chunk."""
+    """The schema of the DataFrame: the selected columns, then those about the chunk."""
     schema = form.schema if options.columns is None else selected(form.schema, options.columns)
     taken = [name for name in options.metadata_columns if name in schema.names]
     if taken:
-        raise UsageError(f"There is a column {taken[0]!r} among the others.", hint="Leave it out of metadataColumns.")
+        raise UsageError(f"The data has a column {taken[0]!r} of its own.", hint="Leave it out of metadataColumns.")
     return t.StructType(
         [*schema.fields, *(t.StructField(name, METADATA_TYPES[name]) for name in options.metadata_columns)]
     )
 
 
 def check_schema(schema: t.StructType, options: ColumnOptions) -> None:
-    """See to it that a schema which the user gave agrees with the options."""
+    """Check that a schema given by the user agrees with the options."""
     types = {field.name: field.dataType for field in schema}
     for name in options.metadata_columns:
         if types.get(name) != METADATA_TYPES[name]:
             raise UsageError(
-                f"metadataColumns names {name}, and the schema that was given lacks it.",
+                f"metadataColumns names {name}, which the given schema lacks.",
                 hint=f"Add `{name} {METADATA_TYPES[name].simpleString().upper()}` to the schema.",
             )
     if options.columns is not None:
         for name in options.columns:
             if name not in types:
                 raise UsageError(
-                    f"columns names {name!r}, which is not in the schema that was given.", hint="Give one of the two."
+                    f"columns names {name!r}, which is not in the given schema.", hint="Give one of the two."
                 )
 
 
@@ -180,9 +189,9 @@ class Batches:
     Args:
         submission_id: of the results.
         result_format: of the results.
-        schema: of the DataFrame, with the columns that tell of the chunk.
+        schema: of the DataFrame, with the columns about the chunk.
         metadata_columns: which of its columns those are.
-        is_of_chunks: these are no results, but the chunks themselves; errors say so.
+        is_of_chunks: these are not results but the chunks themselves; errors say so.
     """
 
     def __init__(
@@ -201,10 +210,10 @@ class Batches:
         self.is_of_chunks = is_of_chunks
 
     def of(self, results: Iterable[Fetched], attempts: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
-        """The rows of results, in their order, gathered into batches that are neither tiny nor huge.
+        """The rows of results, in order, in batches that are neither tiny nor huge.
 
         Raises:
-            UsageError: a result is not of the format; its chunk is named.
+            UsageError: a result does not have the format; its chunk is named.
         """
         whole = arrow_schema(self.schema)
         own = pa.schema([field for field in whole if field.name not in self.metadata_columns])
@@ -238,10 +247,10 @@ class Batches:
         if self.is_of_chunks:
             return UsageError(
                 f"Chunk {name} cannot be used. {error.message}",
-                hint="The options chunkFormat and columns, or .schema(...), say what chunks look like; the strategy says which are taken. "
-                f"A query that is started again goes on without it after `opsq cancel {self.submission_id}` and `opsq rm`.",
+                hint="The options chunkFormat and columns, or .schema(...), describe the chunks; the strategy selects them. "
+                f"After `opsq cancel {self.submission_id}` and `opsq rm` a restarted query continues without it.",
             )
-        hint = "The options resultFormat, resultSchema and columns, or .schema(...), say what results look like"
+        hint = "The options resultFormat, resultSchema and columns, or .schema(...), describe the results"
         if self.result_format in GUESSED_FORMATS:
             hint += (
                 f"; without a schema, columns of {self.result_format} are guessed from the first results and the chunks"
@@ -252,9 +261,9 @@ class Batches:
         )
 
     def _with_metadata(self, table: pa.Table, whole: pa.Schema, chunk: int, attempts: Mapping[int, int]) -> pa.Table:
-        told = {"_submission": self.submission_id, "_chunk": chunk, "_attempts": attempts.get(chunk, 1)}
+        values = {"_submission": self.submission_id, "_chunk": chunk, "_attempts": attempts.get(chunk, 1)}
         columns = [
-            pa.repeat(pa.scalar(told[field.name], field.type), table.num_rows)
+            pa.repeat(pa.scalar(values[field.name], field.type), table.num_rows)
             if field.name in self.metadata_columns
             else table.column(field.name)
             for field in whole
@@ -262,58 +271,61 @@ class Batches:
         return pa.Table.from_arrays(columns, schema=whole)
 
 
-class OpsqReader(DataSourceReader):
-    """Reads the results of a submission that has ended.
+def guess_format(source: SourceSubmission, sample: bytes) -> str:
+    """The format that a result shows, else that of the chunks, else text."""
+    shown = sniff(sample)
+    if shown is not None:
+        return shown
+    if source.chunk_format is None:
+        return "text"
+    if sample and source.chunk_format.name in ("parquet", "arrow"):
+        raise UsageError(
+            f"The chunks of submission {source.submission_id} are {source.chunk_format.name}, and its results are not.",
+            hint="Give their format with the option resultFormat: jsonl, csv, text or binary.",
+        )
+    return source.chunk_format.name
+
+
+class ResultRead:
+    """What batch and stream readers know of the results they read. Everything in it can be pickled.
 
     Args:
         options: of the read.
         schema: of the DataFrame.
-        form: how results look, if that is known already.
+        form: of the results, if it is known already.
     """
 
     def __init__(self, options: ReadOptions, schema: t.StructType, form: ResultForm | None) -> None:
         check_schema(schema, options)
         self.options = options
-        self.daemon: Daemon = resolve(options.reach)
+        self.daemon: Daemon = resolve(options.daemon)
         with self.daemon.open() as queue:
-            self.made: Made = look_up(queue, options.submission)
-            if form is not None:
-                result_format = form.result_format
-            else:
-                result_format = options.result_format or guess_format(self.made, first_result(queue, self.made))
-        self.batches = Batches(self.made.submission_id, result_format, schema, options.metadata_columns)
+            self.source: SourceSubmission = find_source(queue, options.submission)
+            result_format = form.result_format if form is not None else options.result_format
+            if result_format is None:
+                result_format = guess_format(self.source, first_result(queue, self.source))
+        self.batches = Batches(self.source.submission_id, result_format, schema, options.metadata_columns)
+
+
+class OpsqReader(ResultRead, DataSourceReader):
+    """Reads the results of a submission that has ended."""
 
     def partitions(self) -> list[InputPartition]:
-        """Runs of chunks; an error if results are lacking and that is not to be passed over."""
+        """Runs of chunks; an error if results are missing and may not be skipped."""
         with self.daemon.open() as queue:
-            check_final(queue, self.made, skips_dead=self.options.skips_dead)
+            check_final(queue, self.source, skips_dead=self.options.skips_dead)
             wants_attempts = "_attempts" in self.options.metadata_columns
-            attempts = attempts_beyond_one(queue, self.made) if wants_attempts else {}
-            cut = runs(queue, self.made, self.options.chunks_per_partition)
+            attempts = attempts_beyond_one(queue, self.source) if wants_attempts else {}
+            cut = runs(queue, self.source, self.options.chunks_per_partition)
         return [
-            Run(first, end, {index: attempts[index] for index in attempts if first <= index < end})
+            ChunkRun(first, end, {index: attempts[index] for index in attempts if first <= index < end})
             for first, end in cut
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one run of chunks, on an executor."""
-        if not isinstance(partition, Run):
+        if not isinstance(partition, ChunkRun):
             return  # Spark makes a partition of its own when there are no chunks
         with self.daemon.open(patience_s=PATIENCE_S) as queue:
-            results = fetch(queue, self.made, partition.first, partition.end, skips_dead=self.options.skips_dead)
+            results = fetch(queue, self.source, partition.first, partition.end, skips_dead=self.options.skips_dead)
             yield from self.batches.of(results, partition.attempts)
-
-
-def guess_format(made: Made, sample: bytes) -> str:
-    """The format that a result shows, else that of the chunks, else lines of text."""
-    shown = sniff(sample)
-    if shown is not None:
-        return shown
-    if made.about is None:
-        return "text"
-    if sample and made.about.chunk_format in ("parquet", "arrow"):
-        raise UsageError(
-            f"The chunks of submission {made.submission_id} are {made.about.chunk_format}, and its results are not.",
-            hint="Say what they are with the option resultFormat: jsonl, csv, text or binary.",
-        )
-    return made.about.chunk_format

@@ -1,7 +1,7 @@
 """A batch write as Spark sees it: made on the driver, sent to every task, committed or aborted on the driver.
 
-This file must not know formats or the protocol (`handing` does). Spark pickles the writer once, so the request key made
-in it is that of the whole write, whatever is retried.
+This file must not know formats or the protocol (`commit` does). Spark pickles the writer once, so the request key made in it
+belongs to the whole write, whatever is retried.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from opsq.spark.formats.schemas import arrow_schema, check_writable
 from opsq.spark.source.commit import (
     PartMessage,
     WritePlan,
-    hand_over,
     new_request_key,
     submit_options,
-    take_back,
+    submit_parts,
+    withdraw,
     write_part,
 )
 from opsq.spark.source.daemon_address import resolve, store_of
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Wrote(WriterCommitMessage):
-    """What a task that has finished tells the driver."""
+    """What a finished task reports to the driver."""
 
     part: PartMessage
 
 
 def plan_write(options: WriteOptions, schema: StructType, *, overwrite: bool) -> WritePlan:
-    """Check all that can be checked before a row is read.
+    """Check what can be checked before a row is read.
 
     Raises:
         UsageError: the mode, an option or a column is not possible.
@@ -51,7 +51,7 @@ def plan_write(options: WriteOptions, schema: StructType, *, overwrite: bool) ->
         raise UsageError('A queue has nothing to overwrite: each write makes a new submission. Write .mode("append").')
     check_writable(schema, options.chunk_format)
     new_submission.new_submission(bytes(16), b"", 0, **submit_options(options))
-    daemon = resolve(options.reach)
+    daemon = resolve(options.daemon)
     with daemon.open() as queue:
         store = store_of(queue)
     return WritePlan(options, daemon, store, schema.json(), new_request_key())
@@ -82,11 +82,11 @@ class OpsqWriter(DataSourceArrowWriter):
         return Wrote(write_rows(self.plan, self.schema, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Hand over what the attempts that count have written."""
-        hand_over(
+        """Submit what the winning attempts wrote."""
+        submit_parts(
             self.plan, [message.part for message in messages if isinstance(message, Wrote)], arrow_schema(self.schema)
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The write failed: nothing of it is left, unless it was handed over after all."""
-        take_back(self.plan.daemon, self.plan.store, self.plan.request_key)
+        """Delete what a failed write wrote, unless it was submitted after all."""
+        withdraw(self.plan.daemon, self.plan.store, self.plan.request_key)

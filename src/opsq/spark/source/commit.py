@@ -1,7 +1,7 @@
-"""From Arrow batches to a submission, in the two places where that happens: a task writes a part, the driver hands all over.
+"""Makes a submission of Arrow batches in two steps: each task writes a part, the driver submits all parts.
 
-This file must not import PySpark; `writer` and `stream` call it with what Spark gave them. Nothing is visible before the
-hand-over, and what was not handed over is either withdrawn for good and deleted, or left to the daemon's sweep.
+This file must not import PySpark; `batch_writer` and `stream` call it with what Spark gave them. Nothing is visible before the parts
+are submitted; parts that are not submitted are withdrawn for good and deleted, or left to the daemon's sweep.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from opsq.content.content_store import Store
 from opsq.content.multipart import PartWriter, WrittenPart, compose, digest_of
 from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, OpsqError, Unreachable
 from opsq.spark.formats import chunk_format
+from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
 from opsq.spark.formats.decoder import conform
 from opsq.spark.formats.encoder import encoder, header_of
 from opsq.spark.formats.row_chunker import cut
-from opsq.spark.source.daemon_address import PATIENCE_S, Daemon, StoreAccess
+from opsq.spark.source.daemon_address import PATIENCE_S, Daemon, StoreAccess, content_of
 from opsq.spark.source.source_options import WriteOptions
-from opsq.wire.messages import Describe, Described
 
 STEM = "part"
 
 
 class PartMessage(NamedTuple):
-    """What a task tells the driver: which part of the content it wrote (None: it had no rows)."""
+    """What a task reports to the driver: which part of the content it wrote (None: it had no rows)."""
 
     partition: int
     request_key: bytes
@@ -38,15 +38,15 @@ class PartMessage(NamedTuple):
 
 
 class WritePlan(msgspec.Struct, frozen=True):
-    """What every task and the commit of one write know in common.
+    """What all tasks and the commit of one write share.
 
     Attributes:
         options: of the write.
-        daemon: to whom the submission goes.
-        store: where the content goes.
+        daemon: receives the submission.
+        store: receives the content.
         schema_json: of the DataFrame.
-        request_key: of the submission; its hex digits are the folder. New for each run of a write, so that nothing of one run
-            can ever be taken for another's.
+        request_key: of the submission; its hex digits name the folder. Each run of a write has its own, so that no part of one
+            run can be mistaken for another's.
     """
 
     options: WriteOptions
@@ -57,17 +57,17 @@ class WritePlan(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> str:
-        """Of the submission in the store."""
+        """The submission's folder in the store."""
         return self.request_key.hex()
 
 
 def new_request_key() -> bytes:
-    """Names one run of one write."""
+    """A key for one run of one write."""
     return os.urandom(16)
 
 
 def submit_options(options: WriteOptions) -> dict[str, Any]:
-    """What of the options goes with the submission, as `Producer.submit` calls it."""
+    """The options that belong to the submission, as keywords of `Producer.submit`."""
     return {
         "metadata": options.metadata,
         "priority": options.priority,
@@ -82,17 +82,17 @@ def submit_options(options: WriteOptions) -> dict[str, Any]:
 def write_part(
     plan: WritePlan, schema: pa.Schema, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
 ) -> PartMessage:
-    """Cut the rows of one partition into chunks and write them as one object, under a name that no other attempt has.
+    """Cut the rows of one partition into chunks and write them as one object, under a name unique to this attempt.
 
     Args:
         plan: of the write.
-        schema: into which batches are cast.
+        schema: that batches are cast to.
         batches: the rows.
         partition: its number.
-        attempt: makes the name of the object tell whose it is.
+        attempt: part of the object's name.
 
     Raises:
-        OpsqError: it cannot be written; nothing of this attempt is left.
+        OpsqError: the part cannot be written; this attempt leaves nothing behind.
     """
     options, store = plan.options, plan.store.open()
     rows_count = 0
@@ -121,7 +121,7 @@ def write_part(
         return PartMessage(partition, plan.request_key, rows_count, writer.finish())
 
 
-def hand_over(
+def submit_parts(
     plan: WritePlan, messages: Sequence[PartMessage], schema: pa.Schema, *, is_replay_safe: bool = False
 ) -> int:
     """Make one submission of the parts, in the order of the partitions; durable when this returns.
@@ -130,19 +130,19 @@ def hand_over(
         plan: of the write.
         messages: of the attempts that count.
         schema: of the chunks.
-        is_replay_safe: who repeats under the same key means the same rows, so their bytes need not be compared.
+        is_replay_safe: a repetition under the same key always has the same rows, so their bytes need not be compared.
 
     Returns:
-        The id of the submission; with an idempotency key it may be one that was made before, of the same chunks.
+        The id of the submission; with an idempotency key it may be an earlier one of the same chunks.
 
     Raises:
-        Conflict: the idempotency key has made a submission of other chunks, which is named.
-        ContentMissing: a part is not there any more; nothing was submitted.
+        Conflict: the idempotency key belongs to a submission of other chunks, which is named.
+        ContentMissing: a part no longer exists; nothing was submitted.
         OpsqError: as `Producer.submit`.
     """
     ordered = sorted(messages, key=lambda message: message.partition)
     parts = [message.written for message in ordered if message.written is not None]
-    told = chunk_format.About(
+    described = ChunkFormat(
         plan.options.chunk_format, plan.schema_json, sum(message.rows_count for message in ordered), digest_of(parts)
     )
     store = plan.store.open()
@@ -152,56 +152,56 @@ def hand_over(
         plan.folder,
         parts,
         header=header_of(plan.options.chunk_format, schema) if parts else b"",
-        about=chunk_format.encode(told),
+        about=chunk_format.encode(described),
         is_durable=plan.store.is_durable,
     )
     with plan.daemon.open(patience_s=PATIENCE_S) as queue:
         new = queue.describe(plan.request_key, content, **submit_options(plan.options))
         submission = queue.submit_many([new], wait_for_room=plan.options.wait_for_room)[0]
         if submission.is_new:
-            with contextlib.suppress(OpsqError):  # it is made, whatever is left beside it: `sweep` finds that
-                drop_losers(plan, {part.name for part in parts})
+            with contextlib.suppress(OpsqError):  # the submission exists; `sweep` finds what is left beside it
+                delete_losing_parts(plan, {part.name for part in parts})
         elif not is_replay_safe:
-            described = queue.link.call(Describe(queue.link.next_id(), [submission.id]), Described).submissions
-            made = chunk_format.about_of(described[0].content, store) if described else None
-            # A hand-over that was resent finds its own submission, a repeated one that of the first; both are of the same chunks.
-            if made is None or made.digest != told.digest:
+            found = content_of(queue, submission.id)
+            earlier = None if found is None else read_chunk_format(found.content, store)
+            # A request that was resent finds its own submission, a repeated write the first one; both have the same chunks.
+            if earlier is None or earlier.digest != described.digest:
                 raise Conflict(
-                    f"The idempotencyKey {plan.options.idempotency_key!r} is held by submission {submission.id}, made of other chunks.",
-                    hint=f"See `opsq show {submission.id}`; other rows, in another order or cut otherwise, need another key.",
+                    f"The idempotencyKey {plan.options.idempotency_key!r} is held by submission {submission.id}, which has other chunks.",
+                    hint=f"See `opsq show {submission.id}`; different rows, in a different order or cut differently, need another key.",
                 )
         return submission.id
 
 
 def _check_there(store: Store, folder: str, parts: Sequence[WrittenPart]) -> None:
-    """See to it that no part was deleted since it was written: a daemon deletes folders that no submission names after a day."""
+    """Check that no part was deleted since it was written: a daemon deletes folders without a submission after a day."""
     missing = {part.name for part in parts}.difference(store.objects(folder)) if parts else set()
     if missing:
         raise ContentMissing(
-            f"{len(missing)} of {len(parts)} parts that were written are gone, {min(missing)} for one, so nothing was submitted.",
-            hint="Write again. The daemon deletes what was written and not handed over if nothing is added to it for a day.",
+            f"{len(missing)} of {len(parts)} parts are gone ({min(missing)} is one), so nothing was submitted.",
+            hint="Write again. The daemon deletes parts that were not submitted if nothing is added to them for a day.",
         )
 
 
-def drop_losers(plan: WritePlan, names: set[str]) -> None:
-    """Delete what attempts that lost have left in the folder; what they write later is found by `sweep`."""
+def delete_losing_parts(plan: WritePlan, names: set[str]) -> None:
+    """Delete what losing attempts left in the folder; `sweep` finds what they write later."""
     store = plan.store.open()
     for name in list(store.objects(plan.folder)):
         if name.startswith(f"{STEM}-") and name not in names:
             store.delete_object(f"{plan.folder}/{name}")
 
 
-def take_back(daemon: Daemon, store: StoreAccess, request_key: bytes) -> int | None:
-    """End a write that failed: unless it has been handed over, it never will be, and its content is deleted.
+def withdraw(daemon: Daemon, store: StoreAccess, request_key: bytes) -> int | None:
+    """End a failed write: unless it has been submitted it never will be, and its content is deleted.
 
     Returns:
-        The id of the submission, if it was handed over although the caller heard of a failure: it goes on.
+        The id of the submission, if it was submitted although Spark saw a failure: it goes on.
     """
     try:
         with daemon.open(patience_s=PATIENCE_S) as queue:
             submission = queue.withdraw(request_key)
     except Unreachable:
-        return None  # whether it was handed over is not known: if not, the daemon's own sweep finds a folder that nobody names
+        return None  # whether it was submitted is unknown: if not, the daemon's own sweep finds a folder without a submission
     if submission is not None:
         return submission.id
     store.open().delete_folder(request_key.hex())
@@ -209,7 +209,7 @@ def take_back(daemon: Daemon, store: StoreAccess, request_key: bytes) -> int | N
 
 
 def _conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """Spark's batches (moments in the zone of the session, perhaps large types) in the types that are kept."""
+    """Spark's batches (timestamps in the session's time zone, perhaps large types) cast to the types that are stored."""
     for batch in batches:
         if batch.schema.equals(schema):
             yield batch

@@ -1,7 +1,7 @@
-"""How Spark's processes come to the daemon and its store: found out once where options are read, carried to wherever work is done.
+"""How Spark's processes reach the daemon and its store: resolved once where options are read, then sent to the executors.
 
-This file must not import PySpark. Executors have neither the settings nor the environment of the driver, so what travels to
-them is an address, a token and the URL of the store; nothing here ever shows the token.
+This file must not import PySpark. Executors have neither the settings nor the environment of the driver, so they get an address, a
+token and the URL of the store; nothing here ever shows the token.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from opsq.client.sync.queue import Queue, connect
 from opsq.content.content_store import Store
 from opsq.content.store_kinds import open_store
 from opsq.errors import OpsqError, StoreNotVisible, Unreachable
-from opsq.spark.source.source_options import Reach
+from opsq.spark.source.source_options import DaemonOptions
+from opsq.wire.messages import Describe, Described, SubmissionContent
 
 PATIENCE_S = 30.0
 """How long a daemon may be away (being restarted) before a task or a commit fails."""
 PLAN_PATIENCE_S = 5.0
-"""How long, before a job is refused: no restart is to fail a plan, and where there is no daemon that is to be told soon."""
+"""The same before a job is refused: long enough for a restart, short enough to report soon that there is no daemon."""
 
 
 class Daemon(msgspec.Struct, frozen=True):
-    """A daemon, as any process may be told of it.
+    """Where a daemon is, for any process.
 
     Attributes:
         address: a socket path, or host and port.
@@ -39,12 +40,10 @@ class Daemon(msgspec.Struct, frozen=True):
         return f"Daemon({show_address(self.address)!r})"
 
     def open(self, *, patience_s: float | None = None, name: str = "") -> Queue:
-        """A connection, tried again for up to `patience_s` seconds while nobody answers; `name` is what `status` shows.
-
-        Without `patience_s` it is that of plans.
+        """Connect, retrying for up to `patience_s` seconds (by default as for a plan); `status` shows `name`.
 
         Raises:
-            Unreachable: nobody answers; the hint says what executors need.
+            Unreachable: nothing answers; the hint says what executors need.
         """
         deadline = time.monotonic() + (PLAN_PATIENCE_S if patience_s is None else patience_s)
         while True:
@@ -69,7 +68,7 @@ class Daemon(msgspec.Struct, frozen=True):
 
 
 class StoreAccess(msgspec.Struct, frozen=True):
-    """The store of a daemon, as its welcome tells of it."""
+    """The store of a daemon, as its welcome describes it."""
 
     url: str
     marker: str
@@ -77,10 +76,10 @@ class StoreAccess(msgspec.Struct, frozen=True):
     is_durable: bool
 
     def open(self) -> Store:
-        """The store, made sure of.
+        """Open the store and check that it is the daemon's.
 
         Raises:
-            StoreNotVisible: another store or none is at that place, seen from here.
+            StoreNotVisible: seen from here there is another store at that place, or none.
         """
         store = open_store(self.url)
         try:
@@ -88,24 +87,30 @@ class StoreAccess(msgspec.Struct, frozen=True):
         except StoreNotVisible as error:
             raise StoreNotVisible(
                 f"From {socket.gethostname()}: {error.message}",
-                hint="Executors write and read content themselves: let all of them see the store at the same place (a shared mount), "
-                "or set the daemon's store to an s3://, gs:// or az:// URL.",
+                hint="Executors write and read content themselves: make the store visible to all of them at the same path (a shared "
+                "mount), or set the daemon's store to an s3://, gs:// or az:// URL.",
             ) from error
         return store
 
 
-def resolve(reach: Reach) -> Daemon:
-    """The daemon that options mean, with what this process knows of it (settings, token files).
+def resolve(options: DaemonOptions) -> Daemon:
+    """Find the daemon that options name, with the settings and token files of this process.
 
     Raises:
         UsageError: an address cannot be understood.
         InputUnreadable: a token is needed, and its file cannot be read.
     """
-    address, token = find_daemon(reach.address, state_dir=reach.state_dir, token=reach.token)
+    address, token = find_daemon(options.address, state_dir=options.state_dir, token=options.token)
     return Daemon(address, token)
 
 
 def store_of(queue: Queue) -> StoreAccess:
-    """The store that a daemon has told of."""
+    """The store of a connected daemon."""
     welcome = queue.link.welcome
     return StoreAccess(welcome.store, welcome.store_marker, welcome.chunk_limit_bytes, welcome.is_durable)
+
+
+def content_of(queue: Queue, submission_id: int) -> SubmissionContent | None:
+    """The description of a submission's content; None: there is no such submission (any more)."""
+    found = queue.link.call(Describe(queue.link.next_id(), [submission_id]), Described).submissions
+    return found[0] if found else None

@@ -96,7 +96,7 @@ class OpsqDataSource(DataSource):
         """The columns of the results of a submission, or of chunks."""
         from opsq.spark.source.batch_reader import find_form, whole_schema
         from opsq.spark.source.daemon_address import resolve
-        from opsq.spark.source.result_fetch import look_up
+        from opsq.spark.source.result_fetch import find_source
         from opsq.spark.source.source_options import parse_chunks, parse_read, reads_chunks
 
         if reads_chunks(self.options):
@@ -104,8 +104,8 @@ class OpsqDataSource(DataSource):
 
             return chunk_schema(parse_chunks(self.options))
         options = parse_read(self.options)
-        with resolve(options.reach).open() as queue:
-            form = find_form(queue, look_up(queue, options.submission), options)
+        with resolve(options.daemon).open() as queue:
+            form = find_form(queue, find_source(queue, options.submission), options)
         self._form = form
         return whole_schema(form, options)
 

@@ -1,7 +1,7 @@
-"""What a stream of chunks does without Spark: take chunks by lease, keep them, acknowledge them, read them again.
+"""What a stream of chunks does without Spark: reserve chunks by lease, keep the leases, acknowledge chunks, reclaim them.
 
-This file must not import PySpark. What was taken is named by tokens, which travel in the checkpoint of the query: a batch that
-is replayed names its chunks by them, and nothing about the query is kept in the daemon but its leases.
+This file must not import PySpark. Reserved chunks are identified by tokens, which are stored in the query's checkpoint: a replayed batch
+names its chunks by them, and the daemon knows nothing of the query but its leases.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import Any
 import msgspec
 
 from opsq.client.sync.queue import Queue
+from opsq.content.manifest import decode
 from opsq.errors import NotFound, OpsqError, UsageError
 from opsq.ids import mask_indexes
-from opsq.spark.formats.chunk_format import About, about_of
-from opsq.spark.source.daemon_address import PATIENCE_S, Daemon
-from opsq.spark.source.result_fetch import Fetched
+from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
+from opsq.spark.source.daemon_address import PATIENCE_S, Daemon, content_of
+from opsq.spark.source.result_fetch import Fetched, Pieces
 from opsq.wire.messages import (
     Complete,
     Completed,
     Completion,
-    Describe,
-    Described,
     Explain,
     Explained,
     Extend,
@@ -39,62 +38,62 @@ from opsq.wire.messages import (
 _log = logging.getLogger("opsq")
 
 
-class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a stream of chunks stands: an offset of Spark.
+class StreamPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a stream of chunks has come: an offset of Spark.
 
     Attributes:
-        ordinal: how many chunks were taken so far.
-        held: those that were taken last, from the place before to this one, in the order of the strategy.
+        ordinal: how many chunks were reserved so far.
+        held: those reserved last, since the position before, in the order of the strategy.
     """
 
     ordinal: int
     held: list[HeldChunks]
 
     def offset(self) -> dict[str, Any]:
-        """As Spark writes it into the checkpoint, before the batch is run."""
+        """As Spark writes it to the checkpoint, before it runs the batch."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
 
-def place_of(offset: dict[str, Any]) -> Place:
-    """The place that an offset stands for.
+def position_of(offset: dict[str, Any]) -> StreamPosition:
+    """The position that an offset means.
 
     Raises:
-        UsageError: it is of another kind of stream.
+        UsageError: it belongs to another kind of stream.
     """
     try:
-        return msgspec.convert(offset, Place)
+        return msgspec.convert(offset, StreamPosition)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"The checkpoint is not one of a stream of chunks: {error}.",
+            f"The checkpoint does not belong to a stream of chunks: {error}.",
             hint="Give each query a checkpointLocation of its own.",
         ) from error
 
 
-class Taker:
-    """The connection of a query, and a thread that keeps what was taken from lapsing; for one process.
+class LeaseStream:
+    """The connection of a query, and a thread that extends its leases; for one process.
 
     Args:
-        daemon: whose chunks.
-        consumer: what the query is called in `status` and in the history.
-        strategy: in which order.
-        lease_s: for how long chunks stay reserved when the query is gone.
+        daemon: has the chunks.
+        consumer: the name of the query in `status` and in the history.
+        strategy: the order of the chunks.
+        lease_s: how long chunks stay reserved when the query is gone.
     """
 
     def __init__(self, daemon: Daemon, consumer: str, strategy: str, lease_s: float) -> None:
         self._strategy = strategy
         self._lease_s = lease_s
         self._taken: list[HeldChunks] = []
-        """The batch at hand, as its offset names it."""
+        """The current batch, as its offset names it."""
         self._kept: list[HeldChunks] = []
-        """What of it can be read."""
+        """The part of it that can be read."""
         self._is_over = threading.Event()
         self._queue = daemon.open(patience_s=PATIENCE_S, name=consumer)
         self._keeper = threading.Thread(target=self._keep_on, name="opsq-keeper", daemon=True)
         self._keeper.start()
 
-    def take(self, count: int, wait_s: float) -> list[HeldChunks]:
-        """Reserve up to so many chunks by one lease; waits for the first of them. What was taken before is kept no more."""
+    def reserve(self, count: int, wait_s: float) -> list[HeldChunks]:
+        """Reserve up to `count` chunks by one lease, waiting for the first; the leases of earlier chunks are no longer extended."""
         link = self._queue.link
         reply = link.call(Reserve(link.next_id(), count, self._strategy, wait_s, self._lease_s), Reserved)
         self._taken = self._kept = [
@@ -105,12 +104,12 @@ class Taker:
         ]
         return self._kept
 
-    def take_again(self, held: list[HeldChunks]) -> list[HeldChunks]:
-        """Take up what an earlier run of the query had taken, also where its lease has lapsed and nobody else has it.
+    def reclaim(self, held: list[HeldChunks]) -> list[HeldChunks]:
+        """Reserve again what an earlier run of the query had reserved, also if its lease has lapsed and no other consumer has it.
 
         Returns:
-            All of it that can still be read, in the same order, whoever has it now: a batch that is replayed is the same batch. Chunks
-            of submissions that were removed meanwhile cannot be read.
+            All chunks that can still be read, in the same order, whichever consumer has them now: a replayed batch is the same batch.
+            Chunks of submissions that were removed in the meantime cannot be read.
         """
         if held == self._taken:
             return self._kept
@@ -123,10 +122,10 @@ class Taker:
         return self._kept
 
     def acknowledge(self, held: Sequence[HeldChunks]) -> list[Refusal]:
-        """Complete chunks, with empty results; durable on return, and may be repeated.
+        """Complete chunks with empty results; durable on return, and safe to repeat.
 
         Returns:
-            Which were taken away meanwhile: others have finished them, or their submission is over.
+            The chunks whose reservation was lost: other consumers finished them, or their submission has ended.
         """
         if not held:
             return []
@@ -135,16 +134,16 @@ class Taker:
         refusals = link.call(Complete(link.next_id(), completions), Completed).refusals
         for refusal in refusals:
             _log.warning(
-                "Chunks of submission %s were taken away from the stream: %s", refusal.submission_id, refusal.message
+                "The stream lost its reservation of chunks of submission %s: %s", refusal.submission_id, refusal.message
             )
         return refusals
 
     def waiting_count(self) -> int:
-        """How many chunks wait, of any submission."""
+        """The number of waiting chunks, of all submissions."""
         return self._queue.status().total.waiting_count
 
     def close(self) -> None:
-        """End connection and thread. The leases stay: the query may be started again."""
+        """End connection and thread. The leases stay: the query may be restarted."""
         self._is_over.set()
         self._queue.close()
         self._keeper.join()
@@ -158,7 +157,7 @@ class Taker:
                     _log.warning("The leases of the stream could not be extended: %s", error.message)
 
     def _keep(self, held: Sequence[HeldChunks]) -> None:
-        """Take up what is not others', and move its deadline to a full lease from now."""
+        """Reclaim chunks that no other consumer has, and extend them to a full lease from now."""
         if not held:
             return
         link = self._queue.link
@@ -184,29 +183,27 @@ class Taker:
 
 
 def describe(queue: Queue, submission_id: int) -> SubmissionContent:
-    """What is needed to read the chunks of a submission.
+    """The description of a submission whose chunks are to be read.
 
     Raises:
         NotFound: it was removed.
     """
-    described = queue.link.call(Describe(queue.link.next_id(), [submission_id]), Described).submissions
-    if not described:
+    described = content_of(queue, submission_id)
+    if described is None:
         raise NotFound(
-            f"Submission {submission_id} was removed while a stream had chunks of it; started again, it goes on without them."
+            f"Submission {submission_id} was removed while a stream had chunks of it; after a restart it goes on without them."
         )
-    return described[0]
+    return described
 
 
-def form_of(queue: Queue, described: SubmissionContent) -> About | None:
-    """What a DataFrame told of the chunks of a submission; None: it was not made from one."""
-    from opsq.content.manifest import decode
-
+def chunk_format_of(queue: Queue, described: SubmissionContent) -> ChunkFormat | None:
+    """The format stored with a submission; None: it was not made from a DataFrame."""
     content = decode(described.content)
-    return about_of(described.content, queue.contents.store) if content.about or content.about_object else None
+    return read_chunk_format(described.content, queue.contents.store) if content.about or content.about_object else None
 
 
 def next_submission(queue: Queue, strategy: str) -> SubmissionContent | None:
-    """The submission whose chunk would be handed out now; None: there is nothing.
+    """The submission whose chunk would be handed out now; None: no chunk is waiting.
 
     Raises:
         InvalidStrategy: it cannot be parsed.
@@ -215,9 +212,10 @@ def next_submission(queue: Queue, strategy: str) -> SubmissionContent | None:
     return describe(queue, offers[0].submission_id) if offers else None
 
 
-def read_chunks(queue: Queue, described: SubmissionContent, chosen: Iterable[tuple[int, int]]) -> Iterator[Fetched]:
-    """The bytes of the chunks that (block, mask) pairs name, in that order."""
+def read_chunks(queue: Queue, described: SubmissionContent, pieces: Iterable[Pieces]) -> Iterator[Fetched]:
+    """The bytes of chunks of one submission, in the order of the pieces."""
     reader = queue.contents.reader(described)
-    for block, mask in chosen:
-        for index, payload in zip(mask_indexes(block, mask), reader.read_block(block, mask), strict=True):
+    for piece in pieces:
+        payloads = reader.read_block(piece.block, piece.mask)
+        for index, payload in zip(mask_indexes(piece.block, piece.mask), payloads, strict=True):
             yield Fetched(index, payload)

@@ -1,7 +1,7 @@
-"""What users may say to `format("opsq")`: options parsed once into frozen structs, unknown names refused with the nearest one.
+"""The options of `format("opsq")`: parsed once into frozen structs; an unknown name is refused with the nearest one.
 
-This file must not connect to anything or import PySpark. Spark hands options over lower-cased and all as text, so names
-are compared without case; a token is never shown by `repr`.
+This file must not connect to anything or import PySpark. Spark passes options in lower case and all as text, so names are compared
+without case; `repr` never shows a token.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from opsq.errors import UsageError
 from opsq.strategy.tree import is_integer, parse_value
 from opsq.units import parse_duration, parse_size
 
-ChunkFormat = Literal["parquet", "arrow", "jsonl", "csv", "text"]
-CHUNK_FORMATS: tuple[ChunkFormat, ...] = ("parquet", "arrow", "jsonl", "csv", "text")
+FormatName = Literal["parquet", "arrow", "jsonl", "csv", "text"]
+CHUNK_FORMATS: tuple[FormatName, ...] = ("parquet", "arrow", "jsonl", "csv", "text")
 RESULT_FORMATS = (*CHUNK_FORMATS, "binary")
 METADATA_COLUMNS = ("_submission", "_chunk", "_attempts")
 MODES = ("results", "chunks")
@@ -29,8 +29,14 @@ _META = "meta."
 T = TypeVar("T")
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach the daemon; nothing at all: as the settings say (environment, files, defaults).
+def _option_name(field: str) -> str:
+    """The option that a field is given by: `expires_s` is `expires`, `chunk_format` is `chunkFormat`."""
+    first, *rest = field.removesuffix("_s").split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the daemon is; without any of these, as the settings say (environment, files, defaults).
 
     Attributes:
         state_dir: the daemon's state folder.
@@ -43,14 +49,14 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
 
     def __repr__(self) -> str:
-        return f"Reach(state_dir={self.state_dir!r}, address={self.address!r}, token={'…' if self.token else None!r})"
+        return f"DaemonOptions(state_dir={self.state_dir!r}, address={self.address!r}, token={'…' if self.token else None!r})"
 
 
-class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
     """Options of `df.write.format("opsq")`; see `OpsqDataSource`. `rows_per_chunk` and `bytes_per_chunk` exclude each other."""
 
-    reach: Reach
-    chunk_format: ChunkFormat
+    daemon: DaemonOptions
+    chunk_format: FormatName
     rows_per_chunk: int | None
     bytes_per_chunk: int | None
     idempotency_key: str | None
@@ -63,8 +69,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_room: bool | float
 
 
-class ColumnOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which columns a read has: of the data (None: all), and those that tell of the chunk."""
+class ColumnOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
+    """Which columns a read has: of the data (None: all), and about the chunk."""
 
     columns: tuple[str, ...] | None
     metadata_columns: tuple[str, ...]
@@ -73,11 +79,11 @@ class ColumnOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ReadOptions(ColumnOptions, frozen=True, kw_only=True):
     """Options of `spark.read` and `spark.readStream`; see `OpsqDataSource`."""
 
-    reach: Reach
+    daemon: DaemonOptions
     submission: str
     result_format: str | None
     result_schema: str | None
-    skips_dead: bool
+    skips_dead: bool = msgspec.field(name="deadChunks")
     chunks_per_partition: int | None
     max_chunks_per_trigger: int | None
 
@@ -85,7 +91,7 @@ class ReadOptions(ColumnOptions, frozen=True, kw_only=True):
 class ChunkOptions(ColumnOptions, frozen=True, kw_only=True):
     """Options of `spark.readStream` with `mode` chunks; see `OpsqDataSource`."""
 
-    reach: Reach
+    daemon: DaemonOptions
     consumer: str
     strategy: str
     lease_s: float
@@ -100,10 +106,10 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     Raises:
         UsageError: an option is unknown, cannot be understood, or excludes another.
     """
-    given = _Given(options, WRITE_NAMES, "write")
+    given = _Given(options, "write")
     if given.has("path"):
         raise UsageError(
-            "save() takes no path: a submission lies where the daemon keeps it.",
+            "save() takes no path: the daemon decides where a submission is stored.",
             hint="Write .save() without an argument.",
         )
     if given.has("rowsPerChunk") and given.has("bytesPerChunk"):
@@ -111,8 +117,8 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     rows = given.parsed("rowsPerChunk", _count)
     size_bytes = given.parsed("bytesPerChunk", _size)
     return WriteOptions(
-        reach=given.reach(),
-        chunk_format=cast("ChunkFormat", given.choice("chunkFormat", CHUNK_FORMATS, "parquet")),
+        daemon=given.daemon(),
+        chunk_format=cast("FormatName", given.choice("chunkFormat", CHUNK_FORMATS, "parquet")),
         rows_per_chunk=rows,
         bytes_per_chunk=size_bytes if size_bytes or rows else DEFAULT_BYTES_PER_CHUNK,
         idempotency_key=given.parsed("idempotencyKey", _key),
@@ -134,9 +140,9 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """
     if reads_chunks(options):
         raise UsageError(
-            "Chunks can be had as a stream only: with spark.readStream.", hint="spark.read gives results: .load(ID)."
+            "Chunks can only be read as a stream: use spark.readStream.", hint="spark.read gives results: .load(ID)."
         )
-    given = _Given(options, READ_NAMES, "read")
+    given = _Given(options, "read")
     given.choice("mode", MODES, "results")
     named = [text for text in (given.text("path"), given.text("submission")) if text]
     if len(set(named)) != 1:
@@ -145,7 +151,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
             hint="Give one id: .load(ID).",
         )
     return ReadOptions(
-        reach=given.reach(),
+        daemon=given.daemon(),
         submission=named[0],
         result_format=given.choice("resultFormat", RESULT_FORMATS, None),
         columns=given.parsed("columns", _names),
@@ -170,20 +176,18 @@ def parse_chunks(options: Mapping[str, str]) -> ChunkOptions:
     Raises:
         UsageError: an option is unknown or cannot be understood, or the consumer has no name.
     """
-    given = _Given(options, CHUNK_NAMES, "stream of chunks")
+    given = _Given(options, "stream of chunks")
     given.choice("mode", MODES, "chunks")
     if given.has("path"):
         raise UsageError(
-            "load() takes no id here: a stream of chunks takes those that its strategy chooses.",
+            "load() takes no id here: the strategy selects the chunks of a stream.",
             hint="For one submission: .option('strategy', 'SelectOnly(submission=ID)').load().",
         )
     consumer = given.parsed("consumer", _consumer)
     if consumer is None:
-        raise UsageError(
-            "The option consumer is missing: what the query is called in `opsq status` and in the history."
-        )
+        raise UsageError("The option consumer is missing: the name of the query in `opsq status` and in the history.")
     return ChunkOptions(
-        reach=given.reach(),
+        daemon=given.daemon(),
         consumer=consumer,
         strategy=given.text("strategy") or "Random",
         lease_s=given.parsed("lease", _lease) or DEFAULT_LEASE_S,
@@ -195,69 +199,32 @@ def parse_chunks(options: Mapping[str, str]) -> ChunkOptions:
     )
 
 
-_REACH_NAMES = ("stateDir", "address", "token", "tokenFile")
-WRITE_NAMES = (
-    *_REACH_NAMES,
-    "path",
-    "chunkFormat",
-    "rowsPerChunk",
-    "bytesPerChunk",
-    "idempotencyKey",
-    "metadata",
-    "priority",
-    "maxAttempts",
-    "onDead",
-    "expires",
-    "reservation",
-    "waitForRoom",
-    "checkpointLocation",
-)
-READ_NAMES = (
-    *_REACH_NAMES,
-    "path",
-    "submission",
-    "mode",
-    "resultFormat",
-    "resultSchema",
-    "columns",
-    "metadataColumns",
-    "deadChunks",
-    "chunksPerPartition",
-    "maxChunksPerTrigger",
-)
-CHUNK_NAMES = (
-    *_REACH_NAMES,
-    "path",
-    "mode",
-    "consumer",
-    "strategy",
-    "lease",
-    "chunkFormat",
-    "columns",
-    "metadataColumns",
-    "chunksPerPartition",
-    "maxChunksPerTrigger",
-)
-_ELSEWHERE = {
-    name.lower(): what
-    for what, names in (("stream of chunks", CHUNK_NAMES), ("read", READ_NAMES), ("write", WRITE_NAMES))
-    for name in names
+def _names_of(options: type[msgspec.Struct], *others: str) -> tuple[str, ...]:
+    fields = (name for name in options.__struct_encode_fields__ if name != "daemon")
+    return ("stateDir", "address", "token", "tokenFile", "path", *fields, *others)
+
+
+_NAMES = {
+    "stream of chunks": _names_of(ChunkOptions, "mode"),
+    "read": _names_of(ReadOptions, "mode"),
+    "write": _names_of(WriteOptions, "checkpointLocation"),
 }
-"""Names that only others know are told as such."""
+_USED_BY = {name.lower(): what for what, names in _NAMES.items() for name in names}
+"""An option given to the wrong operation is reported as such."""
 
 
 class _Given:
     """The options as they came, looked up without regard to case."""
 
-    def __init__(self, options: Mapping[str, str], names: tuple[str, ...], what: str) -> None:
+    def __init__(self, options: Mapping[str, str], what: str) -> None:
         self._texts = {str(key).lower(): str(value) for key, value in dict(options).items()}
-        known = {name.lower(): name for name in names}
+        known = {name.lower() for name in _NAMES[what]}
         for key in self._texts:
             if key in known or (what == "write" and key.startswith(_META)):
                 continue
-            if key in _ELSEWHERE:
-                raise UsageError(f"The option {key!r} is one of a {_ELSEWHERE[key]}, not of a {what}.")
-            _known(key, names, f"option of a {what}")
+            if key in _USED_BY:
+                raise UsageError(f"The option {key!r} is for a {_USED_BY[key]}, not for a {what}.")
+            _check_known(key, _NAMES[what], f"option of a {what}")
 
     def has(self, name: str) -> bool:
         return name.lower() in self._texts
@@ -282,19 +249,17 @@ class _Given:
             raise UsageError(f"The option {name} cannot be {text!r}.", hint=f"It may be {', '.join(allowed)}.")
         return text.strip().lower()
 
-    def reach(self) -> Reach:
+    def daemon(self) -> DaemonOptions:
         token, path = self.text("token"), self.text("tokenFile")
         if token is not None and path is not None:
-            raise UsageError(
-                "token and tokenFile exclude each other.", hint="Prefer tokenFile: its path tells nobody anything."
-            )
+            raise UsageError("token and tokenFile exclude each other.", hint="Prefer tokenFile: a path is no secret.")
         if path is not None:
             token = _read_token(path)
         if self.has("stateDir") and self.has("address"):
             raise UsageError(
                 "stateDir and address exclude each other.", hint="Give the one that every executor can use."
             )
-        return Reach(state_dir=self.text("stateDir"), address=self.text("address"), token=token)
+        return DaemonOptions(state_dir=self.text("stateDir"), address=self.text("address"), token=token)
 
     def metadata_columns(self) -> tuple[str, ...]:
         text = (self.text("metadataColumns") or "").lower()
@@ -302,7 +267,7 @@ class _Given:
             return METADATA_COLUMNS if text == "true" else ()
         wanted = self.parsed("metadataColumns", _names) or ()
         for name in wanted:
-            _known(name, METADATA_COLUMNS, "metadata column")
+            _check_known(name, METADATA_COLUMNS, "metadata column")
         return wanted
 
     def metadata(self) -> dict[str, int | str]:
@@ -323,19 +288,19 @@ class _Given:
                 if key in in_json:
                     raise UsageError(
                         f"The metadata has {in_json[key]} twice: in the option metadata and as {name}.",
-                        hint="Names of options come in lower case from Spark; metadata, a JSON object, keeps the case of keys.",
+                        hint="Spark passes option names in lower case; metadata, a JSON object, keeps the case of its keys.",
                     )
                 found[key] = _value(text)
         return found
 
 
-def _known(name: str, names: Iterable[str], what: str) -> None:
+def _check_known(name: str, names: Iterable[str], what: str) -> None:
     by_lower = {known.lower(): known for known in names}
     if name.lower() in by_lower:
         return
     near = difflib.get_close_matches(name.lower(), by_lower, 1)
-    hint = f"Did you mean {by_lower[near[0]]}?" if near else f"There are {', '.join(names)}."
-    raise UsageError(f"{name!r} is no {what}.", hint=hint)
+    hint = f"Did you mean {by_lower[near[0]]}?" if near else f"Known are {', '.join(names)}."
+    raise UsageError(f"{name!r} is not a known {what}.", hint=hint)
 
 
 def _read_token(path: str) -> str:
@@ -355,14 +320,14 @@ def _value(text: str) -> int | str:
 
 def _integer(text: str) -> int:
     if not is_integer(text):
-        raise ValueError("it is no whole number")
+        raise ValueError("it is not a whole number")
     return int(text)
 
 
 def _count(text: str) -> int:
     number = _integer(text)
     if number < 1:
-        raise ValueError("it is not 1 or more")
+        raise ValueError("it must be at least 1")
     return number
 
 
@@ -375,7 +340,7 @@ def _consumer(text: str) -> str:
 def _lease(text: str) -> float:
     lease_s = parse_duration(text)
     if lease_s < 1:
-        raise ValueError("it is not 1s or more")
+        raise ValueError("it must be at least 1s")
     return lease_s
 
 
@@ -386,7 +351,7 @@ def _wait(text: str) -> bool | float:
 def _size(text: str) -> int:
     size_bytes = parse_size(text)
     if size_bytes < 1:
-        raise ValueError("it is not 1 byte or more")
+        raise ValueError("it must be at least 1 byte")
     return size_bytes
 
 
@@ -397,11 +362,11 @@ def _key(text: str) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Names with commas in between; a JSON array, where a name has a comma itself."""
+    """Names separated by commas, or a JSON array if a name contains a comma."""
     if text.startswith("["):
         names = tuple(msgspec.json.decode(text, type=list[str]))
     else:
         names = tuple(name.strip() for name in text.split(","))
     if not names or not all(names) or len(set(names)) < len(names):
-        raise ValueError("write distinct names with commas in between, or a JSON array of them")
+        raise ValueError("write distinct names separated by commas, or a JSON array of them")
     return names

@@ -1,15 +1,14 @@
 """Streams as Spark sees them: results of a submission as they are completed, and a submission for each micro-batch.
 
-This file must not know formats or the protocol. Where a stream of results stands is a place in the order of completions,
-which is only appended to, so that any stretch of it can be read again, and how many chunks come up to there, which shows when a
-part of the order is gone because old history was pruned; a micro-batch is known by its query and number, so that
-its replay makes nothing new.
+This file must not know formats or the protocol. The offset of a stream of results is a place in the order of completions, which is only
+appended to, so that any part of it can be read again; and the number of chunks up to there, which shows when a part is gone because old
+history was pruned. A micro-batch is identified by its query and number, so that a replay makes nothing new.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -27,68 +26,44 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from opsq.errors import NotFound, UsageError
-from opsq.ids import first_bits, mask_indexes
 from opsq.spark.formats.schemas import arrow_schema
-from opsq.spark.source.batch_reader import Batches, ResultForm, check_schema, guess_format
+from opsq.spark.source.batch_reader import ChunkPieces, ResultRead
 from opsq.spark.source.batch_writer import plan_write, write_rows
-from opsq.spark.source.commit import PartMessage, hand_over, take_back
-from opsq.spark.source.daemon_address import PATIENCE_S, resolve
+from opsq.spark.source.commit import PartMessage, submit_parts, withdraw
+from opsq.spark.source.daemon_address import PATIENCE_S
 from opsq.spark.source.result_fetch import (
     FINAL_STATES,
     PARTITION_CHUNKS,
+    Pieces,
+    attempts_by_chunk,
     check_final,
     completions,
-    fetch_some,
+    fetch_pieces,
     first_kept,
-    first_result,
     last_completion,
-    look_up,
+    split_pieces,
 )
-from opsq.spark.source.source_options import ReadOptions, WriteOptions
+from opsq.spark.source.source_options import WriteOptions
 
 if TYPE_CHECKING:
     from opsq.client.sync.queue import Queue
 
 _PLACE = "completion"
 _COUNT = "chunks"
-"""How many chunks were completed up to that place."""
+"""The number of chunks completed up to that place."""
 _COMMIT_S = 30.0
-"""How long what the daemon counts as completed may take to be in its history."""
+"""How long a completion may take to appear in the history."""
 _IDLE_S = 1.0
-"""How long a look for news may take while there are none; else a query without a trigger would ask a hundred times a second."""
+"""How long to wait for new completions; otherwise a query without a trigger would ask a hundred times a second."""
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
 
 
-class Stretch(InputPartition):
-    """Completed chunks, as (block, mask, attempts)."""
+class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads results of one submission in the order in which they are completed."""
 
-    def __init__(self, chosen: list[tuple[int, int, int]]) -> None:
-        super().__init__(len(chosen))
-        self.chosen = chosen
-
-
-class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads results of one submission in the order in which they are completed.
-
-    Args:
-        options: of the read.
-        schema: of the DataFrame.
-        form: how results look, if that is known already.
-    """
-
-    def __init__(self, options: ReadOptions, schema: t.StructType, form: ResultForm | None) -> None:
-        check_schema(schema, options)
-        self.options = options
-        self.daemon = resolve(options.reach)
-        with self.daemon.open() as queue:
-            self.made = look_up(queue, options.submission)
-            result_format = form.result_format if form is not None else options.result_format
-            if result_format is None:
-                result_format = guess_format(self.made, first_result(queue, self.made))
-        self.batches = Batches(self.made.submission_id, result_format, schema, options.metadata_columns)
-        self._target: int | None = None
-        self._queue: Queue | None = None
+    _target: int | None = None
+    _queue: Queue | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as all below
         """Before the first completion."""
@@ -100,22 +75,22 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End at what is completed now."""
-        self._target = last_completion(self._open(), self.made.submission_id)
+        """Stop at what is completed now."""
+        self._target = last_completion(self._open(), self.source.submission_id)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        """How far completions have come."""
-        return {_PLACE: last_completion(self._open(), self.made.submission_id)}
+        """The place of the latest completion."""
+        return {_PLACE: last_completion(self._open(), self.source.submission_id)}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """How far the next micro-batch goes; waits a moment while there is no news.
+        """The end of the next micro-batch; waits a moment while nothing was completed.
 
         Raises:
-            NotFound: history that the stream has not read is pruned.
-            WorkFailed: all results are read, no more will come, and chunks that have none are not to be passed over.
+            NotFound: history that the stream has not read was pruned.
+            WorkFailed: all results are read, no more will come, and chunks without a result may not be skipped.
         """
         place, count = start[_PLACE], start[_COUNT]
-        last = self._target if self._target is not None else self._news(place)
+        last = self._target if self._target is not None else self._wait_for_completion(place)
         if last <= place or first_kept(self._open()) > place + 1:
             self._check_kept(place, count)
         if last <= place:
@@ -123,7 +98,7 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end, end_count = place, count
-        for done in completions(self._open(), self.made.submission_id, place, last):
+        for done in completions(self._open(), self.source.submission_id, place, last):
             if most is not None and end > place and end_count + done.mask.bit_count() - count > most:
                 break
             end, end_count = done.seq, end_count + done.mask.bit_count()
@@ -133,40 +108,27 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The chunks that were completed between two places.
 
         Raises:
-            NotFound: some of them are not known any more, because history was pruned.
+            NotFound: some of them are no longer known, because history was pruned.
         """
-        size = self.options.chunks_per_partition or PARTITION_CHUNKS
-        cut: list[InputPartition] = []
-        chosen: list[tuple[int, int, int]] = []
-        count = found_count = 0
-        for done in completions(self._open(), self.made.submission_id, start[_PLACE], end[_PLACE]):
-            found_count += done.mask.bit_count()
-            left = done.mask
-            while left:
-                taken = first_bits(left, size - count)
-                chosen.append((done.block, taken, done.attempts))
-                count += taken.bit_count()
-                left &= ~taken
-                if count == size:
-                    cut.append(Stretch(chosen))
-                    chosen, count = [], 0
-        if found_count < end[_COUNT] - start[_COUNT]:
+        number = self.source.submission_id
+        found = [
+            Pieces(number, done.block, done.mask, done.attempts)
+            for done in completions(self._open(), number, start[_PLACE], end[_PLACE])
+        ]
+        if sum(piece.mask.bit_count() for piece in found) < end[_COUNT] - start[_COUNT]:
             raise self._pruned()
-        return [*cut, Stretch(chosen)] if chosen else cut
+        return list(map(ChunkPieces, split_pieces(found, self.options.chunks_per_partition or PARTITION_CHUNKS)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some completed chunks, on an executor."""
-        if not isinstance(partition, Stretch):
+        if not isinstance(partition, ChunkPieces):
             return
-        attempts: Mapping[int, int] = {
-            chunk: attempts for block, mask, attempts in partition.chosen for chunk in mask_indexes(block, mask)
-        }
         with self.daemon.open(patience_s=PATIENCE_S) as queue:
-            results = fetch_some(queue, self.made, [(block, mask) for block, mask, _ in partition.chosen])
-            yield from self.batches.of(results, attempts)
+            results = fetch_pieces(queue, self.source, partition.pieces)
+            yield from self.batches.of(results, attempts_by_chunk(partition.pieces))
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing is held for the stream, so nothing is given up."""
+        """Do nothing: nothing is held for the stream."""
 
     def stop(self) -> None:
         """Close the connection."""
@@ -184,12 +146,12 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._queue
 
     def _check_kept(self, place: int, count: int) -> None:
-        """See to it that the history has every completion after a place, before which there are `count`.
+        """Check that the history has every completion after a place, before which there are `count`.
 
         Raises:
-            NotFound: it has not.
+            NotFound: it does not.
         """
-        queue, number = self._open(), self.made.submission_id
+        queue, number = self._open(), self.source.submission_id
         completed_count = queue.submission(number).state().completed_count
         deadline = time.monotonic() + _COMMIT_S
         pause_s = _FIRST_PAUSE_S
@@ -205,28 +167,28 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def _check_end(self, place: int) -> None:
-        """See to it that no chunk lacks a result for good, once all results are read.
+        """Check, once all results are read, that no chunk is left without a result.
 
         Raises:
-            WorkFailed: one does, and that is not to be passed over.
+            WorkFailed: one is, and may not be skipped.
         """
-        queue, number = self._open(), self.made.submission_id
+        queue, number = self._open(), self.source.submission_id
         if queue.submission(number).state().state in FINAL_STATES and last_completion(queue, number) <= place:
-            check_final(queue, self.made, skips_dead=self.options.skips_dead)
+            check_final(queue, self.source, skips_dead=self.options.skips_dead)
 
     def _pruned(self) -> NotFound:
         return NotFound(
-            f"The history of submission {self.made.submission_id} was pruned before this stream had read it, so it cannot tell which "
-            "results are still to come.",
-            hint="All results are still there: read them with spark.read once the submission has ended. The settings history_days and "
-            "history_rows say how much history is kept.",
+            f"The history of submission {self.source.submission_id} was pruned before this stream had read it, so the stream cannot "
+            "know which results are still to come.",
+            hint="All results still exist: read them with spark.read once the submission has ended. The settings history_days and "
+            "history_rows control how much history is kept.",
         )
 
-    def _news(self, place: int) -> int:
+    def _wait_for_completion(self, place: int) -> int:
         deadline = time.monotonic() + _IDLE_S
         pause_s = _FIRST_PAUSE_S
         while True:
-            last = last_completion(self._open(), self.made.submission_id)
+            last = last_completion(self._open(), self.source.submission_id)
             if last > place or time.monotonic() >= deadline:
                 return last
             time.sleep(pause_s)
@@ -235,7 +197,7 @@ class OpsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass
 class StreamWrote(WriterCommitMessage):
-    """What a task of a micro-batch tells the driver: its part, and whose batch it was."""
+    """What a task of a micro-batch reports to the driver: its part, and the query."""
 
     part: PartMessage
     query_id: str
@@ -253,7 +215,7 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: t.StructType, overwrite: bool) -> None:
         if options.idempotency_key is not None:
             raise UsageError(
-                "idempotencyKey is for batch writes: a stream knows each of its micro-batches by its checkpoint.",
+                "idempotencyKey is for batch writes: a stream identifies its micro-batches by its checkpoint.",
                 hint="Leave it out, and keep the checkpointLocation.",
             )
         self.schema = schema
@@ -262,12 +224,12 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamWrote:
         """Write one partition of a micro-batch, on an executor.
 
-        The key of the hand-over is made of that of this run of the query and of the batch, so that all tasks of the batch have the
-        same, and no other run, nor a replay, has it.
+        The request key is derived from that of this run of the query and from the batch, so that all tasks of the batch share it, and no
+        other run or replay does.
         """
         context = TaskContext.get()
         if context is None:
-            raise UsageError("A stream is written by tasks of Spark only.")
+            raise UsageError("Only tasks of Spark can write a stream.")
         query_id = context.getLocalProperty("sql.streaming.queryId") or ""
         batch_id = context.getLocalProperty("streaming.sql.batchId") or ""
         key = blake2b(f"{query_id}/{batch_id}".encode(), key=self.plan.request_key, digest_size=16).digest()
@@ -276,7 +238,7 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Hand over a micro-batch; one that was handed over before is left as it is."""
+        """Submit a micro-batch, unless it was submitted before."""
         wrote = [message for message in messages if isinstance(message, StreamWrote)]
         if not any(message.part.written for message in wrote):
             return
@@ -284,9 +246,9 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
             self.plan.options, idempotency_key=f"spark-stream-{wrote[0].query_id}-{batchId}"
         )
         plan = msgspec.structs.replace(self.plan, options=options, request_key=wrote[0].part.request_key)
-        hand_over(plan, [message.part for message in wrote], arrow_schema(self.schema), is_replay_safe=True)
+        submit_parts(plan, [message.part for message in wrote], arrow_schema(self.schema), is_replay_safe=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """The micro-batch failed: nothing of it is left, unless it was handed over after all. It will come again."""
+        """Delete what a failed micro-batch wrote, unless it was submitted after all. Spark runs it again."""
         for key in {message.part.request_key for message in messages if isinstance(message, StreamWrote)}:
-            take_back(self.plan.daemon, self.plan.store, key)
+            withdraw(self.plan.daemon, self.plan.store, key)
