@@ -294,7 +294,7 @@ def test_other_rows_under_the_same_key_are_a_conflict_that_names_the_submission(
 ):
     submission = write(rows_of(spark), idempotencyKey="nightly")
     with pytest.raises(
-        PySparkException, match=f"'nightly' is held by submission {submission.id}, made of other chunks"
+        PySparkException, match=f"'nightly' is held by submission {submission.id}, which has other chunks"
     ):
         rows_of(spark, 10).write.format("opsq").mode("append").options(
             stateDir=str(daemon.state_dir), idempotencyKey="nightly"

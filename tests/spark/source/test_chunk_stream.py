@@ -221,7 +221,7 @@ def test_chunks_of_a_removed_submission_are_left_out_and_the_rest_goes_on(
     submission.cancel()
     submission.remove()
     with pytest.raises(
-        NotFound, match=r"was removed while a stream had chunks of it; started again, it goes on without them"
+        NotFound, match=r"was removed while a stream had chunks of it; after a restart it goes on without them"
     ):
         next(first.read(partition))
     first.stop()
@@ -300,7 +300,7 @@ def test_chunk_that_cannot_be_read_is_named_with_the_way_on(daemon: Settings, qu
 
 def test_checkpoint_of_another_stream_is_refused(daemon: Settings):
     reader = reader_of(daemon)
-    with pytest.raises(UsageError, match="not one of a stream of chunks"):
+    with pytest.raises(UsageError, match="does not belong to a stream of chunks"):
         reader.latestOffset({"completion": 7}, ReadMaxRows(1))
     reader.stop()
 
@@ -361,7 +361,7 @@ def test_chunks_that_no_dataframe_made_are_lines_or_bytes(daemon: Settings, queu
 def test_mode_chunks_is_for_streams(daemon: Settings):
     source = OpsqDataSource(options_of(daemon, metadataColumns="_chunk"))
     assert isinstance(source.streamReader(LINES), OpsqChunkReader)
-    with pytest.raises(UsageError, match=r"as a stream only: with spark.readStream"):
+    with pytest.raises(UsageError, match=r"only be read as a stream: use spark.readStream"):
         source.reader(LINES)
 
 

@@ -91,7 +91,7 @@ def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_subm
     assert gone.written is not None
     queue.contents.store.delete_object(f"{plan.folder}/{gone.written.name}")
     with pytest.raises(
-        ContentMissing, match=f"1 of 2 parts that were written are gone, {gone.written.name} for one.*Write again"
+        ContentMissing, match=f"1 of 2 parts are gone .{gone.written.name} is one.*Write again"
     ):
         submit_parts(plan, [kept, gone], SCHEMA)
     queue.contents.store.delete_folder(plan.folder)
@@ -132,7 +132,7 @@ def test_other_rows_under_one_key_are_a_conflict_and_leave_nothing(
     )
     submission = submit_parts(first, [write(first, [1, 2, 3])], SCHEMA)
     message = write(second, numbers)
-    with pytest.raises(Conflict, match=f"'k' is held by submission {submission}, made of other chunks"):
+    with pytest.raises(Conflict, match=f"'k' is held by submission {submission}, which has other chunks"):
         submit_parts(second, [message], SCHEMA)
     assert folders(daemon) == [first.folder]
     assert withdraw(second.daemon, second.store, second.request_key) is None

@@ -291,6 +291,6 @@ def test_micro_batch_that_is_replayed_makes_no_second_submission(
 
 def test_stream_takes_no_idempotency_key(queue: opsq.Queue, pour: Callable[..., None], tmp_path: Path):
     (tmp_path / "in" / "0.txt").write_text("a\n")
-    with pytest.raises(PySparkException, match="a stream knows each of its micro-batches by its checkpoint"):
+    with pytest.raises(PySparkException, match="a stream identifies its micro-batches by its checkpoint"):
         pour(idempotencyKey="x")
     assert list(queue.submissions()) == []

@@ -87,8 +87,8 @@ class StoreAccess(msgspec.Struct, frozen=True):
         except StoreNotVisible as error:
             raise StoreNotVisible(
                 f"From {socket.gethostname()}: {error.message}",
-                hint="Executors write and read content themselves: make the store visible to all of them at the same path (a shared "
-                "mount), or set the daemon's store to an s3://, gs:// or az:// URL.",
+                hint="Executors write and read content themselves: make the store visible to all of them at the same path, "
+                "by a shared mount, or set the daemon's store to an s3://, gs:// or az:// URL.",
             ) from error
         return store
 
