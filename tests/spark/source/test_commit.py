@@ -90,9 +90,7 @@ def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_subm
     kept, gone = write(plan, [1, 2]), write(plan, [3, 4], partition=1)
     assert gone.written is not None
     queue.contents.store.delete_object(f"{plan.folder}/{gone.written.name}")
-    with pytest.raises(
-        ContentMissing, match=f"1 of 2 parts are gone .{gone.written.name} is one.*Write again"
-    ):
+    with pytest.raises(ContentMissing, match=f"1 of 2 parts are gone .{gone.written.name} is one.*Write again"):
         submit_parts(plan, [kept, gone], SCHEMA)
     queue.contents.store.delete_folder(plan.folder)
     with pytest.raises(ContentMissing, match="2 of 2 parts"):
