@@ -17,20 +17,28 @@ from unit.model.rig import Rig, Ticket
 
 DATA = Path(__file__).with_name("data")
 LEASED_S = 1e9
+WITHDRAWN = b"withdrawn before"
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
-UNDO = {
-    1: [f"DROP TABLE {table}" for table in ("pause", "rate_limit", "weight", "fair_pass")],
-    3: [
+STEPS_BACK = {
+    4: [
         "DROP INDEX submission_unique_key",
         "ALTER TABLE submission DROP COLUMN unique_until",
         "ALTER TABLE rate_limit DROP COLUMN rate_span_s",
         "ALTER TABLE weight DROP COLUMN by_submission",
-        "DROP TABLE idempotency",
-        "DROP TABLE withdrawn",
         f"CREATE UNIQUE INDEX submission_unique_key ON submission (unique_key) WHERE {HELD}",
     ],
+    3: ["DROP TABLE idempotency", "DROP TABLE withdrawn"],
+    2: [
+        "DROP TABLE dropped",
+        "ALTER TABLE submission DROP COLUMN chunks_dropped",
+        "ALTER TABLE submission DROP COLUMN revived_at",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET sql = replace(sql, ' ''dropped'',', '') WHERE type = 'table' AND name = 'history'",
+        "PRAGMA writable_schema = RESET",
+    ],
+    1: [f"DROP TABLE {table}" for table in ("pause", "rate_limit", "weight", "fair_pass")],
 }
-"""What turned the schema that came after it into a stored one."""
+"""What leads from the schema after it back to each."""
 
 
 def file_of(schema: int) -> Path:
@@ -72,15 +80,25 @@ def work(rig: Rig) -> Ticket:
     return leased
 
 
-def rule(rig: Rig) -> None:
-    """What schema 3 knows besides: a dead chunk that was given up, and rules."""
+def add_rules(rig: Rig) -> None:
+    """What schema 2 has besides."""
     operator = rig.connect("operator")
-    oldest = min(int(str(row[0])) for row in rig.rows("SELECT id FROM submission"))
-    rig.fold()
-    rig.ask(operator, m.Drop(next(rig.ids), oldest, [2]))
     rig.ask(operator, m.Pause(next(rig.ids), {"tenant": "b"}))
     rig.ask(operator, m.Limit(next(rig.ids), "tenant", "a", rate_per_s=5.0))
     rig.ask(operator, m.Weight(next(rig.ids), "tenant", "a", 3.0))
+
+
+def drop_chunk(rig: Rig) -> None:
+    """What schema 3 has besides: a dead chunk that was given up."""
+    oldest = min(int(str(row[0])) for row in rig.rows("SELECT id FROM submission"))
+    rig.fold()
+    rig.ask(rig.connect("operator"), m.Drop(next(rig.ids), oldest, [2]))
+
+
+def add_keys(rig: Rig) -> None:
+    """What schema 4 has besides: a submission that is made once for ever, and a request that was withdrawn."""
+    rig.submit(1, idempotency_key="once", metadata={"tenant": "b"})
+    rig.only(rig.connect("producer"), m.Withdraw(next(rig.ids), WITHDRAWN), m.Found)
 
 
 def main(schema: int) -> None:
@@ -88,15 +106,17 @@ def main(schema: int) -> None:
     folder = Path(tempfile.mkdtemp(prefix="opsq-"))
     rig = Rig(folder)
     leased = work(rig)
-    if schema >= 3:
-        rule(rig)
+    for since, add in ((2, add_rules), (3, drop_chunk), (4, add_keys)):
+        if schema >= since:
+            add(rig)
     rig.stop()
     DATA.mkdir(exist_ok=True)
     file_of(schema).unlink(missing_ok=True)
     shutil.copy(rig.path, file_of(schema))
     connection = apsw.Connection(str(file_of(schema)))
+    back = [statement for step, statements in STEPS_BACK.items() if step >= schema for statement in statements]
     for statement in (
-        *UNDO[schema],
+        *back,
         f"PRAGMA user_version = {schema}",
         "VACUUM",
         "PRAGMA journal_mode = DELETE",
