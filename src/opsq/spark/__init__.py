@@ -1,7 +1,7 @@
 """opsq on PySpark: DataFrames become submissions, results become DataFrames.
 
-PySpark and Arrow are loaded when they are first used, so that importing this package is cheap and cannot fail. `format("opsq")` needs no
-registration: Spark finds the package `pyspark_opsq` by its name.
+PySpark and Arrow are loaded when they are first used, so that importing this package is cheap and cannot fail.
+`format("opsq")` needs no registration: Spark finds the package `pyspark_opsq` by its name.
 
     df.write.format("opsq").mode("append").option("rowsPerChunk", 1000).save()
     spark.read.format("opsq").load(submission_id)

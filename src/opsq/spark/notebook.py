@@ -30,9 +30,10 @@ SWEEP_AGE_S = 24 * 3600.0
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("opsq")` with a session; needed only if opsq was installed after the session had looked for data sources.
+    """Register `format("opsq")` with a session; needed if it looked for sources before opsq was installed.
 
-    Effects: a server of Spark Connect, which needs opsq installed, no longer shows the option `token` of this session's operations.
+    Effects: a server of Spark Connect, which needs opsq installed, no longer shows the option `token` of this session's
+        operations.
     """
     from opsq.spark.session.spark_session import hide_tokens
     from opsq.spark.source.data_source import OpsqDataSource
@@ -47,8 +48,9 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
     Args:
         spark: the session.
         submission: its id.
-        native: let Spark's own reader read Parquet results in a store of files, in no particular order: the first call copies them into
-            files that Spark can read, which are removed with the submission. False: use the data source, in the order of chunks.
+        native: let Spark's own reader read Parquet results in a store of files, in no particular order: the first call
+            copies them into files that Spark can read, which are removed with the submission. False: use the data
+            source, in the order of chunks.
         options: of a read, as keywords: `state_dir="…"`, `metadata_columns="_chunk"`, `dead_chunks="skip"`,
             `columns=["a", "b"]`, …
 
@@ -57,9 +59,9 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
         WorkFailed: a chunk has no result, and `dead_chunks` is not "skip".
         Unreachable: the daemon cannot be reached from here.
 
-    Effects: warns how many chunks are skipped. In a session of Spark Connect the data source reads, on the server and its executors. The
-        daemon is also checked from here if options say where it is and it can be reached; otherwise all errors are Spark's, when the
-        frame is used.
+    Effects: warns how many chunks are skipped. In a session of Spark Connect the data source reads, on the server and
+        its executors. The daemon is also checked from here if options say where it is and it can be reached; otherwise
+        all errors are Spark's, when the frame is used.
     """
     from opsq.spark.session.spark_session import is_remote
     from opsq.spark.source.batch_reader import find_form
@@ -121,7 +123,9 @@ def sweep(
     token: str | None = None,
     older_than_s: float = SWEEP_AGE_S,
 ) -> int:
-    """Delete what losing attempts left beside the content of submissions; the daemon deletes folders without a submission itself.
+    """Delete what losing attempts left beside the content of submissions.
+
+    The daemon itself deletes folders without a submission.
 
     Args:
         state_dir: of the daemon.

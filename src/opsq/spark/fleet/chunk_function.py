@@ -1,6 +1,7 @@
 """Turns a function of tables or frames into one of chunks: decode, call, encode in the same format.
 
-This file must not know where it runs nor what happens to the chunk. PySpark is only used for the types of chunks made from a DataFrame.
+This file must not know where it runs nor what happens to the chunk. PySpark is only used for the types of chunks made
+from a DataFrame.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _form_of(content: bytes, contents: Contents) -> _Form:
 
 
 def encoded(returned: Any, chunk_format: str) -> bytes:
-    """The bytes of a result from what a function returned: tables and frames in a format, bytes as they are, None as empty.
+    """The bytes of a result from what a function returned: tables and frames in a format, bytes as they are.
 
     Raises:
         TypeError: it is none of these.

@@ -1,7 +1,7 @@
 """The fleet: tasks of a Spark job that are consumers. This file starts them from the driver and sums up their results.
 
-It must not process chunks itself (`tasks` does, on executors), nor know how progress is shown. The tasks run in `mapInArrow`, which works in
-a session of Spark Connect too.
+It must not process chunks itself (`tasks` does, on executors), nor know how progress is shown. The tasks run in
+`mapInArrow`, which works in a session of Spark Connect too.
 """
 
 from __future__ import annotations
@@ -82,20 +82,23 @@ def consume(
     """Process chunks on the executors: each task of one job is a consumer until its strategy has no chunks left.
 
     Args:
-        spark: the session, also one of Spark Connect; then executors and this process must reach the daemon at one `address`.
+        spark: the session, also one of Spark Connect; then executors and this process must reach the daemon at one
+            `address`.
         command: a program and its arguments, run for each chunk: the chunk is its stdin, its stdout the result.
-        function: called for each chunk instead of a program; an exception fails the chunk (`opsq.Retry` and `opsq.Bury` decide
-            whether it is retried). It returns an Arrow table, a pandas frame, bytes or None; tables are written in the format of the chunks.
+        function: called for each chunk instead of a program; an exception fails the chunk (`opsq.Retry` and `opsq.Bury`
+            decide whether it is retried). It returns an Arrow table, a pandas frame, bytes or None; tables are written
+            in the format of the chunks.
         strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
         submission: only chunks of this one; None: of all.
-        tasks: the number of consumers; those beyond the cores of the session wait until others have ended. None: one per core.
-        frames: what the function gets: "arrow" tables, "pandas" frames, "bytes"; "auto": Arrow tables for chunks of a DataFrame, bytes for
-            others.
-        until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be reserved; "": only the
-            deadline ends it.
+        tasks: the number of consumers; those beyond the cores of the session wait until others have ended. None: one
+            per core.
+        frames: what the function gets: "arrow" tables, "pandas" frames, "bytes"; "auto": Arrow tables for chunks of a
+            DataFrame, bytes for others.
+        until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be
+            reserved; "": only the deadline ends it.
         deadline_s: start no chunk after this time; running chunks are finished.
-        options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy, submission and ends
-            are ignored. Without it each task runs one program at a time.
+        options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy,
+            submission and ends are ignored. Without it each task runs one program at a time.
         state_dir: of the daemon, if every executor sees its socket.
         address: of the daemon: host:port that every executor can reach.
         token: for TCP; it appears in no plan, error or log.
@@ -108,8 +111,8 @@ def consume(
         Unreachable: the daemon cannot be reached from here or from the executors; the hint says what they need.
         OpsqError: what ended all tasks, such as a command that no executor has.
 
-    Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks released, with one loss counted for
-        those that had started.
+    Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks released, with
+        one loss counted for those that had started.
     """
     plan = plan_fleet(
         DaemonOptions(state_dir=state_dir, address=address, token=token),
@@ -201,8 +204,8 @@ def ended_early(summary: FleetSummary) -> str:
 def cores_of(spark: SparkSession) -> int:
     """The number of tasks that the session runs at once.
 
-    Cost: in a session of Spark Connect a small job, which counts the partitions of a range: one per core by default, unless
-        spark.sql.leafNodeDefaultParallelism says otherwise on the server.
+    Cost: in a session of Spark Connect a small job, which counts the partitions of a range: one per core by default,
+        unless spark.sql.leafNodeDefaultParallelism says otherwise on the server.
     """
     if not is_remote(spark):
         return spark.sparkContext.defaultParallelism

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opsq.wire.messages import Claim
 
 Frames = Literal["auto", "arrow", "pandas", "bytes"]
-"""What a function gets: Arrow tables, pandas frames or bytes; auto: Arrow where the chunks were made from a DataFrame."""
+"""What a function gets: Arrow tables, pandas frames or bytes; auto: Arrow for chunks of a DataFrame."""
 
 COLUMNS = (
     "task int, host string, completed bigint, failed bigint, dead bigint, released bigint, seconds double, "
@@ -97,8 +97,9 @@ class TaskSummary(msgspec.Struct, frozen=True):
 def work(plan: Plan, number: int) -> TaskSummary:
     """Run one consumer of the fleet. An error is returned in the summary, so that it reaches the driver unchanged.
 
-    Effects: however it ends, none of its programs keeps running, and unfinished chunks are released. If this process is killed, a shell
-        beside it ends its programs; if only the executor dies, this process stops and releases its chunks.
+    Effects: however it ends, none of its programs keeps running, and unfinished chunks are released. If this process is
+        killed, a shell beside it ends its programs; if only the executor dies, this process stops and releases its
+        chunks.
     """
     host, began_at = socket.gethostname(), time.monotonic()
     try:

@@ -1,7 +1,7 @@
 """What is stored with the chunks of a DataFrame for later readers: their format, the schema, the number of rows.
 
-It is part of the content's description; a long schema is stored beside the content. This file must not import PySpark: consumers outside
-Spark read it too.
+It is part of the content's description; a long schema is stored beside the content. This file must not import PySpark:
+consumers outside Spark read it too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Turns the bytes of results into Arrow tables of one schema, and finds that schema if the bytes have it.
 
-This file must not know Spark or where the bytes come from. A result that cannot be read raises an error that names what is wrong; the
-caller adds which chunk it belongs to.
+This file must not know Spark or where the bytes come from. A result that cannot be read raises an error that names what
+is wrong; the caller adds which chunk it belongs to.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def sniff(result: bytes) -> str | None:
 
 
 def schema_of(result_format: str, *results: bytes) -> pa.Schema:
-    """The schema of results that are not empty: from the footer or header of the first, or guessed from values for JSON and CSV.
+    """The schema of results that are not empty: stored in the first one, or guessed from values for JSON and CSV.
 
-    Guessed columns are in the order in which they first occur; integers widen among other numbers, and what is always null or of several
-    kinds is text. JSON is guessed from its values, since Arrow's own reader drops time zones and refuses columns that differ from result
-    to result.
+    Guessed columns are in the order in which they first occur; integers widen among other numbers, and what is always
+    null or of several kinds is text. JSON is guessed from its values, since Arrow's own reader drops time zones and
+    refuses columns that differ from result to result.
 
     Raises:
         UsageError: a result does not have that format.

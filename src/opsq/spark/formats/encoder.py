@@ -1,4 +1,4 @@
-"""Turns Arrow tables into the bytes of chunks: a whole small Parquet file, an Arrow stream, JSON lines, CSV, lines of text.
+"""Turns Arrow tables into the bytes of chunks: a small Parquet file, an Arrow stream, JSON lines, CSV or text.
 
 This file must not know Spark or where the bytes go. `decoder` reads it back to the same values.
 """
@@ -27,7 +27,7 @@ from opsq.spark.formats.row_chunker import Encode
 _MANY_ROWS = 2000
 """Fewer are written without dictionaries and delta encoding, whose fixed cost is that of many rows."""
 _MANY_BYTES = 64 << 10
-"""Fewer are compressed with Snappy: setting up zstd for each column doubled the time of a chunk of 100 rows (240 µs, not 120)."""
+"""Fewer are compressed with Snappy: setting up zstd doubled the time of a chunk of 100 rows (240 µs, not 120)."""
 _IS_PLAIN = (
     pt.is_boolean,
     pt.is_integer,
@@ -45,7 +45,7 @@ _SAMPLE_ROWS = 4000
 """The number of values of a column that decide whether its values repeat."""
 _JSON_FLOATS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 _REFUSALS = (ValueError, TypeError, OverflowError, OSError, pa.ArrowNotImplementedError)
-"""What Arrow, Python's conversions and msgspec raise for types and values that they cannot write; reraised with the column's name.
+"""What Arrow, Python's conversions and msgspec raise for what they cannot write; reraised with the column's name.
 
 OSError is Arrow's for decimals of negative scale: no file is read or written here that could raise another.
 """
@@ -158,8 +158,8 @@ def _is_plain(field: pa.Field) -> bool:
 def _small_parquet(table: pa.Table) -> memoryview:
     """A Parquet file from the writer of Rust's Arrow.
 
-    Arrow's own takes 120 µs before the first row, most of the time for a chunk of 100 rows; this one takes 40 µs in all. Its file is a fifth
-    to a third larger, for statistics that it cannot leave out.
+    Arrow's own takes 120 µs before the first row, most of the time for a chunk of 100 rows; this one takes 40 µs in
+    all. Its file is a fifth to a third larger, for statistics that it cannot leave out.
     """
     sink = io.BytesIO()
     try:
@@ -193,8 +193,9 @@ def _paths(field: pa.Field) -> list[str]:
 def _repetitive(table: pa.Table) -> Iterator[str]:
     """The columns worth a dictionary: at least half of their first values repeat. Nested columns always get one.
 
-    A useless dictionary is started, abandoned and left in the file: with it four columns of 10⁵ rows, three of them without repetition,
-    took 26 ms and 1.07 MB; with delta encoding instead 9 ms and 0.12 MB. Spark reads both equally fast.
+    A useless dictionary is started, abandoned and left in the file: with it four columns of 10⁵ rows, three of them
+    without repetition, took 26 ms and 1.07 MB; with delta encoding instead 9 ms and 0.12 MB. Spark reads both equally
+    fast.
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
         sample = column.slice(0, _SAMPLE_ROWS)

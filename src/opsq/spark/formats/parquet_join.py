@@ -1,8 +1,8 @@
-"""Joins whole Parquet files into one without touching their pages: their bytes one after the other, and one footer for all.
+"""Joins Parquet files into one without touching their pages: their bytes one after the other, and one footer.
 
-A row group has the offsets of its pages in the file, so the footer of a joined file is the first file's with the row groups of all, moved
-by where each file starts; the old footers stay inside unused. This file must not know results or Spark, and reads only as much of Thrift's
-compact protocol as a footer needs.
+A row group has the offsets of its pages in the file, so the footer of a joined file is the first file's with the row
+groups of all, moved by where each file starts; the old footers stay inside unused. This file must not know results or
+Spark, and reads only as much of Thrift's compact protocol as a footer needs.
 """
 
 from __future__ import annotations

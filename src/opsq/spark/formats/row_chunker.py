@@ -37,8 +37,9 @@ def cut(
         batches: the rows.
         encode: makes the bytes of a chunk.
         rows_per_chunk: the rows of each chunk.
-        bytes_per_chunk: the approximate bytes of each chunk. The number of rows is estimated from earlier chunks, since encoded sizes are
-            unknown before encoding. A chunk of more than one row never has more than twice as many bytes.
+        bytes_per_chunk: the approximate bytes of each chunk. The number of rows is estimated from earlier chunks, since
+            encoded sizes are unknown before encoding. A chunk of more than one row never has more than twice as many
+            bytes.
     """
     if rows_per_chunk is not None:
         for table in _runs(batches, lambda _: rows_per_chunk):

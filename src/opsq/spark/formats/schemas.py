@@ -70,7 +70,8 @@ def spark_schema(schema: pa.Schema, *, what: str) -> t.StructType:
 def read_schema(text: str) -> t.StructType:
     """A schema from Spark's JSON (that of `DataFrame.schema.json()`); only a JVM can read DDL, and there is none here.
 
-    All columns are nullable at any depth, as in any file that Spark reads: the bytes need not keep what the schema promises.
+    All columns are nullable at any depth, as in any file that Spark reads: the bytes need not keep what the schema
+    promises.
 
     Raises:
         UsageError: the text is not a schema.
@@ -177,7 +178,7 @@ def _walk(kind: t.DataType, path: str) -> Iterator[tuple[str, t.DataType]]:
 
 
 def _spark_type(kind: pa.DataType) -> t.DataType:
-    """PySpark's type, or one with the same values where PySpark has none: unsigned, half, dictionaries, other time units."""
+    """PySpark's type, or one with the same values where PySpark has none (unsigned, half, dictionaries, …)."""
     if pt.is_dictionary(kind):
         return _spark_type(kind.value_type)
     if pt.is_uint8(kind):

@@ -1,14 +1,15 @@
 """Measures of a queue's history as functions on DataFrames: waiting, run times, throughput, failures, fairness.
 
-It must not collect, draw or print; each function takes the history as `opsq history export --format parquet` writes it and returns a
-DataFrame, so that a notebook can continue from there:
+It must not collect, draw or print; each function takes the history as `opsq history export --format parquet` writes it
+and returns a DataFrame, so that a notebook can continue from there:
 
     history = report.load_history(spark, "/srv/history")
     report.summary(history, by="tenant").orderBy("wait_p99_s", ascending=False).show()
 
-`by` says how rows are grouped: by a key of the metadata, by `submission`, or None for all together. The column is named `value`; it is null
-where a submission does not have the key, or no longer has it. A row of the history may stand for several chunks of a block: it counts as
-that many, each with the longest wait and the mean run time. Windows of `step_s` start at multiples of it since 1970.
+`by` says how rows are grouped: by a key of the metadata, by `submission`, or None for all together. The column is named
+`value`; it is null where a submission does not have the key, or no longer has it. A row of the history may stand for
+several chunks of a block: it counts as that many, each with the longest wait and the mean run time. Windows of `step_s`
+start at multiples of it since 1970.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def load_history(
 
 
 def span(history: DataFrame) -> DataFrame:
-    """One row: `rows`, `first_at` (start of the first attempt) and `last_at` (the last event); null if there are none."""
+    """One row: `rows`, `first_at` (the first attempt starts) and `last_at` (the last event), or null."""
     return history.agg(
         sf.count("*").alias("rows"),
         sf.min(sf.coalesce("started_at", "at")).alias("first_at"),
@@ -69,7 +70,7 @@ def step_for(seconds: float, windows_count: int = 60) -> int:
     return next((step for step in _STEPS_S if step >= least), max(1, math.ceil(least / _DAY_S)) * _DAY_S)
 
 
-# --- per value --------------------------------------------------------------------------------------------------------------------
+# --- per value --------------------------------------------------------------------------------------------------------
 
 
 def summary(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
@@ -135,10 +136,11 @@ def histogram(
 ) -> DataFrame:
     """Histograms of waiting times (`wait_s`) or run times (`run_s`): `value`, `bucket`, `chunks`.
 
-    Bucket i holds (γ^(i-1), γ^i] seconds with γ = (1+α)/(1-α) and α = `ACCURACY`; durations of zero have a bucket of their own.
-    Histograms can be added, over values or over days.
+    Bucket i holds (γ^(i-1), γ^i] seconds with γ = (1+α)/(1-α) and α = `ACCURACY`; durations of zero have a bucket of
+    their own. Histograms can be added, over values or over days.
 
-    Source: Masson, Rim, Lee: DDSketch, a fast and fully-mergeable quantile sketch with relative-error guarantees, VLDB 2019.
+    Source: Masson, Rim, Lee: DDSketch, a fast and fully-mergeable quantile sketch with relative-error guarantees, VLDB
+        2019.
     """
     one = sf.try_divide(sf.col(column), sf.col("chunks")) if column == "run_s" else sf.col(column)
     bucket = sf.when(one > 1e-9, sf.ceil(sf.ln(one) / math.log(_GAMMA))).otherwise(_NOTHING).cast("int")
@@ -171,7 +173,8 @@ def percentiles(histograms: DataFrame, percents: Sequence[int] = PERCENTS) -> Da
 def failures(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
     """How attempts failed, a row per value and kind: `value`, `kind`, `chunks`, and the newest `reason`.
 
-    A kind is `exit N`, `signal N`, `lost` (the consumer was gone, or its lease had expired), or `failed` without the end of a program.
+    A kind is `exit N`, `signal N`, `lost` (the consumer was gone, or its lease had expired), or `failed` without the
+    end of a program.
     """
     kind = (
         sf.when(sf.col("event") == "lost", "lost")
@@ -185,7 +188,7 @@ def failures(history: DataFrame, by: str | None = SUBMISSION) -> DataFrame:
     )
 
 
-# --- over time --------------------------------------------------------------------------------------------------------------------
+# --- over time --------------------------------------------------------------------------------------------------------
 
 
 def throughput(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) -> DataFrame:
@@ -212,10 +215,10 @@ def throughput(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60
 
 
 def service(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) -> DataFrame:
-    """The work in each window by value and consumer: `value`, `consumer`, `window_at`, `busy_s`, and `load` = busy_s ÷ step_s.
+    """The work in each window: `value`, `consumer`, `window_at`, `busy_s`, and `load` = busy_s ÷ step_s.
 
-    An attempt counts in each window that it touches, for as long as it ran there. Chunks of one row are assumed to have run together,
-    run_s ÷ run_max_s at a time.
+    An attempt counts in each window that it touches, for as long as it ran there. Chunks of one row are assumed to have
+    run together, run_s ÷ run_max_s at a time.
     """
     found = (
         served(attempts_of(history, by), step_s)
@@ -237,9 +240,10 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
         - `completed`, `failed` (including lost): chunks.
         - `busy_s`: total run time.
         - `load`: busy_s ÷ (last_at - first_at), the mean number of chunks at a time (Little: A proof for L = λW, 1961).
-        - `peak_load`: the highest load of a whole window; not less than `load`, which covers the time from first to last.
-        - `utilisation`: load ÷ peak_load, or ÷ 1 if that is less: the share of the most it was seen to do, or of one chunk at a time.
-          Never above 1.
+        - `peak_load`: the highest load of a whole window; not less than `load`, which covers the time from first to
+          last.
+        - `utilisation`: load ÷ peak_load, or ÷ 1 if that is less: the share of the most it was seen to do, or of one
+          chunk at a time. Never above 1.
     """
     rows = attempts_of(history, None)
     whole = rows.groupBy("consumer").agg(
@@ -270,22 +274,24 @@ def utilisation(history: DataFrame, step_s: int = 60) -> DataFrame:
     )
 
 
-# --- fairness ---------------------------------------------------------------------------------------------------------------------
+# --- fairness ---------------------------------------------------------------------------------------------------------
 
 
 def shares(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) -> DataFrame:
-    """What each value got, could have used and should have got in each window: `value`, `window_at`, `service_s`, `demand_s`, `entitled_s`.
+    """Service, demand and fair share in each window: `value`, `window_at`, `service_s`, `demand_s`, `entitled_s`.
 
     - `service_s`: how long its chunks ran there.
-    - `demand_s`: that, plus for each waiting chunk its run time, or its waiting time there if that is less: no chunk can run longer in a
-      window than it is there.
-    - `entitled_s`: its share if the service of the window had been divided max-min fairly: no value gets more than it can use, and the
-      rest is shared equally by those that can use more.
+    - `demand_s`: that, plus for each waiting chunk its run time, or its waiting time there if that is less: no chunk
+      can run longer in a window than it is there.
+    - `entitled_s`: its share if the service of the window had been divided max-min fairly: no value gets more than it
+      can use, and the rest is shared equally by those that can use more.
 
-    A value has a row for each window in which it could have used service. Work that never started is not in the history and does not count.
+    A value has a row for each window in which it could have used service. Work that never started is not in the history
+    and does not count.
 
-    Source: Bertsekas, Gallager: Data Networks, 1992, 6.5.2 (max-min flow control). With the demands sorted, d₁ ≤ … ≤ dₙ, and the service c,
-        the level is the largest of (c - d₁ - … - dₖ₋₁) ÷ (n-k+1), and nobody gets more than that.
+    Source: Bertsekas, Gallager: Data Networks, 1992, 6.5.2 (max-min flow control). With the demands sorted, d₁ ≤ … ≤
+        dₙ, and the service c, the level is the largest of (c - d₁ - … - dₖ₋₁) ÷ (n-k+1), and nobody gets more than
+        that.
     """
     rows = attempts_of(history, by)
     bounds = rows.agg(sf.min("start_us").alias("from_us"), sf.max("end_us").alias("to_us"))
@@ -331,7 +337,8 @@ def fairness(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) 
     Returns:
         - `value`, `service_s`, `demand_s`, `entitled_s`
         - `service_share`, `demand_share`: of all service, and of all demand.
-        - `satisfaction`: service_s ÷ entitled_s: below 1 it got less than a fair share, above 1 more; null without demand.
+        - `satisfaction`: service_s ÷ entitled_s: below 1 it got less than a fair share, above 1 more; null without
+          demand.
 
         `jain(…, "satisfaction")` sums this up in one number.
     """
@@ -350,10 +357,11 @@ def fairness(history: DataFrame, by: str | None = SUBMISSION, step_s: int = 60) 
 def jain(frame: DataFrame, column: str = "satisfaction") -> DataFrame:
     """Jain's index of a column, (Σx)² ÷ (n·Σx²), in one row: `jain`, and the number n of `values`.
 
-    The index is 1 if all are equal, and 1/n if one has everything. Nulls do not count; the index is null if nothing or only zeros are left.
+    The index is 1 if all are equal, and 1/n if one has everything. Nulls do not count; the index is null if nothing or
+    only zeros are left.
 
-    Source: Jain, Chiu, Hawe: A quantitative measure of fairness and discrimination for resource allocation in shared computer systems,
-        DEC TR-301, 1984; x is actual ÷ fair share.
+    Source: Jain, Chiu, Hawe: A quantitative measure of fairness and discrimination for resource allocation in shared
+        computer systems, DEC TR-301, 1984; x is actual ÷ fair share.
     """
     x = sf.col(column)
     index = sf.try_divide(sf.pow(sf.sum(x), sf.lit(2)), sf.count(x) * sf.sum(x * x))

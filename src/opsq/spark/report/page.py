@@ -95,7 +95,7 @@ def rate(value: float | None) -> str:
     return f"{value:,.3g}/s" if 1 <= value < 1000 else f"{value:,.0f}/s" if value >= 1 else f"{value * 3600:.3g}/h"
 
 
-# --- sections ---------------------------------------------------------------------------------------------------------------------
+# --- sections ---------------------------------------------------------------------------------------------------------
 
 
 def _when(figures: Figures) -> str:
@@ -228,15 +228,17 @@ def _table_of_values(figures: Figures) -> str:
 
 
 _WORDS = """<section><h2>What the words mean</h2>
-<p class="note"><b>Chunk</b>: a piece of work that is handed out as a whole. <b>Attempt</b>: one try at it; it fails if the program fails or
-its consumer is gone. <b>Dead letter</b>: a chunk whose attempts are used up. <b>Retried</b>: of the chunks that ended, those that needed
-more than one attempt. <b>Wait 50, 90, 99</b>: percentiles of the waiting time. <b>Service</b>: run time of programs. <b>Demand</b>: service,
-plus what waiting chunks could have used. <b>Fair share</b>: no value gets more than it can use, and the rest is shared equally by those that
-can use more (max-min fairness), window by window. <b>Jain's index</b>: (Σx)² ÷ (n·Σx²) of the satisfactions x: 1 if all are equal, 1/n if
-one has everything. <b>Load</b>: chunks at a time. <b>Utilisation</b>: mean load ÷ peak load.</p></section>"""
+<p class="note"><b>Chunk</b>: a piece of work that is handed out as a whole. <b>Attempt</b>: one try at it; it fails
+if the program fails or its consumer is gone. <b>Dead letter</b>: a chunk whose attempts are used up.
+<b>Retried</b>: of the chunks that ended, those that needed more than one attempt. <b>Wait 50, 90, 99</b>:
+percentiles of the waiting time. <b>Service</b>: run time of programs. <b>Demand</b>: service, plus what waiting
+chunks could have used. <b>Fair share</b>: no value gets more than it can use, and the rest is shared equally by
+those that can use more (max-min fairness), window by window. <b>Jain's index</b>: (Σx)² ÷ (n·Σx²) of the
+satisfactions x: 1 if all are equal, 1/n if one has everything. <b>Load</b>: chunks at a time. <b>Utilisation</b>:
+mean load ÷ peak load.</p></section>"""
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------------------------------
 
 
 def filled(

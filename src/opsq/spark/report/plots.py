@@ -83,7 +83,8 @@ def bars(rows: Sequence[Bar], parts_names: Sequence[str], *, x_label: str, is_ne
     """Rows of bars by name; with a legend if they have several parts.
 
     Args:
-        is_nested: draw growing parts, such as percentiles, over each other, the smallest on top; otherwise below each other.
+        is_nested: draw growing parts, such as percentiles, over each other, the smallest on top; otherwise below each
+            other.
     """
     ticks = nice_ticks(max((size for row in rows for size in row.sizes), default=0.0))
     wide, high = _WIDTH - _NAME_WIDTH - 60, _ROW * len(rows)

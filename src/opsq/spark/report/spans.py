@@ -36,7 +36,7 @@ def window_at(step_s: int) -> Column:
 
 
 def attempts_of(history: DataFrame, by: str | None) -> DataFrame:
-    """The attempts with their instants in microseconds since 1970 (ready, started, ended) and the chunks that ran at a time."""
+    """The attempts with their instants in microseconds since 1970, and how many chunks ran at a time."""
     end_us = sf.unix_micros("at")
     start_us = end_us - (sf.col("run_max_s") * 1e6).cast("long")
     rows = valued(history.where(sf.col("event").isin(*ATTEMPTS) & (sf.col("chunks") > 0)), by)
@@ -66,10 +66,10 @@ def served(attempts: DataFrame, step_s: int) -> DataFrame:
 
 
 def waited(attempts: DataFrame, step_s: int) -> DataFrame:
-    """The service that attempts could have used while they waited, in microseconds: `once_us` in a window, `delta_us` from a window on.
+    """The service that waiting attempts could have used: `once_us` in a window, `delta_us` from a window on.
 
-    So an attempt that waits for a thousand windows needs three rows, not a thousand. Before the window of `from_us`, in which the first
-    attempt started, there was no service.
+    So an attempt that waits for a thousand windows needs three rows, not a thousand. Before the window of `from_us`, in
+    which the first attempt started, there was no service.
     """
     step_us = step_s * 1_000_000
     run_us = sf.col("end_us") - sf.col("start_us")

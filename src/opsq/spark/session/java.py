@@ -23,7 +23,7 @@ from opsq.errors import CommandNotFound
 LEAST_MAJOR = 17
 """Spark 4 runs on Java 17 and newer."""
 _VECTOR = "jdk.incubator.vector"
-"""Spark's launcher always asks for this module (it speeds up some maths); reduced runtimes lack it, and exit because of that."""
+"""Spark's launcher always asks for this module (it speeds up some maths); reduced runtimes lack it and exit."""
 _ASK_S = 30.0
 
 
@@ -79,7 +79,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _look_at(home: str) -> tuple[int | None, frozenset[str] | None]:
-    """The major version of a Java home, and its modules if they are listed (None: they are not, as in some system packages)."""
+    """The major version of a Java home, and its modules (None: they are not listed, as in some system packages)."""
     java = os.path.join(home, "bin", "java")
     if not os.access(java, os.X_OK):
         return None, None

@@ -1,7 +1,8 @@
 """Lets the Python workers of a local session import the installed PySpark, not the archive of its sources.
 
-Spark puts `python/lib/pyspark.zip` of its home first on the path of Python workers. The archive has no bytecode, so each kind of worker (a
-write starts four) compiles PySpark again. A home of links without that archive leaves them the installed package, which is the same code.
+Spark puts `python/lib/pyspark.zip` of its home first on the path of Python workers. The archive has no bytecode, so
+each kind of worker (a write starts four) compiles PySpark again. A home of links without that archive leaves them the
+installed package, which is the same code.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ _PARTS = ("bin", "conf", "data", "jars", "sbin")
 
 @contextmanager
 def light_home(python: str) -> Iterator[None]:
-    """Give a JVM that is started inside this context a home without the archive, where its workers find the same code without it.
+    """Give a JVM that is started in this context a home without the archive, if its workers do not need it.
 
     Args:
         python: the program that workers will run.
 
-    Effects: sets SPARK_HOME for that time, to a temporary folder that is deleted when this process exits; not if SPARK_HOME or PYTHONPATH
-        is set already, if workers use another Python or do not find PySpark by themselves, or if there is no usable temporary folder.
+    Effects: sets SPARK_HOME for that time, to a temporary folder that is deleted when this process exits; not if
+        SPARK_HOME or PYTHONPATH is set already, if workers use another Python or do not find PySpark by themselves, or
+        if there is no usable temporary folder.
     """
     home = None if _VARIABLE in os.environ or "PYTHONPATH" in os.environ else _home_for(python)
     if home is None:

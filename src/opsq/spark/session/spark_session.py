@@ -1,4 +1,4 @@
-"""Builds Spark sessions that suit opsq: on any suitable Java, quiet, on loopback if everything is local; or of Spark Connect.
+"""Builds Spark sessions for opsq: on any suitable Java, quiet, on loopback if all is local; or of Spark Connect.
 
 This file must not know the data source; users with a session of their own need nothing of it except `hide_tokens`.
 """
@@ -52,22 +52,23 @@ def build_session(
     """Start a session, or return the one that this process has already, with these settings.
 
     Args:
-        master: as Spark understands it: `local[2]`, `spark://HOST:PORT`, `yarn`, …, or the `sc://HOST:PORT` of a Spark Connect server, for
-            which all other arguments but `conf` are ignored.
+        master: as Spark understands it: `local[2]`, `spark://HOST:PORT`, `yarn`, …, or the `sc://HOST:PORT` of a Spark
+            Connect server, for which all other arguments but `conf` are ignored.
         name: of the application.
         conf: overrides what is set here.
         is_quiet: log only errors, to stderr, and draw no progress bar.
         is_short: use JVM flags for a faster start and slower computation, for jobs of seconds.
 
     Raises:
-        CommandNotFound: PySpark, what its Spark Connect client needs, or Java is missing; the message says what to install.
+        CommandNotFound: PySpark, what its Spark Connect client needs, or Java is missing; the message says what to
+            install.
         Unreachable: no Spark Connect server answers.
         UsageError: the URL of a server is invalid, or it refuses a setting of `conf`, as it does those of its own JVM.
         Conflict: this process has a session that is not of Spark Connect.
 
-    Effects: sets JAVA_HOME, PYSPARK_PYTHON and (for a local master) SPARK_LOCAL_IP if they are not set, and none of them for Spark Connect;
-        SPARK_HOME while the JVM of a local master starts, to a temporary folder (`pyspark_links`). Options of the driver's JVM take effect
-        in the first session of a process only.
+    Effects: sets JAVA_HOME, PYSPARK_PYTHON and (for a local master) SPARK_LOCAL_IP if they are not set, and none of
+        them for Spark Connect; SPARK_HOME while the JVM of a local master starts, to a temporary folder
+        (`pyspark_links`). Options of the driver's JVM take effect in the first session of a process only.
     """
     if is_connect(master):
         return _connect(master, conf or {})
@@ -118,8 +119,8 @@ def is_remote(spark: SparkSession) -> bool:
 def hide_tokens(spark: SparkSession) -> None:
     """Make a Spark Connect server redact the option `token` where it shows operations; other sessions never show it.
 
-    The server prints each operation with all options in its UI, in job descriptions and in the event log, and redacts only what matches a
-    pattern of the session.
+    The server prints each operation with all options in its UI, in job descriptions and in the event log, and redacts
+    only what matches a pattern of the session.
     """
     if not is_remote(spark):
         return

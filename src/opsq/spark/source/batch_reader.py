@@ -1,7 +1,7 @@
 """A batch read as Spark sees it: results of a submission as Arrow batches, in runs of chunks, and their schema.
 
-This file must not know where bytes are stored (`result_fetch`) nor formats (`decoder`). All that it keeps can be pickled; connections are
-made where they are used.
+This file must not know where bytes are stored (`result_fetch`) nor formats (`decoder`). All that it keeps can be
+pickled; connections are made where they are used.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _first_results(queue: Queue, source: SourceSubmission, first: bytes) -> list
 def _typed_as_chunks(
     result_format: str, samples: list[bytes], guessed: t.StructType, stored: t.StructType
 ) -> t.StructType:
-    """The guessed columns; one named like a column of the chunks gets its type if that holds exactly what the samples have.
+    """The guessed columns; one named like a column of the chunks gets its type if the samples fit it exactly.
 
     Except for bytes: in JSON they are base64, and any word of four letters would pass for that.
     """

@@ -1,7 +1,7 @@
 """A batch write as Spark sees it: made on the driver, sent to every task, committed or aborted on the driver.
 
-This file must not know formats or the protocol (`commit` does). Spark pickles the writer once, so the request key made in it
-belongs to the whole write, whatever is retried.
+This file must not know formats or the protocol (`commit` does). Spark pickles the writer once, so the request key made
+in it belongs to the whole write, whatever is retried.
 """
 
 from __future__ import annotations

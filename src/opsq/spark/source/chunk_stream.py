@@ -1,7 +1,8 @@
-"""A stream of chunks as Spark sees it: the query is a consumer, its batches are chunks, and a finished batch acknowledges them.
+"""A stream of chunks as Spark sees it: the query is a consumer, and a finished batch acknowledges its chunks.
 
-This file must not know the protocol (`lease_stream`). An offset has the tokens of its batch, and Spark stores it before it runs the batch;
-so a replayed batch is the same, and chunks reserved for an offset that was never stored lapse by themselves.
+This file must not know the protocol (`lease_stream`). An offset has the tokens of its batch, and Spark stores it before
+it runs the batch; so a replayed batch is the same, and chunks reserved for an offset that was never stored lapse by
+themselves.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class OpsqChunkReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Reserve the chunks of the next micro-batch; waits a moment while there are none.
 
-        Spark calls this when the batch up to `start` is done. That batch is acknowledged here too: `commit` comes one batch late, and
+        Spark calls this when the batch up to `start` is done. That batch is acknowledged here too: `commit` comes one
+            batch late, and
         never for the last one.
         """
         self.commit(start)

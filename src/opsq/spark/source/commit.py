@@ -1,7 +1,8 @@
 """Makes a submission of Arrow batches in two steps: each task writes a part, the driver submits all parts.
 
-This file must not import PySpark; `batch_writer` and `stream` call it with what Spark gave them. Nothing is visible before the parts
-are submitted; parts that are not submitted are withdrawn for good and deleted, or left to the daemon's sweep.
+This file must not import PySpark; `batch_writer` and `stream` call it with what Spark gave them. Nothing is visible
+before the parts are submitted; parts that are not submitted are withdrawn for good and deleted, or left to the daemon's
+sweep.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class WritePlan(msgspec.Struct, frozen=True):
         daemon: receives the submission.
         store: receives the content.
         schema_json: of the DataFrame.
-        request_key: of the submission; its hex digits name the folder. Each run of a write has its own, so that no part of one
-            run can be mistaken for another's.
+        request_key: of the submission; its hex digits name the folder. Each run of a write has its own, so that no part
+            of one run can be mistaken for another's.
     """
 
     options: WriteOptions
@@ -164,7 +165,7 @@ def submit_parts(
         elif not is_replay_safe:
             found = content_of(queue, submission.id)
             earlier = None if found is None else read_chunk_format(found.content, store)
-            # A request that was resent finds its own submission, a repeated write the first one; both have the same chunks.
+            # A resent request finds its own submission, a repeated write the first one; both have the same chunks.
             if earlier is None or earlier.digest != described.digest:
                 raise Conflict(
                     f"The idempotencyKey {plan.options.idempotency_key!r} is held by submission {submission.id}, which has other chunks.",
@@ -174,7 +175,7 @@ def submit_parts(
 
 
 def _check_there(store: Store, folder: str, parts: Sequence[WrittenPart]) -> None:
-    """Check that no part was deleted since it was written: a daemon deletes folders without a submission after a day."""
+    """Check that all parts still exist: a daemon deletes folders without a submission after a day."""
     missing = {part.name for part in parts}.difference(store.objects(folder)) if parts else set()
     if missing:
         raise ContentMissing(
@@ -201,7 +202,7 @@ def withdraw(daemon: Daemon, store: StoreAccess, request_key: bytes) -> int | No
         with daemon.open(patience_s=PATIENCE_S) as queue:
             submission = queue.withdraw(request_key)
     except Unreachable:
-        return None  # whether it was submitted is unknown: if not, the daemon's own sweep finds a folder without a submission
+        return None  # it may have been submitted; if not, the daemon's own sweep finds its folder
     if submission is not None:
         return submission.id
     store.open().delete_folder(request_key.hex())
@@ -209,7 +210,7 @@ def withdraw(daemon: Daemon, store: StoreAccess, request_key: bytes) -> int | No
 
 
 def _conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """Spark's batches (timestamps in the session's time zone, perhaps large types) cast to the types that are stored."""
+    """Spark's batches (timestamps in the session's time zone, perhaps large types) cast to the stored types."""
     for batch in batches:
         if batch.schema.equals(schema):
             yield batch

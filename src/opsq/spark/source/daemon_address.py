@@ -1,7 +1,7 @@
-"""How Spark's processes reach the daemon and its store: resolved once where options are read, then sent to the executors.
+"""How Spark's processes reach the daemon and its store: resolved where options are read, then sent to executors.
 
-This file must not import PySpark. Executors have neither the settings nor the environment of the driver, so they get an address, a
-token and the URL of the store; nothing here ever shows the token.
+This file must not import PySpark. Executors have neither the settings nor the environment of the driver, so they get an
+address, a token and the URL of the store; nothing here ever shows the token.
 """
 
 from __future__ import annotations

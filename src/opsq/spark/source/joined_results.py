@@ -1,8 +1,8 @@
 """Parquet results for Spark's own reader: joined once into files of their own beside the results.
 
-This file decides whether that is possible and writes the files; otherwise the data source reads the results. Results are stored one
-after the other in objects, which Spark cannot read by range; a copy with a common footer costs less than Python's part in a read
-(0.2 s for 200 MB), is reused by later reads, and is removed with the submission.
+This file decides whether that is possible and writes the files; otherwise the data source reads the results. Results
+are stored one after the other in objects, which Spark cannot read by range; a copy with a common footer costs less than
+Python's part in a read (0.2 s for 200 MB), is reused by later reads, and is removed with the submission.
 """
 
 from __future__ import annotations

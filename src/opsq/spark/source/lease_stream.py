@@ -1,7 +1,7 @@
-"""What a stream of chunks does without Spark: reserve chunks by lease, keep the leases, acknowledge chunks, reclaim them.
+"""What a stream of chunks does without Spark: reserve chunks by lease, extend, acknowledge and reclaim them.
 
-This file must not import PySpark. Reserved chunks are identified by tokens, which are stored in the query's checkpoint: a replayed batch
-names its chunks by them, and the daemon knows nothing of the query but its leases.
+This file must not import PySpark. Reserved chunks are identified by tokens, which are stored in the query's checkpoint:
+a replayed batch names its chunks by them, and the daemon knows nothing of the query but its leases.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LeaseStream:
         self._keeper.start()
 
     def reserve(self, count: int, wait_s: float) -> list[HeldChunks]:
-        """Reserve up to `count` chunks by one lease, waiting for the first; the leases of earlier chunks are no longer extended."""
+        """Reserve up to `count` chunks by one lease, waiting for the first; earlier leases are no longer extended."""
         link = self._queue.link
         reply = link.call(Reserve(link.next_id(), count, self._strategy, wait_s, self._lease_s), Reserved)
         self._taken = self._kept = [
@@ -105,10 +105,11 @@ class LeaseStream:
         return self._kept
 
     def reclaim(self, held: list[HeldChunks]) -> list[HeldChunks]:
-        """Reserve again what an earlier run of the query had reserved, also if its lease has lapsed and no other consumer has it.
+        """Reserve again what an earlier run of the query had reserved, unless another consumer has it now.
 
         Returns:
-            All chunks that can still be read, in the same order, whichever consumer has them now: a replayed batch is the same batch.
+            All chunks that can still be read, in the same order, whichever consumer has them now: a replayed batch is
+                the same batch.
             Chunks of submissions that were removed in the meantime cannot be read.
         """
         if held == self._taken:

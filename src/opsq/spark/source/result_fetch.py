@@ -1,6 +1,7 @@
-"""Fetches results of a submission for Spark: what there is, how it may be split into partitions, and the bytes chunk by chunk.
+"""Fetches results of a submission for Spark: what exists, how to split it into partitions, and the bytes by chunk.
 
-This file must not import PySpark nor decode results. Small results come from the daemon, large ones straight from its store.
+This file must not import PySpark nor decode results. Small results come from the daemon, large ones straight from its
+store.
 """
 
 from __future__ import annotations
@@ -172,7 +173,8 @@ def places(queue: Queue, source: SourceSubmission) -> Iterator[Result]:
 def runs(queue: Queue, source: SourceSubmission, chunks_per_partition: int | None) -> list[tuple[int, int]]:
     """Split the chunks into runs (from, to), one for each partition.
 
-    The size of results is estimated from those of the first page; there are at least as many runs as the driver has cores.
+    The size of results is estimated from those of the first page; there are at least as many runs as the driver has
+    cores.
     """
     count = source.chunks_count
     if chunks_per_partition is None:
@@ -230,7 +232,7 @@ def attempts_beyond_one(queue: Queue, source: SourceSubmission) -> Mapping[int, 
 
 
 class Completion(NamedTuple):
-    """Chunks of a block that were completed together; `seq`, their place in the order of completions, grows with time."""
+    """Chunks of a block that were completed together; `seq` is their place in the order of completions."""
 
     seq: int
     block: int

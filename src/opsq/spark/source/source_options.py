@@ -1,7 +1,7 @@
 """The options of `format("opsq")`: parsed once into frozen structs; an unknown name is refused with the nearest one.
 
-This file must not connect to anything or import PySpark. Spark passes options in lower case and all as text, so names are compared
-without case; `repr` never shows a token.
+This file must not connect to anything or import PySpark. Spark passes options in lower case and all as text, so names
+are compared without case; `repr` never shows a token.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
-    """Options of `df.write.format("opsq")`; see `OpsqDataSource`. `rows_per_chunk` and `bytes_per_chunk` exclude each other."""
+    """Options of `df.write.format("opsq")`; see `OpsqDataSource`. One of the two sizes of chunks is None."""
 
     daemon: DaemonOptions
     chunk_format: FormatName

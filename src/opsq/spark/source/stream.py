@@ -1,8 +1,9 @@
 """Streams as Spark sees them: results of a submission as they are completed, and a submission for each micro-batch.
 
-This file must not know formats or the protocol. The offset of a stream of results is a place in the order of completions, which is only
-appended to, so that any part of it can be read again; and the number of chunks up to there, which shows when a part is gone because old
-history was pruned. A micro-batch is identified by its query and number, so that a replay makes nothing new.
+This file must not know formats or the protocol. The offset of a stream of results is a place in the order of
+completions, which is only appended to, so that any part of it can be read again; and the number of chunks up to there,
+which shows when a part is gone because old history was pruned. A micro-batch is identified by its query and number, so
+that a replay makes nothing new.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamWrote:
         """Write one partition of a micro-batch, on an executor.
 
-        The request key is derived from that of this run of the query and from the batch, so that all tasks of the batch share it, and no
-        other run or replay does.
+        The request key is derived from that of this run of the query and from the batch, so that all tasks of the batch
+        share it, and no other run or replay does.
         """
         context = TaskContext.get()
         if context is None:
