@@ -1,6 +1,6 @@
-"""The queue of a daemon that does not run: its file, opened for reading, answers the same questions.
+"""The queue of a daemon that does not run: its file, opened for reading, answers the same requests.
 
-Nothing is written; what was not folded when the daemon ended is put on top, as at its start.
+It must not write; what was not folded when the daemon ended is added in memory, as at its start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stopped_database(caller: Caller, error: Unreachable) -> Iterator[Database]:
     """The database of the state folder.
 
     Raises:
-        Unreachable: `error`, if the file is not on this machine, or somebody has it open.
+        Unreachable: `error`, if the file is not on this machine, or another process has it open.
         DatabaseDamaged, VersionMismatch: it cannot be read.
     """
     from opsq.daemon.lifecycle import is_locked
@@ -47,7 +47,7 @@ def stopped_database(caller: Caller, error: Unreachable) -> Iterator[Database]:
 
 
 class StoppedQueue:
-    """A file that answers questions, as many as come; what it is asked to change it forgets."""
+    """A file that answers requests as a daemon does; what a request would change is not written."""
 
     def __init__(self, database: Database, caller: Caller) -> None:
         from opsq.clock import now
@@ -64,7 +64,7 @@ class StoppedQueue:
         return next(self._ids)
 
     def call(self, request: Request, kind: type[R]) -> R:
-        """The answer; raises what the question raises."""
+        """The answer; raises what the request raises."""
         from opsq.clock import now
 
         self._engine.outbox.clear()
@@ -74,7 +74,7 @@ class StoppedQueue:
 
 @contextlib.contextmanager
 def asked(caller: Caller) -> Iterator[Connection | StoppedQueue]:
-    """Who answers questions: the daemon, or, if it does not run, its file.
+    """What answers requests: the daemon, or its file if it does not run.
 
     Raises:
         Unreachable, DatabaseDamaged, VersionMismatch: as `stopped_database`.
@@ -87,9 +87,3 @@ def asked(caller: Caller) -> Iterator[Connection | StoppedQueue]:
         return
     with daemon:
         yield daemon
-
-
-def ask_stopped(caller: Caller, error: Unreachable, request: Request, kind: type[R]) -> R:
-    """The answer of the stopped queue to a question; raises what `stopped_database` raises, and what the question raises."""
-    with stopped_database(caller, error) as database:
-        return StoppedQueue(database, caller).call(request, kind)

@@ -9,7 +9,7 @@ import pytest
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.submission_template import Template
-from opsq.cli.upload import RoomWait, expand, hand_over
+from opsq.cli.upload import RoomDeadline, Upload, expand
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting
 from opsq.content.store_kinds import open_store
@@ -62,8 +62,8 @@ class OfDaemon(Caller):
 
 
 def hand(daemon: Daemon, path: Path, splitting: Splitting, room: str | None = None) -> None:
-    rules = Template().rules(bytes(16))
-    hand_over(OfDaemon(daemon), rules, Template(), [str(path)], splitting, is_in_place=False, room=RoomWait.of(room))
+    rules = Template().rules(request_key=bytes(16))
+    Upload(OfDaemon(daemon), rules, RoomDeadline.of(room)).hand_over([str(path)], splitting)
 
 
 def submitted(runtime_dir: Path, *answers: Created | Exception) -> tuple[Daemon, list[str]]:

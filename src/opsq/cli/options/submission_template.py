@@ -5,6 +5,7 @@ It must not write anything.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 import msgspec
@@ -33,33 +34,25 @@ class Template(msgspec.Struct, frozen=True):
     reservation_s: float | None = None
     has_attachment: bool = False
 
-    def rules(
-        self,
-        request_key: bytes,
-        *,
-        metadata: dict[str, int | str] | None = None,
-        attachment: bytes | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        max_lost: int | None = None,
-        on_dead: str | None = None,
-        backoff: Backoff | None = None,
-        reservation_s: float | None = None,
-    ) -> NewSubmission:
-        """A new submission without content; what is given here is stronger than the template."""
-        own_backoff = Backoff(self.backoff.base_s, self.backoff.factor, self.backoff.max_s) if self.backoff else None
-        return NewSubmission(
-            request_key,
+    def rules(self, *, metadata: dict[str, int | str] | None = None, **given: Any) -> NewSubmission:
+        """A new submission without content.
+
+        Args:
+            metadata: more than the template has; stronger where both have a key.
+            given: other fields of a `NewSubmission`, stronger than the template; None stands for "not given".
+        """
+        own = NewSubmission(
+            os.urandom(16),
             0,
             metadata=self.metadata | (metadata or {}),
-            attachment=attachment,
-            priority=self.priority if priority is None else priority,
-            max_attempts=max_attempts or self.max_attempts,
-            max_lost=max_lost or self.max_lost,
-            backoff=backoff or own_backoff,
-            keep_on_dead=(on_dead or self.on_dead) == "keep",
-            reservation_s=reservation_s or self.reservation_s,
+            priority=self.priority,
+            max_attempts=self.max_attempts,
+            max_lost=self.max_lost,
+            backoff=Backoff(self.backoff.base_s, self.backoff.factor, self.backoff.max_s) if self.backoff else None,
+            keep_on_dead=self.on_dead == "keep",
+            reservation_s=self.reservation_s,
         )
+        return replace(own, **{name: field for name, field in given.items() if field is not None})
 
     def open_source(self, daemon: Connection, store: Store) -> ChunkReader:
         """A reader of the chunks of the submission that the template shows."""

@@ -13,13 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 from opsq.cli.run.rounds import Round
+from opsq.cli.upload import STDIN, open_path
 from opsq.content.content_writer import ContentWriter
-from opsq.content.input_chunks import open_input
 from opsq.content.manifest import Content
 from opsq.content.segments import cut_segments
 from opsq.content.splitter import Splitting
 
-STDIN = "-"
 _AHEAD_LEGS = 4
 """A round that cannot be resumed has at most so many segments without delivered results, if they have chunks enough for all programs."""
 _AHEAD_CHUNKS_PER_JOB = 4
@@ -116,7 +115,7 @@ class Feeder:
             return writer.finish()
 
     def _streamed(self, path: str) -> Iterator[Content]:
-        with io.FileIO(0, "rb", closefd=False) if path == STDIN else open_input(path) as file:
+        with open_path(path) as file:
             yield from cut_segments(
                 _Interruptible(file, self._wake_read),
                 path,

@@ -21,7 +21,7 @@ from opsq.cli.demo_stage import Speech, direct_count, private_daemon, private_fo
 from opsq.cli.options.submission_template import Template
 from opsq.cli.output.daemon_documents import DemoDocument
 from opsq.cli.output.result_writer import ResultStream, write_output
-from opsq.cli.upload import RoomWait, hand_over
+from opsq.cli.upload import RoomDeadline, Upload
 from opsq.cli.verbs.explain import show_explained
 from opsq.cli.verbs.wait import failure_of, wait_for
 from opsq.content.splitter import Splitting
@@ -58,11 +58,8 @@ def demo(
     paths = sources()
     with private_folder(say, is_kept=keep) as folder, private_daemon(caller, say, folder) as private:
         began = time.monotonic()
-        rules = Template().rules(os.urandom(16))
-        splitting = Splitting("bytes", CHUNK_BYTES)
-        content, created = hand_over(
-            private, rules, Template(), paths, splitting, is_in_place=False, room=RoomWait.of(None)
-        )
+        upload = Upload(private, Template().rules(), RoomDeadline.of(None))
+        content, created = upload.hand_over(paths, Splitting("bytes", CHUNK_BYTES))
         submission_id = SubmissionId(created.submission_id)
         say.step(
             f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB, in {content.chunks_count} chunks."

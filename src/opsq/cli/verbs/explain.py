@@ -14,12 +14,13 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
 from opsq.cli.output.explain_text import strategy_lines
 from opsq.cli.output.strategy_documents import ExplainDocument, WorkDocument
-from opsq.cli.stopped_queue import ask_stopped
-from opsq.errors import InvalidStrategy, NotFound, Unreachable, UsageError
+from opsq.cli.stopped_queue import StoppedQueue, asked
+from opsq.errors import InvalidStrategy, NotFound, UsageError
 from opsq.ids import parse_handle, parse_submission_id
 from opsq.wire.messages import Explain, Explained, ExplainWork, Request, WorkExplained
 
 R = TypeVar("R")
+_STOPPED = "No daemon runs: this is what {} says."
 
 
 def explain(
@@ -52,7 +53,7 @@ def explain(
     caller.document(ExplainDocument.from_reply(reply, is_running=is_running))
     show_explained(caller, reply)
     if not is_running:
-        caller.remark(f"No daemon runs: this is what {caller.settings.database_path} says.")
+        caller.remark(_STOPPED.format(caller.settings.database_path))
 
 
 def _explain_work(caller: Caller, text: str) -> None:
@@ -81,16 +82,14 @@ def _explain_work(caller: Caller, text: str) -> None:
 
 def _ask(caller: Caller, request: Request, kind: type[R]) -> tuple[R, bool]:
     """The answer of the daemon, or of its file; and whether a daemon runs."""
-    try:
-        daemon = caller.connect()
-    except Unreachable as error:
+    with asked(caller) as queue:
+        is_running = not isinstance(queue, StoppedQueue)
         try:
-            return ask_stopped(caller, error, request, kind), False
+            return queue.call(request, kind), is_running
         except NotFound as missing:
-            missing.hint = f"No daemon runs: this is what {caller.settings.database_path} says."
-            raise missing from None
-    with daemon:
-        return daemon.call(request, kind), True
+            if not is_running:
+                missing.hint = _STOPPED.format(caller.settings.database_path)
+            raise
 
 
 def show_explained(caller: Caller, reply: Explained) -> None:

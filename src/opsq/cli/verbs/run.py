@@ -23,10 +23,10 @@ from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.readable import brief
 from opsq.cli.output.submission_documents import RunDocument
-from opsq.cli.run.feed import STDIN, is_plain
+from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_run import RECONNECT_S, Ended, RoundRun, RunPlan
 from opsq.cli.run.rounds import Round, key_of, new_key
-from opsq.cli.upload import expand, read_whole
+from opsq.cli.upload import STDIN, expand, read_whole
 from opsq.client.sync.producer import Producer
 from opsq.daemon.temporary_daemon import DaemonUse, run_conflict
 from opsq.errors import (

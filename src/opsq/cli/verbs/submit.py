@@ -1,8 +1,7 @@
-"""The verb submit: reads its options; with --wait it also sees to the rest of the round. How content is handed over stands in `handing`."""
+"""The verb submit: reads its options; with --wait it also sees to the rest of the round. How content is uploaded stands in `upload`."""
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, Literal
 
@@ -14,7 +13,7 @@ from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.submission_template import Template, read_template
 from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
-from opsq.cli.upload import RoomWait, expand, hand_over, plan_of, read_whole
+from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
 from opsq.cli.verbs.rules import weights_of
 from opsq.content.input_chunks import Plan
 from opsq.errors import OpsqError, UsageError
@@ -141,18 +140,14 @@ def submit(
     delay_s, not_before_at = values.duration("--delay", delay), None if at is None else values.instant("--at", at)
     _check_expiry(expires, expires_s, expires_at, delay_s, not_before_at)
     rules = template.rules(
-        os.urandom(16),
         metadata=values.metadata(metadata or []),
         attachment=None if attach is None else read_whole(attach),
         priority=priority,
         max_attempts=max_attempts,
         max_lost=max_lost,
-        on_dead=on_dead,
+        keep_on_dead=None if on_dead is None else on_dead == "keep",
         backoff=values.backoff(backoff),
-        reservation_s=values.duration("--reservation", reservation),
-    )
-    rules = replace(
-        rules,
+        reservation_s=values.duration("--reservation", reservation) or None,
         delay_s=delay_s,
         not_before_at=not_before_at,
         expires_s=expires_s,
@@ -161,8 +156,8 @@ def submit(
         unique_until_start=unique_until == "start",
         weights=weights_of(weight or []),
     )
-    room = RoomWait.of(wait_for_room)
-    content, created = hand_over(caller, rules, template, paths, splitting, is_in_place=in_place, room=room)
+    upload = Upload(caller, rules, RoomDeadline.of(wait_for_room), template)
+    content, created = upload.hand_over(paths, splitting, is_in_place=in_place)
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
     caller.lines([document.submission_id])
     if wait:
