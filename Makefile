@@ -20,7 +20,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 UV_COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test lint docs bench soak venv lock clean
+.PHONY: help demo demo-spark test check unit lint docs bench soak venv lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 - \2/p' Makefile | sort
@@ -32,8 +32,13 @@ demo: $(RUN) ## run the main job end to end on Python's own source files, then t
 demo-spark: $(SPARK)
 	@$(SPARK_BIN)/opsq demo --spark --consumers 2
 
-test: $(DEV) ## run the test suite; ARGS="-k word" goes to pytest
-	$(BIN)/pytest $(ARGS)
+test: $(DEV) ## run the test suite on all processors; ARGS="-k word" goes to pytest
+	$(BIN)/pytest -n auto $(ARGS)
+
+check: lint docs unit ## run what must hold before each commit: lint, docs and unit tests, within two minutes
+
+unit: $(DEV)
+	$(BIN)/pytest -n auto -q tests/unit $(ARGS)
 
 lint: $(DEV) ## check style, format, types and import arrows
 	$(BIN)/ruff check

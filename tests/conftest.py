@@ -13,9 +13,12 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from needs import need
 
 # What a developer's shell, a service manager or a cloud account may have set and opsq or its libraries would read.
 FOREIGN_PREFIXES = ("OPSQ_", "XDG_", "LISTEN_", "AWS_", "GOOGLE_", "AZURE_", "SPARK_", "PYSPARK_")
@@ -42,6 +45,32 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark of tests that need a program."""
+    config.addinivalue_line("markers", "needs(*programs): skipped, in CI failed, where one of them is not installed")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look for the programs that a test is marked to need."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            need(name)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one worker more than there are processors (`-n auto`): tests wait for other processes part of the time."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep together what shares a JVM, and begin with what takes longest."""
+    from scheduling import scheduling  # imports pytest-xdist, which only parallel runs have
+
+    return scheduling(config, log)
 
 
 def is_foreign(name: str) -> bool:

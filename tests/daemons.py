@@ -20,7 +20,7 @@ from opsq.wire.frames import encode, reply_reader
 from opsq.wire.messages import VERSION, DaemonState, ErrorReply, Hello, Reply, Request, Status, Welcome
 from waiting import wait_until
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 class Client:

@@ -15,7 +15,7 @@ FIRST_PAUSE_S = 0.001
 LONGEST_PAUSE_S = 0.05
 
 
-def wait_until(condition: Callable[[], T], deadline_s: float = 10, what: str = "") -> T:
+def wait_until(condition: Callable[[], T], deadline_s: float = 60, what: str = "") -> T:
     """Call the condition again and again until it returns something true, and return that.
 
     Args:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROGRAM = Path(sys.executable).with_name("opsq")
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def run(opsq: Opsq, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:

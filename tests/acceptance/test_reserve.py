@@ -52,7 +52,7 @@ def test_length_of_the_submission_is_that_of_the_lease(queue):
 
 def test_wait_parks_until_a_chunk_comes(queue):
     with queue.running("reserve", "--wait", "30") as process:
-        wait_until(lambda: queue.ok("status", "--json").json["parked"], 30, "a parked reserve")
+        wait_until(lambda: queue.ok("status", "--json").json["parked"], 180, "a parked reserve")
         submission = queue.submit_lines(1)
         out, _ = process.communicate()
     assert out.decode().startswith(submission)

@@ -101,7 +101,7 @@ def test_parked_reserve_is_woken_when_its_pause_ends(queue: Opsq) -> None:
     with queue.running("reserve", "--wait", "60") as waiting:
         queue.wait_until_seen()
         queue.ok("resume", "tenant=a")
-        out, _ = waiting.communicate(timeout=60)
+        out, _ = waiting.communicate(timeout=180)
     assert waiting.returncode == 0
     assert b"/0@" in out
 

@@ -94,7 +94,7 @@ def test_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart
         assert isinstance(described, Described), described
         assert len(described.submissions) == 4
         ballast.unlink()
-        wait_until(lambda: state_of(settings).state == "running", 20, "the daemon finds that there is room")
+        wait_until(lambda: state_of(settings).state == "running", 180, "the daemon finds that there is room")
         assert client.ask(complete) == Completed(5)
         again = client.ask(Submit(7, [refused]))
         assert isinstance(again, Submitted), again
@@ -114,7 +114,7 @@ def test_batch_larger_than_the_page_cache_is_refused_as_a_whole_when_it_spills(s
         large = [NewSubmission(os.urandom(16), 1, content=os.urandom(60_000)) for _ in range(500)]
         assert error_of(client.ask(Submit(3, large))).code == "storage_full"
         assert isinstance(client.ask(Show(4, kept.created[0].submission_id)), Shown)
-        wait_until(lambda: state_of(settings).state == "running", 20, "there is room for small things")
+        wait_until(lambda: state_of(settings).state == "running", 180, "there is room for small things")
         assert state_of(settings).total.submissions_count == 1
     assert is_sound(settings)
 
@@ -132,7 +132,7 @@ def test_daemon_on_a_full_disk_says_so_and_starts_when_there_is_room(small_disk:
         [sys.executable, "-m", "opsq", "--state-dir", str(small_disk), "start"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert started.returncode == 6, started
     assert "Traceback" not in started.stderr

@@ -187,7 +187,7 @@ def test_daemon_killed_fifty_times_under_load_loses_nothing_acknowledged(runtime
             worker.start()
         for _ in range(KILLS):
             before = len(ledger.completed)
-            wait_until(lambda before=before: len(ledger.completed) > before, 20, "work goes on")
+            wait_until(lambda before=before: len(ledger.completed) > before, 180, "work goes on")
             ledger.is_over.wait(rng.uniform(0, 0.15))
             kill(settings)
             assert lifecycle.start(settings).status == "started"

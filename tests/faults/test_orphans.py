@@ -61,12 +61,12 @@ def test_killed_process_leaves_no_program_and_no_file(runtime_dir: Path, way: st
     with subprocess.Popen(command, cwd=runtime_dir, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         assert process.stdout is not None
         scratch = Path(process.stdout.readline().strip())
-        wait_until(lambda: len(_pids(runtime_dir)) == 2, 30, "both programs run")
+        wait_until(lambda: len(_pids(runtime_dir)) == 2, 180, "both programs run")
         assert scratch.exists()
         (os.killpg if to_group else os.kill)(process.pid, signal.SIGKILL)
     for pid in _pids(runtime_dir):
-        wait_until(lambda pid=pid: _is_gone(pid), 30, "the program has ended")
-    wait_until(lambda: not scratch.exists(), 30, "its folder is gone")
+        wait_until(lambda pid=pid: _is_gone(pid), 180, "the program has ended")
+    wait_until(lambda: not scratch.exists(), 180, "its folder is gone")
 
 
 def test_groups_that_have_ended_are_not_killed(runtime_dir: Path) -> None:
@@ -98,7 +98,7 @@ def test_guard_that_cannot_be_started_keeps_nobody_from_working(
     with Children(runtime_dir) as children:
         child = children.start(["true"])
         assert child._place == -1
-        wait_until(lambda: bool(children.poll(1)), 30)
+        wait_until(lambda: bool(children.poll(1)), 180)
     assert len(os.listdir("/dev/fd")) == len(before)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from waiting import wait_until
 
-DEADLINE_S = 540
+DEADLINE_S = 1200
 """For one command on a cluster: two executors that start on a busy machine take minutes."""
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 EXECUTORS = {
@@ -87,7 +87,7 @@ def running_cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.
         for child in reversed(children):
             child.terminate()
         for child in children:
-            child.wait(60)
+            child.wait(300)
 
 
 def is_alive(pid: int) -> bool:

@@ -19,6 +19,7 @@ import pytest
 import opsq
 from conftest import SHORT_ROOT
 from daemons import running
+from needs import need
 from opsq.settings import Settings
 from spark.clusters import DEADLINE_S, Cluster, is_alive, running_cluster
 from waiting import wait_until
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-SESSION_TIMEOUT_S = 600
+SESSION_TIMEOUT_S = 1800
 """A JVM that starts on a busy machine, and the first job in it, take minutes; a test that is cut short leaves the others no session."""
 
 
@@ -39,7 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(clean_environment: None) -> Iterator[SparkSession]:
+def java(clean_environment: None) -> str:
+    """The home of a Java that Spark can run on."""
+    return need("java")
+
+
+@pytest.fixture(scope="session")
+def spark(java: str) -> Iterator[SparkSession]:
     """The one session."""
     from opsq.spark import build_session
 
@@ -96,7 +103,7 @@ def read(spark: SparkSession, daemon: Settings) -> Callable[..., DataFrame]:
 
 
 @pytest.fixture
-def cluster(runtime_dir: Path) -> Iterator[Cluster]:
+def cluster(java: str, runtime_dir: Path) -> Iterator[Cluster]:
     """A master and two workers of this test."""
     with running_cluster(runtime_dir) as cluster:
         yield cluster
@@ -119,7 +126,7 @@ def parts(daemon: Settings) -> list[str]:
     return sorted(entry.name for entry in (Path(daemon.state_dir) / "content").glob("*/part-*"))
 
 
-def terminated_at_work(words: list[str], folder: Path, gone_s: float = 30) -> str:
+def terminated_at_work(words: list[str], folder: Path, gone_s: float = 300) -> str:
     """Start a pipeline whose program never ends, end it by SIGTERM in the midst of that, and see that nothing goes on.
 
     Args:

@@ -44,7 +44,7 @@ class Server(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def server(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The one server of these tests."""
     import pyspark
 
@@ -93,7 +93,7 @@ def server(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) ->
         yield Server(f"sc://127.0.0.1:{port}", folder)
     finally:
         child.terminate()
-        child.wait(60)
+        child.wait(300)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_token_is_in_no_plan_and_no_log_of_the_server(
             "with_token", is_own=is_own, reach={"address": address, "token": token}, folder=str(runtime_dir), mark=mark
         )
     assert told["rows"] == list(range(10))
-    wait_until(lambda: mark in server.logs(), 60, "the log has all that was asked for")
+    wait_until(lambda: mark in server.logs(), 300, "the log has all that was asked for")
     logs = server.logs()
     assert address in logs  # options are written down, so the next line says something
     assert token not in logs
@@ -300,9 +300,9 @@ def test_interrupted_run_ends_its_programs_on_the_server_and_gives_chunks_back(
         "500",
     ]
     words += ["--tasks", "1", "-o", str(runtime_dir / "out")]
-    terminated_at_work(words, runtime_dir, gone_s=60)
+    terminated_at_work(words, runtime_dir, gone_s=300)
     [state] = list(queue.submissions())
-    wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 60, "the chunk is given back")
+    wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 300, "the chunk is given back")
     assert queue.submission(state.submission_id).state().state == "open"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
 Run = Callable[..., None]
 
-pytestmark = pytest.mark.timeout(600)  # the first of them starts a JVM, on a busy machine in minutes
+pytestmark = pytest.mark.timeout(1800)  # the first of them starts a JVM, on a busy machine in minutes
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_readme_with_spark(spark: SparkSession, daemon: Settings, tmp_path: Path
     environ = os.environ | {"OPSQ_STATE_DIR": daemon.state_dir}
     words = [sys.executable, "-c", readme.PYTHON_SPARK]
     done = subprocess.run(
-        words, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
+        words, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200
     )
     assert done.returncode == 0, done.stderr
     shown = done.stdout.splitlines()

@@ -19,7 +19,7 @@ from opsq.client.core.outcome import Tally
 from opsq.errors import InvalidStrategy, UsageError, WorkFailed
 from opsq.settings import Settings
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 @pytest.fixture(scope="module")

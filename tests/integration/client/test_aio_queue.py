@@ -20,7 +20,7 @@ from opsq.daemon import lifecycle
 from opsq.errors import Conflict, NotFinished, NotFound, TimedOut, Unreachable, UsageError, WorkFailed
 from opsq.settings import Settings
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -51,7 +51,7 @@ def test_the_whole_way_of_a_submission(settings: Settings) -> None:
                 assert chunk.metadata == {"tenant": "x"}
                 assert await chunk.attachment() == b"how"
                 await chunk.complete((await chunk.data()).upper())
-            assert (await submission.wait(10)).state == "completed"
+            assert (await submission.wait(180)).state == "completed"
             assert [result async for result in submission.results()] == [b"A\n", b"B\n"]
             assert await submission.attachment() == b"how"
             await submission.remove()
@@ -111,7 +111,7 @@ def test_large_result_is_named_by_its_place(settings: Settings) -> None:
             submission = await queue.submit([b"a", b"b"])
             async for chunk in queue.consume("OldestFirst"):
                 await chunk.complete(b"x" * (100_000 if chunk.index else 1))
-            assert (await submission.wait(10)).state == "completed"
+            assert (await submission.wait(180)).state == "completed"
             small, large = [place async for place in submission.result_places()]
             assert small == b"x"
             assert large[1:] == (0, 100_000)

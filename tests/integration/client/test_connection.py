@@ -156,7 +156,7 @@ def test_closing_wakes_a_waiting_reader(peer: Peer) -> None:
     thread.start()
     wait_until(connection._receiving.locked, what="the reader waits")
     connection.close()
-    thread.join(10)
+    thread.join(180)
     assert ended
 
 
@@ -191,12 +191,12 @@ def test_a_full_socket_does_not_block_both_sides(peer: Peer) -> None:
         requests = [GetAttachment(number, number) for number in range(200_000)]
         sender = threading.Thread(target=connection.send, args=(requests,))
         sender.start()
-        answers.join(30)
+        answers.join(180)
         assert not answers.is_alive(), "the flood was taken while the other side was not reading"
         heard = 0
         while heard < 200_000:
             heard += sum(1 for _ in peer.reader.feed(peer.socket.recv(1 << 20)))
-        sender.join(30)
+        sender.join(180)
         got = 0
         while got < 200_000:
             got += len(connection.receive(10))
@@ -221,7 +221,7 @@ def test_opening_waits_for_a_daemon_that_comes_up_in_time(runtime_dir: Path) -> 
         listener.listen()
         accepted, _ = listener.accept()
         accepted.sendall(encode([welcome()]))
-        thread.join(20)
+        thread.join(180)
         opened[0].close()
         accepted.close()
 

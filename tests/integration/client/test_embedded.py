@@ -35,7 +35,7 @@ def test_submitted_chunks_are_consumed_and_their_results_come_in_order(runtime_d
             assert chunk.attachment() == b"\0how"
             assert chunk.chunks_count == 3
             chunk.complete(bytes(chunk).upper())
-        assert submission.wait(10).state == "completed"
+        assert submission.wait(180).state == "completed"
         assert list(submission.results()) == [b"A\n", b"B\n", b"C"]
         assert submission.attachment() == b"\0how"
 
@@ -85,7 +85,7 @@ def test_a_dead_chunk_fails_the_submission_and_a_requeue_revives_it(runtime_dir:
         submission = queue.submit([b"good", b"bad"], max_attempts=1)
         for chunk in queue.consume("OldestFirst"):
             chunk.fail("no way") if chunk.data == b"bad" else chunk.complete(b"done")
-        assert submission.wait(10).state == "failed"
+        assert submission.wait(180).state == "failed"
         assert [(dead.index, dead.reason) for dead in submission.dead()] == [(1, "no way")]
         with pytest.raises(WorkFailed, match=f"{submission.id}/1"):
             list(submission.results())
@@ -139,7 +139,7 @@ def test_following_gives_results_while_the_work_goes_on(runtime_dir: Path) -> No
             if chunk.index == 150:
                 wait_until(lambda: len(found) >= 64, what="results before the end")
             chunk.complete(chunk.data)
-        thread.join(20)
+        thread.join(180)
         assert found == [b"%d" % number for number in range(200)]
 
 
@@ -216,9 +216,9 @@ def test_many_threads_share_one_queue(runtime_dir: Path) -> None:
         for thread in threads:
             thread.start()
         for submission in submissions:
-            submission.wait(30)
+            submission.wait(180)
         for thread in threads:
-            thread.join(30)
+            thread.join(180)
         assert len(seen) == len(set(seen)) == 900, "every chunk was handed out exactly once"
 
 

@@ -47,13 +47,13 @@ def test_a_consumer_can_run_again_and_elsewhere_than_on_the_main_thread(queue: o
             queue.submit([b"a"])
             thread = threading.Thread(target=lambda: tallies.append(consumer.run_each_chunk(upper, jobs=2)))
             thread.start()
-            thread.join(60)
+            thread.join(180)
     assert tallies == [Tally(1, 0, 0)] * 2
 
 
 def test_jobs_work_side_by_side(queue: opsq.Queue) -> None:
     queue.submit([b"a"] * 6)
-    meeting = threading.Barrier(3, timeout=60)
+    meeting = threading.Barrier(3, timeout=180)
 
     def meet(chunk: Any) -> None:
         meeting.wait()

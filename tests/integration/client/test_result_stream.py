@@ -37,7 +37,7 @@ class Worker:
 
     def __exit__(self, *exc: object) -> None:
         self.consumer.stop()
-        self.thread.join(60)
+        self.thread.join(180)
         self.consumer.close()
 
 

@@ -23,7 +23,7 @@ from opsq.settings import Settings
 from waiting import wait_until
 
 TESTS = Path(zoo.__file__).parent
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 @pytest.fixture

@@ -349,7 +349,7 @@ def test_backup_ends_although_somebody_writes_all_the_time(opened: Database, pat
     while copying.is_alive() and commits < 3000:
         fill(opened, 10)
         commits += 1
-    copying.join(60)
+    copying.join(180)
     assert commits < 3000
     assert checked(copy) == []
 
@@ -431,7 +431,7 @@ def test_check_runs_beside_the_writer_in_a_thread(opened: Database) -> None:
     running = threading.Thread(target=lambda: found.append(integrity.problems(opened)))
     opened.begin()
     running.start()
-    running.join(30)
+    running.join(180)
     assert opened.rollback()
     assert found == [[]]
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from waiting import wait_until
+
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
-DEADLINE_S = 280
+DEADLINE_S = 1200
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
@@ -20,6 +22,7 @@ def folders() -> set[str]:
     return {name for name in os.listdir("/tmp") if name.startswith("opsq-demo-")}
 
 
+@pytest.mark.usefixtures("java")
 def test_demo_with_spark_tells_in_a_log_what_was_done_and_leaves_nothing(runtime_dir: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OPSQ_")}
     environ["OPSQ_STATE_DIR"] = str(runtime_dir / "untouched")
@@ -44,5 +47,6 @@ def test_demo_with_spark_tells_in_a_log_what_was_done_and_leaves_nothing(runtime
         ["consumer", "done"],
     ]
     assert lines[-1].endswith("nothing is left behind.")
-    assert folders() <= before
+    born = folders() - before
+    wait_until(lambda: not born & folders(), 300, "this demo, and those that ran beside it, have left nothing")
     assert not (runtime_dir / "untouched").exists()

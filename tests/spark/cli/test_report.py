@@ -23,7 +23,9 @@ from spark.report.test_page import figures
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
 LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-DEADLINE_S = 280
+DEADLINE_S = 1200
+
+pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
 
 
 def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
@@ -78,7 +80,7 @@ def test_queue_in_which_nothing_has_happened_is_told_before_spark_starts(daemon:
     assert "no events" in ran.stderr
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
 def test_history_of_a_stopped_queue_becomes_a_document_and_a_page(runtime_dir: Path) -> None:
     with running(runtime_dir) as settings:
         work_off(settings)
@@ -98,7 +100,7 @@ def test_history_of_a_stopped_queue_becomes_a_document_and_a_page(runtime_dir: P
     assert "no such host" in page.read_text()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
 def test_tables_that_were_asked_for_are_drawn_in_a_file_without_escapes(daemon: Settings) -> None:
     work_off(daemon)
     ran = run(daemon.state_dir, "--by", "tenant", "--tables", *LOCAL)
@@ -112,7 +114,7 @@ def test_tables_that_were_asked_for_are_drawn_in_a_file_without_escapes(daemon: 
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
 def test_lines_off_a_terminal_begin_with_what_they_are_of(daemon: Settings, tmp_path: Path) -> None:
     work_off(daemon)
     words = [

@@ -25,7 +25,7 @@ from spark.conftest import terminated_at_work
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
-DEADLINE_S = 280
+DEADLINE_S = 1200
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)  # each JVM takes its time, on a busy machine minutes
 LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -172,6 +172,7 @@ def test_jobs_of_a_fleet_are_told_to_be_of_each_task() -> None:
     assert FleetConsuming().jobs is None
 
 
+@pytest.mark.usefixtures("java")
 def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(runtime_dir: Path, rows: Path) -> None:
     output = runtime_dir / "out.json"
     state_dir = runtime_dir / "state"
@@ -203,6 +204,7 @@ def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(r
         assert list(queue.submissions()) == []
 
 
+@pytest.mark.usefixtures("java")
 def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(runtime_dir: Path) -> None:
     source, output = runtime_dir / "in.parquet", runtime_dir / "out.parquet"
     numbers = range(50)
@@ -226,6 +228,7 @@ def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(runtim
     )
 
 
+@pytest.mark.usefixtures("java")
 def test_results_that_are_refused_leave_no_folder_in_the_way(
     daemon: Settings, queue: opsq.Queue, runtime_dir: Path
 ) -> None:
@@ -245,6 +248,7 @@ def test_results_that_are_refused_leave_no_folder_in_the_way(
     assert run(daemon.state_dir, *words, "--skip-dead").returncode == 0
 
 
+@pytest.mark.usefixtures("java")
 def test_refusal_of_spark_is_told_in_one_line(runtime_dir: Path, rows: Path) -> None:
     ran = run(
         runtime_dir / "state",
@@ -272,6 +276,7 @@ def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, 
         Writing(result_schema='{"oops"').check(None)
 
 
+@pytest.mark.usefixtures("java")
 def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
     daemon: Settings, queue: opsq.Queue, runtime_dir: Path, rows: Path
 ) -> None:
@@ -293,9 +298,10 @@ def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
     goes_on = f"`opsq spark consume --submission {state.submission_id} -- CMD` goes on"
     assert said.splitlines() == [f"0 of 2 chunks are done. {goes_on}, {said.partition(' goes on, ')[2].strip()}"]
     assert (state.state, state.chunks_count) == ("open", 2)
-    wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 30, "the chunk is given back")
+    wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 300, "the chunk is given back")
 
 
+@pytest.mark.usefixtures("java")
 def test_doctor_sends_a_row_there_and_back_and_leaves_nothing(daemon: Settings, queue: opsq.Queue) -> None:
     ran = run(daemon.state_dir, "doctor", *LOCAL, "--json")
     found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}

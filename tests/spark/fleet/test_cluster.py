@@ -51,6 +51,7 @@ def check(output: Path, told: bytes) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.usefixtures("java")
 def test_executors_that_are_processes_of_their_own_do_the_work(daemon: Settings, runtime_dir: Path, rows: Path) -> None:
     output = runtime_dir / "out.json"
     words = line(daemon, "local-cluster[2,1,700]", rows, output, "cat")
@@ -78,7 +79,7 @@ def test_killed_worker_costs_no_row_and_leaves_no_program(
             )
             programs = [int(path.name.removeprefix("pid-")) for path in noted]
             cluster.workers[0].send_signal(signal.SIGKILL)
-            wait_until(lambda: sum(map(is_alive, programs)) == 1, 60, "the program of the dead worker is gone")
+            wait_until(lambda: sum(map(is_alive, programs)) == 1, 300, "the program of the dead worker is gone")
             go.touch()
             out, err = pipeline.communicate(timeout=DEADLINE_S)
         except BaseException:

@@ -225,7 +225,7 @@ def test_daemon_that_dies_and_comes_back_costs_no_chunk(
     }
 
     def restart() -> None:
-        wait_until(lambda: submission.state().completed_count >= 5, 30, "some are done")
+        wait_until(lambda: submission.state().completed_count >= 5, 300, "some are done")
         end(daemon)
         lifecycle.start(daemon)
 

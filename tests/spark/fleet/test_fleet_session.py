@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Write = Callable[..., opsq.Submission]
 Read = Callable[..., "DataFrame"]
 
-pytestmark = pytest.mark.timeout(600)  # the first of them starts a JVM, on a busy machine in minutes
+pytestmark = pytest.mark.timeout(1800)  # the first of them starts a JVM, on a busy machine in minutes
 
 
 def test_programs_on_executors_work_off_a_dataframe(
@@ -95,11 +95,11 @@ def test_cancelled_fleet_leaves_no_program_and_gives_chunks_back(
     job: Any = InheritableThread(target=run)
     job.start()
     noted = wait_until(
-        lambda: (found := list(runtime_dir.glob("pids-*"))) and len(found) == 2 and found, 60, "both programs run"
+        lambda: (found := list(runtime_dir.glob("pids-*"))) and len(found) == 2 and found, 300, "both programs run"
     )
     pids = [int(word) for path in noted for word in path.read_text().split()]
     spark.sparkContext.cancelJobGroup("opsq-test-cancel")
     job.join(30)
     assert raised
-    wait_until(lambda: not any(map(is_alive, pids)), 30, "programs and their children are gone")
-    wait_until(lambda: not submission.state().reserved_count, 30, "the chunks are given back")
+    wait_until(lambda: not any(map(is_alive, pids)), 300, "programs and their children are gone")
+    wait_until(lambda: not submission.state().reserved_count, 300, "the chunks are given back")

@@ -158,7 +158,7 @@ def started(words: list[str], **environ: str) -> Iterator[subprocess.Popen[bytes
             yield process
         except BaseException:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=1200)
             raise
 
 
@@ -228,13 +228,13 @@ def is_any_program_left(folder: Path) -> bool:
 def kill_executor(pid: int) -> None:
     """Kill the JVM under which a program or a Python worker runs, and wait until that has gone too."""
     os.kill(executor_of(pid), signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid), 60, "what ran under the dead executor is gone")
+    wait_until(lambda: not is_alive(pid), 300, "what ran under the dead executor is gone")
 
 
 def kill_task(pid: int) -> None:
     """Kill the Python worker that runs a program, and wait until the program has gone too."""
     os.kill(parent_of(pid), signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid), 60, "the program of the dead task is gone")
+    wait_until(lambda: not is_alive(pid), 300, "the program of the dead task is gone")
 
 
 def crash_daemon(daemon: Settings, meanwhile: Callable[[], object]) -> None:
@@ -258,7 +258,7 @@ def test_every_row_is_there_once_whatever_died_on_the_way(
 
         def end_programs() -> None:
             gates.open(3)
-            wait_until(lambda: not any(map(is_alive, programs)), 60, "programs have ended while the daemon is away")
+            wait_until(lambda: not any(map(is_alive, programs)), 300, "programs have ended while the daemon is away")
 
         crash_daemon(daemon, end_programs)
         gates.stand_at(4)
@@ -288,7 +288,7 @@ def test_every_row_is_there_once_whatever_died_on_the_way(
     assert set(failed) == {number for number in range(chunks_count) if number % 100 == FAILING}
     assert lost
     assert not any(map(is_alive, gates.seen))
-    wait_until(lambda: not is_any_program_left(runtime_dir), 60, "no program is left")
+    wait_until(lambda: not is_any_program_left(runtime_dir), 300, "no program is left")
 
 
 def test_chunks_that_die_are_named_and_the_others_are_there_once_and_a_second_run_gives_the_rest(
@@ -323,7 +323,7 @@ def test_chunks_that_die_are_named_and_the_others_are_there_once_and_a_second_ru
 
     (runtime_dir / "hopeless").unlink()
     requeue = [PROGRAM, "--state-dir", daemon.state_dir, "dead", "requeue", submission_id]
-    requeued = subprocess.run(requeue, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    requeued = subprocess.run(requeue, stdin=subprocess.DEVNULL, capture_output=True, timeout=1200)
     assert requeued.returncode == 0, requeued.stderr.decode()
     again = subprocess.run(
         [*words[: words.index("--")], "--overwrite", "--keep", *words[words.index("--") :]],
@@ -336,7 +336,7 @@ def test_chunks_that_die_are_named_and_the_others_are_there_once_and_a_second_ru
     assert sum(task["completed"] for task in json.loads(again.stdout)["tasks"]) == len(hopeless)
     check_rows(output, list(numbers))
     assert events_of(queue, int(submission_id), "completed") == Counter(range(chunks_count))
-    wait_until(lambda: not is_any_program_left(runtime_dir), 60, "no program is left")
+    wait_until(lambda: not is_any_program_left(runtime_dir), 300, "no program is left")
 
 
 def test_functions_on_executors_give_every_row_once_whatever_died_on_the_way(

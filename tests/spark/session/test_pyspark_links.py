@@ -114,6 +114,7 @@ def test_without_a_folder_to_write_in_the_session_starts_all_the_same(monkeypatc
     assert used() is None
 
 
+@pytest.mark.usefixtures("java")
 def test_session_is_judged_by_the_python_that_its_workers_run(monkeypatch: pytest.MonkeyPatch):
     """`spark.pyspark.python` is for `spark-submit`; a session looks at PYSPARK_PYTHON."""
     asked: list[str] = []

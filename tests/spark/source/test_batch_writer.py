@@ -318,7 +318,7 @@ def test_daemon_that_is_killed_and_started_again_amid_a_write_is_no_matter(
                 time.sleep(0.01)
 
     def restart() -> None:
-        wait_until(lambda: Path(begun).exists(), 60, "a task has begun")
+        wait_until(lambda: Path(begun).exists(), 300, "a task has begun")
         end(daemon)
         assert lifecycle.start(daemon).status == "started"
         Path(restarted).touch()

@@ -135,7 +135,7 @@ def test_query_that_was_killed_before_its_offset_was_written_loses_nothing(
     next_batch(killed, start, 130)
     killed.stop()
     again = reader_of(daemon)
-    end = wait_until(lambda: (found := next_batch(again, start)) != start and found, 30, "the lease has lapsed")
+    end = wait_until(lambda: (found := next_batch(again, start)) != start and found, 300, "the lease has lapsed")
     assert rows(again, start, end) == [(str(n), n) for n in range(130)]
     again.stop()
 
@@ -168,7 +168,7 @@ def test_leases_do_not_lapse_while_the_query_runs(daemon: Settings, queue: opsq.
     other = queue.submit([b"x\n"])
     # This one lapses after the lease of the query would have.
     assert queue.link.call(Reserve(queue.link.next_id(), 1, lease_s=1.5), Reserved).grants
-    wait_until(lambda: other.state().reserved_count == 0, 30, "another lease has lapsed")
+    wait_until(lambda: other.state().reserved_count == 0, 300, "another lease has lapsed")
     assert submission.state().reserved_count == 130
     next_batch(reader, end)
     assert submission.state().state == "completed"
@@ -182,7 +182,7 @@ def test_chunks_whose_lease_lapsed_are_taken_up_again_by_the_replay(
     start = first.initialOffset()
     end = next_batch(first, start)
     first.stop()
-    wait_until(lambda: submission.state().reserved_count == 0, 30, "the lease has lapsed")
+    wait_until(lambda: submission.state().reserved_count == 0, 300, "the lease has lapsed")
     second = reader_of(daemon)
     second.prepareForTriggerAvailableNow()
     assert rows(second, start, end) == [(str(n), n) for n in range(130)]
@@ -199,7 +199,7 @@ def test_chunks_that_others_have_done_meanwhile_are_in_the_replay_all_the_same(
     start = first.initialOffset()
     end = next_batch(first, start)
     first.stop()
-    wait_until(lambda: submission.state().reserved_count == 0, 30, "the lease has lapsed")
+    wait_until(lambda: submission.state().reserved_count == 0, 300, "the lease has lapsed")
     with queue.consumer("OldestFirst") as other:
         other.reserve(20).complete()
         other.flush()

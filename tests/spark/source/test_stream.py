@@ -112,7 +112,7 @@ def test_running_query_gets_what_is_completed_meanwhile(
     try:
         for count in (1, 3):
             complete(queue, count)
-            wait_until(lambda: len(values) == 4 - queue.status().total.waiting_count, 60, "the results have come")
+            wait_until(lambda: len(values) == 4 - queue.status().total.waiting_count, 300, "the results have come")
     finally:
         query.stop()
     assert sorted(values) == ["0", "1", "2", "3"]
@@ -151,7 +151,7 @@ def prune(queue: opsq.Queue, keep_count: int) -> None:
         ).rows
         return first_kept(queue) == (newest[0].seq - keep_count + 1 if newest else 0)
 
-    wait_until(is_pruned, 60, "the history is pruned")
+    wait_until(is_pruned, 300, "the history is pruned")
 
 
 @pytest.mark.parametrize("keep_count", [0, 2])

@@ -6,7 +6,6 @@ It must not run a daemon; whether examples work is proved by tests/acceptance.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import types
 import typing
@@ -16,6 +15,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 import pytest
 
+from needs import need
 from opsq import errors
 from opsq.cli.app import GROUPS, VERBS, build
 from opsq.cli.output import daemon_documents, json_output, strategy_documents, submission_documents
@@ -348,10 +348,8 @@ def test_protocol_explains_every_code_that_an_error_reply_may_have():
 
 @pytest.fixture(scope="session")
 def man() -> str:
-    """The program man, which CI installs."""
-    found = shutil.which("man")
-    assert found, "man is missing; on Debian: apt-get install man-db"
-    return found
+    """The program man."""
+    return need("man")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
