@@ -7,22 +7,17 @@ changes only in its `settle`, called after the commit, or its `cancel`, called w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 from opsq.clock import Now
 from opsq.errors import OpsqError
+from opsq.queue.live_submission import BlockWork, LiveSubmission, Part
+from opsq.queue.peer import Peer
 from opsq.store import backlog, history, lanes
 from opsq.store.backlog import DeadRow, LeaseRow
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
 from opsq.wire.messages import CompleteAndReserve, ErrorReply, Message, Reply
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.complete import Completed
-    from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
-    from opsq.queue.chunks.reservations import Part
-    from opsq.queue.folding import Fold
-    from opsq.queue.state import Peer
 
 
 class Entry(Protocol):
@@ -35,6 +30,22 @@ class Entry(Protocol):
         """The whole batch is gone: undo the intent."""
 
 
+class Change(NamedTuple):
+    """An entry made of two functions."""
+
+    settle: Callable[[Now], None]
+    cancel: Callable[[Now], None]
+
+
+class FoldSlice(Entry, Protocol):
+    """Completions that this batch folds."""
+
+    def apply(
+        self, database: Database, count: Callable[[frozenset[int], tuple[int, int, int, int, int]], None]
+    ) -> None:
+        """Write the changed blocks, the frontiers and the counters."""
+
+
 class Batch:
     """Intents in the order in which they came, and the rows that they will write."""
 
@@ -43,8 +54,6 @@ class Batch:
         self.history: list[HistoryRow] = []
         self.first_seq = 0
         """The seq of the first of them, given when the batch begins."""
-        self.completed: dict[tuple[BlockWork, int, int, int | None, str], Completed] = {}
-        """Completions by block, reservation, attempt, exit status and consumer: what agrees in all of them becomes one row."""
         self.results: list[tuple[int, int, int, bytes]] = []
         self.dead: list[DeadRow] = []
         self.tried: dict[tuple[int, int], tuple[LiveSubmission, BlockWork]] = {}
@@ -61,9 +70,20 @@ class Batch:
         """Chunks of the submissions in it."""
         self.started: dict[LiveSubmission, None] = {}
         """Submissions whose unique keys are free once this is committed."""
-        self.fold: Fold | None = None
+        self.fold: FoldSlice | None = None
         self.forbids_fold = False
         """Set by an entry that writes `block` itself."""
+
+    def add(
+        self,
+        settle: Callable[[Now], None],
+        cancel: Callable[[Now], None],
+        write: Callable[[Database, Batch], None] | None = None,
+    ) -> None:
+        """Add an entry, and the statement that writes its rows."""
+        self.entries.append(Change(settle, cancel))
+        if write is not None:
+            self.statements.append(write)
 
     def __bool__(self) -> bool:
         return bool(

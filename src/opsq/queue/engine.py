@@ -17,15 +17,20 @@ import apsw
 from opsq.clock import MonoNs, Now
 from opsq.errors import ProtocolError, StorageFull
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.complete import Outcomes
+from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.dead import DeadLetters
+from opsq.queue.chunks.expiry import Expiry
+from opsq.queue.chunks.fail import Failures
+from opsq.queue.chunks.leases import Leases
+from opsq.queue.chunks.pipelined import Pipelined
 from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.clock_steps import ClockSteps
-from opsq.queue.dispatch.pipelined import Pipelined
-from opsq.queue.dispatch.reserve import ReserveCalls
 from opsq.queue.folding import Folding
+from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.rule_changes import RuleChanges
+from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.finish import Finisher
 from opsq.queue.submissions.keys import Keys
@@ -70,23 +75,25 @@ class Engine:
         boot: str = "",
     ) -> None:
         self._state = state = EngineState(database, policy, now, rng or random.Random())
-        state.folding = self._folding = Folding(state)
-        state.subscriptions = self._subscriptions = Subscriptions(state)
-        self._reservations = Reservations(state)
-        self._finisher = Finisher(state, self._reservations)
-        self._dead_letters = DeadLetters(state, self._finisher)
-        chronicle = HistoryView(state)
-        self._outcomes = self._reservations.outcomes = Outcomes(state, self._reservations, self._finisher)
+        self._folding = folding = Folding(state)
+        self._reservations = reservations = Reservations(state)
+        self._subscriptions = subscriptions = Subscriptions(state)
+        self._finisher = finisher = Finisher(state, reservations, subscriptions.note_ended)
+        self._completions = Completions(state, reservations, folding, finisher.end, subscriptions.note_completed)
+        self._failures = Failures(state, reservations, finisher.end)
+        self._expiry = Expiry(state, reservations, self._failures)
+        self._leases = Leases(state, reservations, self._expiry)
+        self._dead_letters = DeadLetters(state, folding)
         self._admission = Admission(state, (database.path.parent, *folders))
+        rule_changes = RuleChanges(state)
         keys = Keys(state)
-        self._submitter = Submitter(state, self._admission, keys)
-        self._reserve_calls = ReserveCalls(state, self._reservations)
-        self._pipelined = Pipelined(state, self._reserve_calls, self._reservations)
-        self._reports = self._subscriptions.reports = Reports(
-            state, self._reservations, self._reserve_calls, self._admission
-        )
-        self._retention = Retention(state, self._finisher)
-        self._unique_until_start = UniqueUntilStart(state, self._reservations)
+        self._submitter = Submitter(state, self._admission, keys, rule_changes)
+        self._reserve_calls = ReserveCalls(state, reservations)
+        self._pipelined = Pipelined(state, self._reserve_calls, reservations)
+        self._retention = Retention(state, folding, finisher)
+        self._unique_until_start = UniqueUntilStart(state, reservations)
+        reports = Reports(state, folding, reservations, self._reserve_calls, self._admission)
+        history_view = HistoryView(state, folding)
         self._flying: Batch | None = None
         self._heard = now
         self._last_tick: MonoNs = now.mono
@@ -94,7 +101,7 @@ class Engine:
         self._clock_steps = ClockSteps(state, boot)
         self._folding.restore()
         self._admission.restore()
-        self._reservations.restore(now)
+        self._leases.restore(now)
         self._submitter.restore(now)
         self._finisher.restore(now)
         self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
@@ -113,10 +120,10 @@ class Engine:
             m.Started: lambda peer, request, _: self._reservations.start(peer, request.chunks),
             m.Heartbeat: self.heartbeat,
             m.CancelWait: self.cancel_wait,
-            m.Describe: lambda peer, request, _: self._reports.describe(peer, request),
-            m.GetAttachment: lambda peer, request, _: self._reports.attachment(peer, request),
-            m.Show: lambda peer, request, _: self._reports.show(peer, request),
-            m.List: lambda peer, request, _: self._reports.list(peer, request),
+            m.Describe: lambda peer, request, _: reports.describe(peer, request),
+            m.GetAttachment: lambda peer, request, _: reports.attachment(peer, request),
+            m.Show: lambda peer, request, _: reports.show(peer, request),
+            m.List: lambda peer, request, _: reports.list(peer, request),
             m.Wait: lambda peer, request, _: self._subscriptions.wait(peer, request),
             m.Results: self._subscriptions.results,
             m.Cancel: self._finisher.cancel,
@@ -124,17 +131,17 @@ class Engine:
             m.Dead: lambda peer, request, _: self._dead_letters.dead(peer, request),
             m.Requeue: self._dead_letters.requeue,
             m.Drop: self._dead_letters.drop,
-            m.History: lambda peer, request, _: chronicle.history(peer, request),
+            m.History: lambda peer, request, _: history_view.history(peer, request),
             m.Prune: self._retention.prune,
-            m.Status: self._reports.status,
+            m.Status: reports.status,
             m.Explain: StrategyExplainer(state, self._reserve_calls).explain,
             m.ExplainWork: WorkExplainer(state, self._reservations, self._reserve_calls).explain_work,
-            m.Pause: state.rules.pause,
-            m.Resume: state.rules.resume,
-            m.Limit: state.rules.limit,
-            m.Unlimit: state.rules.unlimit,
-            m.Weight: state.rules.set_weight,
-            m.ShowRules: lambda peer, request, _: state.rules.show(peer, request),
+            m.Pause: rule_changes.pause,
+            m.Resume: rule_changes.resume,
+            m.Limit: rule_changes.limit,
+            m.Unlimit: rule_changes.unlimit,
+            m.Weight: rule_changes.set_weight,
+            m.ShowRules: lambda peer, request, _: rule_changes.show(peer, request),
         }
 
     @property
@@ -152,7 +159,7 @@ class Engine:
         """Whether the storage was full at the last commit."""
         return self._state.is_full
 
-    # --- requests -----------------------------------------------------------------------------------------------------------------
+    # --- requests ---
 
     def connect(self, name: str, now: Now) -> Peer:
         """A new connection of a consumer or producer that calls itself `name`."""
@@ -164,7 +171,7 @@ class Engine:
         self._reserve_calls.disconnect(peer)
         self._subscriptions.disconnect(peer)
         self._admission.disconnect(peer)
-        self._reservations.disconnect(peer, now)
+        self._expiry.disconnect(peer, now)
         self._serve(now)
 
     def handle(self, peer: Peer, request: m.Request, now: Now) -> None:
@@ -184,7 +191,7 @@ class Engine:
             raise ProtocolError(cause="wrong_request", request=type(request).__name__)
         verb(peer, request, now)
         state = self._state
-        if state.has_news or state.has_granted or state.singles:
+        if state.has_news or state.has_granted or self._reservations.has_singles:
             self._serve(now)
 
     def _serve(self, now: Now, *, is_turn: bool = False) -> None:
@@ -201,8 +208,8 @@ class Engine:
                 state.database.check_owner()
             except Deposed as error:
                 raise Fatal(str(error)) from error
-        if state.singles and not self._pipelined.has_turn:
-            state.singles.clear()
+        if self._reservations.has_singles and not self._pipelined.has_turn:
+            self._reservations.end_singles()
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
         """Complete chunks; answered after the commit."""
@@ -216,7 +223,7 @@ class Engine:
         refusals: list[m.Refusal],
         now: Now,
     ) -> None:
-        undecided = self._outcomes.complete(peer.consumer, completions, refusals, now)
+        undecided = self._completions.complete(peer.consumer, completions, refusals, now)
         if undecided:
             self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, refusals, now))
             return
@@ -240,7 +247,7 @@ class Engine:
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
         """Count failed attempts; answered after the commit."""
-        refusals = self._outcomes.fail(peer.consumer, request.failures, now)
+        refusals = self._failures.fail(peer.consumer, request.failures, now)
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def release(self, peer: Peer, request: m.Release, now: Now) -> None:
@@ -263,7 +270,7 @@ class Engine:
         if self._reservations.is_settling(request.held):
             self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
             return
-        refusals = self._reservations.reclaim(peer, request.held, now)
+        refusals = self._leases.reclaim(peer, request.held, now)
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def heartbeat(self, peer: Peer, request: m.Heartbeat, now: Now) -> None:
@@ -276,7 +283,7 @@ class Engine:
         self._subscriptions.cancel_wait(peer, request.request_id)
         self._admission.cancel_wait(peer, request.request_id)
 
-    # --- batches ------------------------------------------------------------------------------------------------------------------
+    # --- batches ---
 
     def has_batch(self, now: Now) -> bool:
         """Whether there is something to commit, and no commit is under way."""
@@ -296,7 +303,7 @@ class Engine:
         """
         state = self._state
         if self._folding.is_due(now):
-            state.save_passes()
+            state.fronts.save_passes()
         batch = self._flying = state.batch
         state.batch = Batch()
         self._unique_until_start.write(batch)
@@ -327,7 +334,7 @@ class Engine:
             return
         if state.is_full and batch.has_rows:
             state.is_full = False
-            state.has_news = True
+            state.note_news()
         self._folding.committed(batch.history, now)
         self._admission.ended(batch, is_committed=True)
         batch.settle(now)
@@ -356,26 +363,26 @@ class Engine:
             self._admission.ended(lost, is_committed=False)
             state.outbox += [(peer, reply) for peer, reply in lost.cancel(refusal, now) if peer.is_connected]
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------
+    # --- time ---
 
     def tick(self, now: Now) -> None:
         """Do what is due. A tick that comes late by half a heartbeat postpones all expiries by one heartbeat."""
         state = self._state
         heartbeat_ns = int(state.policy.heartbeat_s * 1e9)
         if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2:
-            self._reservations.hold(MonoNs(now.mono + heartbeat_ns))
+            self._expiry.hold(MonoNs(now.mono + heartbeat_ns))
         self._last_tick = now.mono
         self._clock_steps.watch(now)
         if not state.is_full:
             self._submitter.tick(now)
             self._finisher.tick(now)
-            self._reservations.tick(now)
+            self._expiry.tick(now)
             self._retention.tick(now)
         elif now.mono >= self._full_retry and not state.batch:
             state.batch.statements.append(lambda database, _: database.probe())
         self._admission.tick(now)
         state.gates.tick(now)
-        self._outcomes.tick(now)
+        self._failures.tick(now)
         self._serve(now)  # what has become free goes to those whose time is over now, too
         self._reserve_calls.tick(now)
         self._subscriptions.tick(now)
@@ -389,7 +396,7 @@ class Engine:
         for timed in (
             state.retries,
             self._finisher,
-            self._reservations,
+            self._expiry,
             self._submitter,
             self._reserve_calls,
             self._subscriptions,
@@ -416,7 +423,7 @@ class Engine:
         self._pipelined.serve(now)
         self._serve(now, is_turn=True)
 
-    # --- the end ------------------------------------------------------------------------------------------------------------------
+    # --- the end ---
 
     def stop_handing_out(self) -> None:
         """Answer parked and future reserves with nothing."""
@@ -429,9 +436,9 @@ class Engine:
 
     def save_reservations(self, now: Now) -> None:
         """Turn what connections hold into leases that outlive a restart; takes effect with the next batch."""
-        self._reservations.save(now)
+        self._leases.save(now)
 
     def fold_all(self) -> None:
         """Have the next batches fold everything, so that the stopped file tells the whole truth by itself."""
         self._folding.is_urgent = True
-        self._state.save_passes(everything=True)
+        self._state.fronts.save_passes(everything=True)

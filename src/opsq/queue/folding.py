@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now
 from opsq.ids import block_mask
-from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
+from opsq.queue.live_submission import BlockWork, LiveSubmission
 from opsq.queue.state import EngineState
 from opsq.store import backlog, history, meta, submissions
 from opsq.store.database import Database
@@ -60,6 +60,11 @@ class Folding:
 
     def __len__(self) -> int:
         return len(self._events)
+
+    @property
+    def is_ending(self) -> bool:
+        """The process ends as soon as all is folded: what goes in slices stops between two of them."""
+        return self._state.is_draining and self.is_urgent
 
     def restore(self) -> None:
         """Read the events that were not folded when the last process ended; submissions get them when they are loaded.

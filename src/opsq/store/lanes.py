@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import apsw
 import msgspec
@@ -15,6 +15,23 @@ Value = int | str
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[dict[str, tuple[int, Value]]] = msgspec.msgpack.Decoder(dict[str, tuple[int, Value]])
+
+
+class Rows(Protocol):
+    """What a statement gives."""
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+
+    def fetchone(self) -> Any:
+        """The next row, if there is one."""
+
+
+class Reader(Protocol):
+    """Runs statements that read: a connection, or what measures one."""
+
+    def execute(self, sql: str, bindings: Any, /) -> Rows:
+        """Run a statement."""
 
 
 class LaneCounts(NamedTuple):
@@ -34,13 +51,13 @@ def find(connection: apsw.Connection, key: str, value: Value) -> int | None:
     return int(row[0]) if row else None
 
 
-def pair(connection: apsw.Connection, lane_id: int) -> tuple[str, Value]:
+def pair(connection: Reader, lane_id: int) -> tuple[str, Value]:
     """Key and value of a lane; empty when it is no more."""
     row = connection.execute("SELECT key, value FROM lane WHERE id = ?", (lane_id,)).fetchone()
     return (str(row[0]), row[1]) if row else ("", "")
 
 
-def pair_with_id(connection: apsw.Connection, lane_id: int) -> tuple[int, Value]:
+def pair_with_id(connection: Reader, lane_id: int) -> tuple[int, Value]:
     """The lane itself and its value."""
     return lane_id, pair(connection, lane_id)[1]
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from opsq.store.lanes import Reader
+
 Value = int | str
 Pairs = tuple[tuple[str, Value], ...]
 _pairs = msgspec.msgpack.Decoder(tuple[tuple[str, Value], ...])
@@ -104,10 +106,10 @@ def drop_weights(writer: apsw.Connection, pairs: Iterable[tuple[str, Value]]) ->
     writer.executemany("DELETE FROM weight WHERE key = ? AND value = ? AND by_submission", pairs)
 
 
-def passes(connection: apsw.Connection, scope: str) -> dict[int, float]:
+def passes(connection: Reader, scope: str) -> dict[int, float]:
     """Lane → pass of a fair arm, as last saved."""
     rows = connection.execute("SELECT lane_id, pass FROM fair_pass WHERE scope = ?", (scope,))
-    return {int(lane_id): float(pass_) for lane_id, pass_ in rows}
+    return {int(lane_id): float(pass_) for lane_id, pass_ in rows.fetchall()}
 
 
 def prune_passes(writer: apsw.Connection, after: tuple[str, int], limit: int) -> tuple[str, int]:

@@ -174,12 +174,12 @@ class Driver(RuleBasedStateMachine):
         known = self.seen_entries[1] if self.seen_entries[0] is batch else 0
         self.seen_entries = (batch, len(batch.entries))
         for entry in batch.entries[known:]:
-            if isinstance(entry, dead_slices.Requeued | dead_slices.Dropped):
+            if isinstance(entry, dead_slices.Slice):
                 asked = self.requeues[entry.request_id]
                 indexes = [index for block, mask in entry.masks.items() for index in mask_indexes(block, mask)]
                 assert len(indexes) <= dead.SLICE_CHUNKS
                 assert asked.request.submission_id in {None, entry.submission_id}
-                take = self.model.requeue if isinstance(entry, dead_slices.Requeued) else self.model.drop
+                take = self.model.drop if entry.is_drop else self.model.requeue
                 asked.count += take(entry.submission_id, indexes)
 
     def _check_letters(self, asked: Asked, reply: m.Reply) -> None:

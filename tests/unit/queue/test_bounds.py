@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opsq.queue.dispatch import reserve
+from opsq.queue.chunks import reserve
 from opsq.queue.submissions import submit
 from opsq.queue.timers import Timers
 from opsq.queue.views import subscriptions

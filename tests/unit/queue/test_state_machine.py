@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from opsq.ids import FULL, mask_indexes
-from opsq.queue import folding, state
+from opsq.queue import folding, live_submission, state
 from opsq.queue.chunks import dead as dead_chunks
-from opsq.queue.chunks import live_submission
-from opsq.queue.dispatch import front, pipelined, reserve
+from opsq.queue.chunks import pipelined, reserve
+from opsq.queue.dispatch import front
 from opsq.queue.engine import Peer
 from opsq.store import dead, submissions
 from opsq.wire import messages as m
@@ -370,7 +370,9 @@ class Machine(Consuming):
         )
         found = {}
         for reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, for_restart in leases:
-            mac = self.rig.engine._state.mac(submission_id, block, reservation_id, attempt, granted & FULL)
+            mac = self.rig.engine._reservations.tokens.mac(
+                submission_id, block, reservation_id, attempt, granted & FULL
+            )
             ticket = Ticket(submission_id, block, granted & FULL, reservation_id, attempt, mac)
             indexes = frozenset(mask_indexes(block, mask & FULL))
             found[reservation_id, ticket] = indexes

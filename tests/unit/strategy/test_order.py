@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsq.ids import mask_indexes
-from opsq.queue.dispatch import reserve
+from opsq.queue.chunks import reserve
 from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
 from opsq.strategy.tree import Percent, Strategy

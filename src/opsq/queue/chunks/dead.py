@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from opsq.clock import Now
 from opsq.errors import Conflict, OpsqError
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.dead_slices import Dropped, Job, Requeued, event_row, masks_of, refusal
-from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.chunks.dead_slices import Job, Slice, event_row, masks_of, refusal
+from opsq.queue.folding import Folding
+from opsq.queue.live_submission import BlockWork, LiveSubmission
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.store import backlog, dead, history, lanes, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.dead import Place, Where
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, DeadSelection, Drop, Requeue
-
-if TYPE_CHECKING:
-    from opsq.queue.submissions.finish import Finisher
 
 SLICE_CHUNKS = 512
 """Chunks of one slice: a few milliseconds when each lies in a block of its own."""
@@ -33,19 +31,19 @@ SLICE_SUBMISSIONS = 64
 class DeadLetters:
     """Lists, requeues and drops dead letters."""
 
-    def __init__(self, state: EngineState, finisher: Finisher) -> None:
+    def __init__(self, state: EngineState, folding: Folding) -> None:
         self._state = state
-        self._finisher = finisher
+        self._folding = folding
         self._ready: deque[Job] = deque()
         self._busy: set[int] = set()
         """Submissions of which letters are being requeued or dropped by a batch that has not ended."""
 
-    # --- requests -----------------------------------------------------------------------------------------------------------------
+    # --- requests ---
 
     def dead(self, peer: Peer, request: Dead) -> None:
         """Answer with a page of dead letters."""
         if request.submission_id is not None:
-            self._finisher.find(request.submission_id)
+            self._state.find(request.submission_id)
         where = self._where(request.submission_id, request.where)
         if where is None:
             self._state.reply(peer, DeadChunks(request.id, [], None))
@@ -71,7 +69,7 @@ class DeadLetters:
     def _job(self, peer: Peer, request: DeadSelection) -> Job | None:
         """What is to be done; None: the conditions name a pair that no submission has, and that was answered."""
         if request.submission_id is not None:
-            self._finisher.find(request.submission_id)
+            self._state.find(request.submission_id)
         where = self._where(request.submission_id, request.where)
         if where is None:
             self._state.reply(peer, Changed(request.id, 0))
@@ -102,7 +100,7 @@ class DeadLetters:
             frozenset(conditions.signals),
         )
 
-    # --- slices -------------------------------------------------------------------------------------------------------------------
+    # --- slices ---
 
     @property
     def has_turn(self) -> bool:
@@ -114,7 +112,7 @@ class DeadLetters:
         job = self._ready.popleft()
         job.committed_count = job.count
         try:
-            if self._state.is_ending:
+            if self._folding.is_ending:
                 raise Conflict(cause="stopping")
             self._slice(job, now)
         except OpsqError as error:
@@ -127,16 +125,16 @@ class DeadLetters:
 
     def _after_folds(self, job: Job) -> None:
         """Go on when all that has been committed by then is folded."""
-        folding = self._state.folding
+        folding = self._folding
         self._after_batch(job, lambda _: folding.after(folding.last_seq, lambda _: self._ready.append(job)))
 
     def _slice(self, job: Job, now: Now) -> None:
         """Requeue or drop the next chunks, or wait until that can be done."""
         chosen, following = self._next(job)
         state = self._state
-        if not job.is_drop and chosen.keys() & state.folding.deaths():
-            state.folding.after(
-                state.folding.last_seq, lambda _: self._ready.append(job)
+        if not job.is_drop and chosen.keys() & self._folding.deaths():
+            self._folding.after(
+                self._folding.last_seq, lambda _: self._ready.append(job)
             )  # more have died while this waited
             return
         pieces: list[tuple[LiveSubmission, list[int]]] = []
@@ -150,7 +148,7 @@ class DeadLetters:
             if submission is not None:
                 pieces.append((submission, chunks))
             elif job.request.submission_id is not None:
-                self._finisher.find(submission_id)  # it was removed while this waited
+                self._state.find(submission_id)  # it was removed while this waited
         for submission, chunks in pieces:
             if job.is_drop:
                 self._drop(job, submission, chunks, now)
@@ -204,7 +202,7 @@ class DeadLetters:
         if unknown:
             raise Conflict(cause="not_dead", submission_id=submission_id, index=unknown[0])
 
-    # --- requeue ------------------------------------------------------------------------------------------------------------------
+    # --- requeue ---
 
     def _requeue(self, job: Job, submission: LiveSubmission, chunks: list[int], now: Now) -> None:
         state = self._state
@@ -250,7 +248,17 @@ class DeadLetters:
         submission.unfinished += len(chunks) + skipped
         job.count += len(chunks) + skipped
         job.touched = submission.id
-        batch.entries.append(Requeued(self, job.request.id, submission, works, masks, skipped, now.wall))
+        at, count = now.wall, len(chunks) + skipped
+        batch.entries.append(
+            Slice(
+                job.request.id,
+                submission.id,
+                masks,
+                is_drop=False,
+                settle=lambda _: self._settle_requeued(submission, works, masks, at),
+                cancel=lambda _: self._cancel_requeued(submission, works, count),
+            )
+        )
 
     def _takes_key(self, job: Job, submission: LiveSubmission) -> bool:
         """Whether a submission may be revived as far as its unique key goes, which it then has."""
@@ -265,7 +273,7 @@ class DeadLetters:
         state.has_until_start |= submission.row.unique_until == submissions.UNTIL_START
         return True
 
-    def settle_requeued(
+    def _settle_requeued(
         self, submission: LiveSubmission, works: dict[int, BlockWork], masks: dict[int, int], at: int
     ) -> None:
         """A slice of a requeue was committed."""
@@ -296,13 +304,13 @@ class DeadLetters:
             submission.give_back(work)
         state.became_free(submission)
 
-    def not_requeued(self, submission: LiveSubmission, works: dict[int, BlockWork], count: int) -> None:
+    def _cancel_requeued(self, submission: LiveSubmission, works: dict[int, BlockWork], count: int) -> None:
         """The batch of a slice is gone."""
         for work in works.values():
             work.attempts = None
         self._requeue_is_over(submission)
         submission.unfinished -= count
-        self._finisher.still_open(submission)
+        self._state.stays_open(submission)
 
     def _requeue_is_over(self, submission: LiveSubmission) -> None:
         self._end(submission)
@@ -312,7 +320,7 @@ class DeadLetters:
         ):
             del self._state.unique_keys[submission.row.unique_key]
 
-    # --- drop ---------------------------------------------------------------------------------------------------------------------
+    # --- drop ---
 
     def _drop(self, job: Job, submission: LiveSubmission, chunks: list[int], now: Now) -> None:
         if not chunks:
@@ -329,11 +337,19 @@ class DeadLetters:
         batch.count(submission.lanes, (0, 0, 0, -len(chunks), len(chunks)))
         self._begin(submission)
         job.count += len(chunks)
-        batch.entries.append(Dropped(self, job.request.id, submission, masks))
+        batch.entries.append(
+            Slice(
+                job.request.id,
+                submission.id,
+                masks,
+                is_drop=True,
+                settle=lambda _: self._settle_dropped(submission, len(chunks)),
+                cancel=lambda _: self._end(submission),
+            )
+        )
 
-    def settle_dropped(self, submission: LiveSubmission, masks: dict[int, int]) -> None:
+    def _settle_dropped(self, submission: LiveSubmission, count: int) -> None:
         """A slice of a drop was committed."""
-        count = sum(mask.bit_count() for mask in masks.values())
         row = submission.row
         submission.dead -= count
         submission.row = row._replace(
@@ -341,11 +357,7 @@ class DeadLetters:
         )
         self._end(submission)
 
-    def not_dropped(self, submission: LiveSubmission) -> None:
-        """The batch of a slice is gone."""
-        self._end(submission)
-
-    # --- one batch ----------------------------------------------------------------------------------------------------------------
+    # --- one batch ---
 
     def _begin(self, submission: LiveSubmission) -> None:
         """Letters of a submission change with the batch: it stays in memory, and no other request touches them until then."""

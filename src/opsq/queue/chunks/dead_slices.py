@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import NamedTuple
 
 from opsq.clock import Now
 from opsq.errors import Conflict, OpsqError
 from opsq.ids import SubmissionId
-from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
-from opsq.queue.state import Peer
+from opsq.queue.peer import Peer
 from opsq.store.dead import Place, Where
 from opsq.store.history import HistoryRow
 from opsq.wire.messages import Changed, DeadFilter, DeadSelection, Drop, ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.dead import DeadLetters
 
 NOTHING = DeadFilter()
 
@@ -70,67 +67,12 @@ def refusal(job: Job, error: OpsqError) -> ErrorReply:
     return ErrorReply.of(job.request.id, error, done=job.committed_count)
 
 
-class Requeued:
-    """Dead chunks of one submission that have new attempts once their batch is committed."""
+class Slice(NamedTuple):
+    """Dead chunks of one submission that are requeued or dropped with a batch: an entry of it."""
 
-    __slots__ = ("_at", "_dead_letters", "_skipped", "_submission", "_works", "masks", "request_id")
-
-    def __init__(
-        self,
-        dead_letters: DeadLetters,
-        request_id: int,
-        submission: LiveSubmission,
-        works: dict[int, BlockWork],
-        masks: dict[int, int],
-        skipped: int,
-        at: int,
-    ) -> None:
-        self._dead_letters = dead_letters
-        self.request_id = request_id
-        self._submission = submission
-        self._works = works
-        self.masks = masks
-        self._skipped = skipped
-        self._at = at
-
-    @property
-    def submission_id(self) -> SubmissionId:
-        """Whose chunks they are."""
-        return self._submission.id
-
-    def settle(self, now: Now) -> None:
-        """They have."""
-        self._dead_letters.settle_requeued(self._submission, self._works, self.masks, self._at)
-
-    def cancel(self, now: Now) -> None:
-        """They have not."""
-        self._dead_letters.not_requeued(
-            self._submission, self._works, sum(mask.bit_count() for mask in self.masks.values()) + self._skipped
-        )
-
-
-class Dropped:
-    """Dead chunks of one submission that are given up once their batch is committed."""
-
-    __slots__ = ("_dead_letters", "_submission", "masks", "request_id")
-
-    def __init__(
-        self, dead_letters: DeadLetters, request_id: int, submission: LiveSubmission, masks: dict[int, int]
-    ) -> None:
-        self._dead_letters = dead_letters
-        self.request_id = request_id
-        self._submission = submission
-        self.masks = masks
-
-    @property
-    def submission_id(self) -> SubmissionId:
-        """Whose chunks they are."""
-        return self._submission.id
-
-    def settle(self, now: Now) -> None:
-        """They are."""
-        self._dead_letters.settle_dropped(self._submission, self.masks)
-
-    def cancel(self, now: Now) -> None:
-        """They are not."""
-        self._dead_letters.not_dropped(self._submission)
+    request_id: int
+    submission_id: SubmissionId
+    masks: dict[int, int]
+    is_drop: bool
+    settle: Callable[[Now], None]
+    cancel: Callable[[Now], None]

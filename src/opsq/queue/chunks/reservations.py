@@ -1,105 +1,26 @@
-"""Reservations: who holds which chunks until when, and the proof of it.
+"""The table of reservations: which chunks are held, by whom, until when. Grants, extends, gives back.
 
-Owns `Reservation` and `Part` and the table of them; grants, gives back, extends, takes up again, lets expire. What becomes of a chunk that
-is completed, failed or lost is decided in `outcomes`.
+What becomes of a chunk that is completed, failed or lost is decided in `complete` and `fail`; when a reservation ends by
+itself, in `expiry`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from opsq.clock import MonoNs, Now, WallMs, after
+from opsq.clock import MonoNs, Now, after
 from opsq.ids import first_bits
-from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission, split_by_attempt
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.chunks.attempts import split_by_attempt
+from opsq.queue.chunks.refusals import refusal
+from opsq.queue.chunks.reservation_tokens import ReservationTokens
+from opsq.queue.live_submission import BlockWork, LiveSubmission, Part, Reservation
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
-from opsq.store import backlog
-from opsq.store.submissions import FINAL_STATES
-from opsq.wire.messages import ChunkMask, Detail, HeldChunks, Refusal, Revoked
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.complete import Outcomes
-
+from opsq.wire.messages import ChunkMask, HeldChunks, Refusal, Revoked
 
 TOGETHER_NS = 10_000_000
 """Calls of one chunk that are answered within this time may share a reservation."""
-
-
-class Reservation:
-    """What one call was handed out, or calls of one chunk that were answered together.
-
-    Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then.
-    """
-
-    __slots__ = (
-        "alarm",
-        "consumer",
-        "deadline",
-        "granted_at",
-        "id",
-        "is_for_restart",
-        "is_lease",
-        "is_taken_up",
-        "length_s",
-        "parts",
-        "peer",
-    )
-
-    def __init__(
-        self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool
-    ) -> None:
-        self.id = reservation_id
-        self.consumer = consumer
-        self.peer = peer
-        self.length_s = length_s
-        self.is_lease = is_lease
-        self.is_for_restart = False
-        """A lease only because the daemon was ending; who takes it up again holds it by connection."""
-        self.is_taken_up = False
-        """That is being committed: its rows go."""
-        self.granted_at = now
-        """Taken up again, or restored: since then; its wall instant is 0, since nobody knows when it was granted."""
-        self.deadline: MonoNs = now.mono
-        self.alarm: MonoNs | None = None
-        """When its deadline will be looked at; none is set once it has expired."""
-        self.parts: dict[tuple[int, int, int], Part] = {}
-
-    def is_like(self, peer: Peer, length_s: float) -> bool:
-        """Whether nobody has taken it over or extended it since `peer` was given it."""
-        return self.peer is peer and self.length_s == length_s
-
-    def deadline_at(self, now: Now) -> int:
-        """The deadline as a wall instant; what is stored of a lease."""
-        return now.wall + max(self.deadline - now.mono, 0) // 1_000_000
-
-
-class Part:
-    """What a reservation holds of one block, at one attempt: `granted` at first, `mask` still."""
-
-    __slots__ = ("attempt", "granted", "mac", "mask", "reservation", "started", "submission", "work")
-
-    def __init__(
-        self, reservation: Reservation, submission: LiveSubmission, work: BlockWork, mask: int, attempt: int, mac: int
-    ) -> None:
-        self.reservation = reservation
-        self.submission = submission
-        self.work = work
-        self.granted = mask
-        self.mask = mask
-        self.attempt = attempt
-        self.mac = mac
-        self.started = 0
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        """Names the part within its reservation."""
-        return self.submission.id, self.work.index, self.granted
-
-    @property
-    def row_key(self) -> tuple[int, int, int, int]:
-        """The primary key of its row, if it is leased."""
-        return self.reservation.id, self.submission.id, self.work.index, self.granted
 
 
 class Reservations:
@@ -110,27 +31,31 @@ class Reservations:
         self._by_id: dict[int, Reservation] = {}
         self._deadlines: Timers[int] = Timers()
         self._next_id = state.starts << 32
-        self.outcomes: Outcomes
-        self._hold_until: MonoNs = state.now.mono
+        self.tokens = ReservationTokens(state.reader)
+        self._singles: dict[tuple[Peer, float], Reservation] = {}
+        """What was opened for calls of one chunk that are being answered together, by connection and length."""
 
-    # --- granting -----------------------------------------------------------------------------------------------------------------
+    # --- granting ---
 
     def open(self, peer: Peer, length_s: float, now: Now, *, is_lease: bool) -> Reservation:
         """Begin a reservation; `add` fills it."""
-        self._next_id = reservation_id = self._next_id + 1
-        reservation = self._by_id[reservation_id] = Reservation(
-            reservation_id, peer.consumer, peer, length_s, now, is_lease=is_lease
-        )
-        if not is_lease:
-            peer.reservations[reservation_id] = reservation
+        self._next_id += 1
+        reservation = Reservation(self._next_id, peer.consumer, peer, length_s, now, is_lease=is_lease)
+        self.enter(reservation)
         return reservation
+
+    def enter(self, reservation: Reservation) -> None:
+        """Add a reservation to the table."""
+        self._by_id[reservation.id] = reservation
+        if reservation.peer is not None and not reservation.is_lease:
+            reservation.peer.reservation_ids[reservation.id] = None
 
     def open_single(self, peer: Peer, length_s: float, now: Now) -> Reservation:
         """Begin a reservation of one chunk, or go on with the one begun just now for the same connection and length.
 
         So what a pipelining client is handed out together is one reservation, and what it completes together one row of history a block.
         """
-        singles = self._state.singles
+        singles = self._singles
         if singles:
             known = singles.get((peer, length_s))
             if (
@@ -143,6 +68,15 @@ class Reservations:
         reservation = singles[peer, length_s] = self.open(peer, length_s, now, is_lease=False)
         return reservation
 
+    @property
+    def has_singles(self) -> bool:
+        """Whether calls of one chunk are being answered together."""
+        return bool(self._singles)
+
+    def end_singles(self) -> None:
+        """Such calls have been answered: the next begin a reservation of their own."""
+        self._singles.clear()
+
     def add(self, reservation: Reservation, submission: LiveSubmission, work: BlockWork, mask: int) -> list[Part]:
         """Reserve free chunks of a block: one part for each attempt number among them. The caller tells the gates."""
         state = self._state
@@ -151,11 +85,8 @@ class Reservations:
         attempts = work.attempts if work.attempts is not None else submission.attempts_of(state.reader, work)
         parts = []
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
-            mac = state.mac(submission.id, work.index, reservation.id, attempt, hit)
-            part = Part(reservation, submission, work, hit, attempt, mac)
-            reservation.parts[submission.id, work.index, hit] = part
-            parts.append(part)
-        work.parts += parts
+            mac = self.tokens.mac(submission.id, work.index, reservation.id, attempt, hit)
+            parts.append(Part(reservation, submission, work, hit, attempt, mac))
         return parts
 
     def take_each(self, peer: Peer, submission: LiveSubmission, most: int, now: Now) -> list[Part]:
@@ -182,25 +113,27 @@ class Reservations:
         work.reserved |= mask
         submission.reserved_count += count
         state.gates.taken(submission, count)
-        parts = []
+        parts, mac = [], self.tokens.mac
         while mask:
             chunk = mask & -mask
             mask ^= chunk
-            part = Part(
-                reservation, submission, work, chunk, 0, state.mac(submission.id, work.index, reservation.id, 0, chunk)
-            )
-            reservation.parts[submission.id, work.index, chunk] = part
-            parts.append(part)
-        work.parts += parts
+            token = mac(submission.id, work.index, reservation.id, 0, chunk)
+            parts.append(Part(reservation, submission, work, chunk, 0, token))
         return parts
+
+    def hold(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
+        """Count chunks as reserved that a part holds again; nothing is granted by that."""
+        work.reserved |= mask
+        submission.reserved_count += mask.bit_count()
+        self._state.gates.taken(submission, mask.bit_count(), is_grant=False)
 
     def seal(self, reservation: Reservation, length_s: float, now: Now) -> None:
         """The reservation is complete: set its deadline."""
         reservation.length_s = length_s
         reservation.deadline = after(now.mono, length_s)
-        self._set_alarm(reservation)
+        self.set_alarm(reservation)
 
-    def _set_alarm(self, reservation: Reservation) -> None:
+    def set_alarm(self, reservation: Reservation) -> None:
         """Have the deadline looked at in time; one that was only moved on is looked at when it was due before."""
         alarm = reservation.alarm
         if alarm is None or reservation.deadline < alarm:
@@ -215,12 +148,30 @@ class Reservations:
             reservation.alarm = after(now.mono, 1.0)
             self._deadlines.add(reservation.alarm, reservation.id)
 
+    def take_expired(self, now: Now) -> Iterator[Reservation]:
+        """The reservations whose deadline has come and that no heartbeat has extended."""
+        for reservation_id in self._deadlines.take(now.mono):
+            reservation = self._by_id.get(reservation_id)
+            if reservation is None:
+                continue
+            reservation.alarm = None
+            if reservation.peer is not None and not reservation.is_lease:
+                reservation.deadline = max(reservation.deadline, after(reservation.peer.heard, reservation.length_s))
+            if reservation.deadline > now.mono:
+                self.set_alarm(reservation)
+            else:
+                yield reservation
+
+    def next_deadline(self) -> MonoNs | None:
+        """When `take_expired` has something to look at."""
+        return self._deadlines.next_due()
+
     def _stop_alarm(self, reservation: Reservation) -> None:
         if reservation.alarm is not None:
             self._deadlines.discard(reservation.alarm, reservation.id)
             reservation.alarm = None
 
-    # --- finding ------------------------------------------------------------------------------------------------------------------
+    # --- finding ---
 
     def find(self, held: HeldChunks) -> Part | None:
         """The part that a token stands for, if the reservation still holds any of it and the token is right."""
@@ -229,14 +180,6 @@ class Reservations:
             return None
         part = reservation.parts.get((held.submission_id, held.block, held.granted))
         return part if part is not None and part.mac == held.mac and part.attempt == held.attempt else None
-
-    def is_genuine(self, held: HeldChunks) -> bool:
-        """Whether the token was made by us for these chunks, however long ago."""
-        if held.mask & ~held.granted:
-            return False
-        return held.mac == self._state.mac(
-            held.submission_id, held.block, held.reservation_id, held.attempt, held.granted
-        )
 
     def is_settling(self, held_list: list[HeldChunks]) -> bool:
         """Whether something about any of these chunks is being committed."""
@@ -247,30 +190,13 @@ class Reservations:
                 return True
         return False
 
-    def refusal(self, held: HeldChunks, mask: int, code: str) -> Refusal:
-        """Refuse something, with the present state."""
-        cause, details = self._present_state(held)
-        return Refusal(held.submission_id, held.block, mask, code, cause, details)
+    def get(self, reservation_id: int) -> Reservation | None:
+        """A reservation by its id."""
+        return self._by_id.get(reservation_id)
 
-    def _present_state(self, held: HeldChunks) -> tuple[str, dict[str, Detail]]:
-        submission = self._state.submission(held.submission_id)
-        if submission is None:
-            return "unknown_submission", {}
-        if not submission.is_open:
-            if submission.state in FINAL_STATES:
-                return "submission_ended", {"state": submission.state}
-            return "submission_scheduled" if submission.state == "scheduled" else "submission_finalizing", {}
-        work = submission.blocks.get(held.block)
-        if work is None:
-            is_untouched = held.block >= submission.frontier
-            pending = held.mask if is_untouched else backlog.pending(self._state.reader, submission.id, held.block)
-            return "chunk_waiting" if pending & held.mask else "chunk_finished", {}
-        if not work.unfinished & held.mask:
-            return "chunk_finished", {}
-        if work.delayed & held.mask:
-            return "chunk_delayed", {}
-        holders = sorted({part.reservation.consumer for part in work.parts if part.mask & held.mask})
-        return ("chunk_reserved", {"holders": ", ".join(holders)}) if holders else ("chunk_waiting", {})
+    def of_peer(self, peer: Peer) -> list[Reservation]:
+        """What a connection holds."""
+        return [self._by_id[reservation_id] for reservation_id in peer.reservation_ids]
 
     def oldest(self) -> Reservation | None:
         """The reservation that has been held longest."""
@@ -280,7 +206,7 @@ class Reservations:
         """Every reservation, oldest first."""
         yield from self._by_id.values()
 
-    # --- giving back --------------------------------------------------------------------------------------------------------------
+    # --- giving back ---
 
     def take(self, part: Part, mask: int) -> None:
         """A part holds `mask`, which is all its own, no more."""
@@ -335,14 +261,26 @@ class Reservations:
             self._stop_alarm(reservation)
             self._by_id.pop(reservation.id, None)
             if reservation.peer is not None:
-                reservation.peer.reservations.pop(reservation.id, None)
+                reservation.peer.reservation_ids.pop(reservation.id, None)
 
     def still_held(self, part: Part, mask: int) -> None:
         """The batch in which chunks would have left their holder is gone: they stay, unless nobody is there to hold them."""
         if part.reservation.peer is None and not part.reservation.is_lease:
             self.take_from_holders(part.submission, part.work, part.mask & mask)
         else:
-            self._set_alarm(part.reservation)  # one that has expired does so again
+            self.set_alarm(part.reservation)  # one that has expired does so again
+
+    def keep_held(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
+        """The batch in which chunks would have been finished is gone: who holds them keeps them, the others are free."""
+        work.settling &= ~mask
+        for part in list(work.parts):
+            if part.mask & mask:
+                self.still_held(part, mask)
+        self._state.give_back(submission, work)
+
+    def store_lease(self, reservation: Reservation) -> None:
+        """Have the batch write the rows of a reservation that is, or was, a lease."""
+        self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
 
     def touch_leases(self, work: BlockWork, mask: int) -> None:
         """Chunks are settling: the rows of leases that hold them change with the batch."""
@@ -359,16 +297,27 @@ class Reservations:
             if part is not None and mask:
                 self._give_back(part, mask)
             if held.mask & ~mask:
-                refusals.append(self.refusal(held, held.mask & ~mask, "reservation_lost"))
+                refusals.append(refusal(self._state, held, held.mask & ~mask, "reservation_lost"))
         return refusals
 
     def _give_back(self, part: Part, mask: int) -> None:
         if part.reservation.is_lease:
             part.work.settling |= mask
             self._state.batch.leased[id(part)] = part
-            self._state.batch.entries.append(_GivenBack(self, part, mask))
+            self._state.batch.add(
+                lambda _: self._settle_given_back(part, mask), lambda _: self._cancel_given_back(part, mask)
+            )
         else:
             self.free(part.submission, part.work, mask)
+
+    def _settle_given_back(self, part: Part, mask: int) -> None:
+        part.work.settling &= ~mask
+        self.free(part.submission, part.work, mask)
+
+    def _cancel_given_back(self, part: Part, mask: int) -> None:
+        part.work.settling &= ~mask
+        self.still_held(part, mask)
+        self.free(part.submission, part.work, mask & ~part.mask)
 
     def free(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
         """Take chunks from their holders and make them available again, now."""
@@ -395,25 +344,7 @@ class Reservations:
                 self._give_back(part, mask)
         return given
 
-    def disconnect(self, peer: Peer, now: Now) -> None:
-        """A connection is gone: what it had started is lost, the rest is free at once. Leases stay."""
-        self._state.consumers.pop(peer, None)
-        for reservation in list(peer.reservations.values()):
-            reservation.peer = None
-            if not reservation.is_lease:
-                self._lose(reservation, now, reason="the connection of the consumer was lost")
-        peer.reservations.clear()
-
-    def _lose(self, reservation: Reservation, now: Now, *, reason: str) -> None:
-        for part in list(reservation.parts.values()):
-            mask = part.mask & ~part.work.settling
-            started = mask if reservation.is_lease else mask & part.started
-            if started:
-                self.outcomes.lose(part, started, reason, now)
-            if mask & ~started:
-                self.free(part.submission, part.work, mask & ~started)
-
-    # --- keeping ------------------------------------------------------------------------------------------------------------------
+    # --- keeping ---
 
     def start(self, peer: Peer, chunks: list[ChunkMask]) -> None:
         """Note that work on chunks has begun, so that losing the peer counts against them."""
@@ -430,206 +361,10 @@ class Reservations:
         for held in held_list:
             part = self.find(held)
             if part is None or held.mask & ~part.mask:
-                refusals.append(self.refusal(held, held.mask, "reservation_lost"))
+                refusals.append(refusal(self._state, held, held.mask, "reservation_lost"))
                 continue
             reservation = part.reservation
             self.seal(reservation, lease_s if lease_s is not None else reservation.length_s, now)
             if reservation.is_lease:
-                self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
+                self.store_lease(reservation)
         return refusals
-
-    def reclaim(self, peer: Peer, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
-        """A client that reconnects goes on with what it holds: chunks that nobody else has got meanwhile are its own again."""
-        refusals = []
-        for held in held_list:
-            kept = self._take_up(peer, held, now) if self.is_genuine(held) else 0
-            if held.mask & ~kept:
-                refusals.append(self.refusal(held, held.mask & ~kept, "reservation_lost"))
-        return refusals
-
-    def _take_up(self, peer: Peer, held: HeldChunks, now: Now) -> int:
-        state = self._state
-        submission = state.submission(held.submission_id)
-        if submission is None or not submission.is_open or held.block >= submission.blocks_count:
-            return 0
-        reservation = self._by_id.get(held.reservation_id)
-        if reservation is not None and reservation.peer is not peer:
-            self._move(reservation, peer, now)
-        part = self.find(held)
-        kept = held.mask & part.mask if part is not None else 0
-        work = submission.block(state.reader, held.block)
-        mask = held.mask & ~kept & (work.free | work.delayed)
-        if mask:
-            state.until_empty.freed(submission)
-            if reservation is None:
-                again = Now(now.mono, WallMs(0))
-                reservation = Reservation(
-                    held.reservation_id, peer.consumer, peer, submission.row.reservation_s, again, is_lease=False
-                )
-                self._by_id[reservation.id] = peer.reservations[reservation.id] = reservation
-                self.seal(reservation, reservation.length_s, now)
-            submission.delayed_count -= (work.delayed & mask).bit_count()
-            work.delayed &= ~mask
-            work.reserved |= mask
-            submission.reserved_count += mask.bit_count()
-            state.gates.taken(submission, mask.bit_count(), is_grant=False)
-            if part is None:
-                part = Part(reservation, submission, work, held.granted, held.attempt, held.mac)
-                part.mask = 0
-                reservation.parts[part.key] = part
-                work.parts.append(part)
-            part.mask |= mask
-            if reservation.is_lease:
-                state.batch.leased[id(part)] = part
-        return kept | mask
-
-    def _move(self, reservation: Reservation, peer: Peer, now: Now) -> None:
-        """A reservation gets a new connection. A lease stays one, unless it was made for a restart: then it will be one no more."""
-        if reservation.peer is not None:
-            reservation.peer.reservations.pop(reservation.id, None)
-        reservation.peer = peer
-        reservation.consumer = peer.consumer
-        if not reservation.is_lease:
-            self.hold_by_connection(reservation, now)
-        elif reservation.is_for_restart:
-            reservation.is_taken_up = True
-            self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
-            self._state.batch.entries.append(_TakenUp(self, reservation))
-        elif reservation.deadline <= now.mono:  # it has expired, but for chunks that were just being committed
-            self.seal(reservation, reservation.length_s, now)
-            self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
-
-    def hold_by_connection(self, reservation: Reservation, now: Now) -> None:
-        """A reservation is its connection's from now on; if that is gone already, nobody's."""
-        reservation.is_lease = reservation.is_for_restart = reservation.is_taken_up = False
-        longest = max(
-            (part.submission.row.reservation_s for part in reservation.parts.values()),
-            default=self._state.policy.reservation_s,
-        )
-        self.seal(reservation, longest, now)
-        peer = reservation.peer
-        if peer is not None and peer.is_connected:
-            peer.reservations[reservation.id] = reservation
-        else:
-            reservation.peer = None
-            self._lose(reservation, now, reason="the connection of the consumer was lost")
-
-    # --- time ---------------------------------------------------------------------------------------------------------------------
-
-    def hold(self, until: MonoNs) -> None:
-        """Postpone all expiries: the process itself was late, so consumers may have been alive all the time."""
-        self._hold_until = max(self._hold_until, until)
-
-    def tick(self, now: Now) -> None:
-        """Let reservations expire whose deadline has come and that no heartbeat has extended."""
-        if now.mono < self._hold_until:
-            return
-        for reservation_id in self._deadlines.take(now.mono):
-            reservation = self._by_id.get(reservation_id)
-            if reservation is None:
-                continue
-            reservation.alarm = None
-            if reservation.peer is not None and not reservation.is_lease:
-                reservation.deadline = max(reservation.deadline, after(reservation.peer.heard, reservation.length_s))
-            if reservation.deadline > now.mono:
-                self._set_alarm(reservation)
-                continue
-            parts = reservation.parts.values()
-            held = [
-                ChunkMask(p.submission.id, p.work.index, mask) for p in parts if (mask := p.mask & ~p.work.settling)
-            ]
-            if reservation.peer is not None:
-                reservation.peer.reservations.pop(reservation.id, None)
-                if held:
-                    self._state.reply(reservation.peer, Revoked(held, "reservation_lost"))
-            reservation.peer = None
-            for part in parts:
-                part.started = part.mask  # expiry counts as a loss: whoever sits on chunks for so long has started them
-            self._lose(reservation, now, reason="the reservation expired")
-
-    def next_due(self) -> MonoNs | None:
-        """When `tick` has something to do."""
-        due = self._deadlines.next_due()
-        return None if due is None else max(due, self._hold_until)
-
-    # --- leases over restarts -----------------------------------------------------------------------------------------------------
-
-    def save(self, now: Now) -> None:
-        """Turn what connections hold into leases, for the time of a restart."""
-        for reservation in list(self._by_id.values()):
-            if not reservation.is_lease and reservation.parts:
-                reservation.is_lease = reservation.is_for_restart = True
-                self.seal(reservation, self._state.policy.restart_lease_s, now)
-                self._state.batch.leased |= {id(part): part for part in reservation.parts.values()}
-
-    def restore(self, now: Now) -> None:
-        """Take up the leases of the file: what remains of each lies between nothing and its full length."""
-        for row in backlog.leases(self._state.reader):
-            submission = self._state.submission(row.submission_id)
-            work = (
-                submission.block(self._state.reader, row.block)
-                if submission is not None and submission.is_open
-                else None
-            )
-            mask = row.mask & work.free if work is not None else 0
-            if submission is None or work is None or not mask:
-                self._state.batch.unleased.append((row.reservation_id, row.submission_id, row.block, row.granted))
-                continue
-            reservation = self._by_id.get(row.reservation_id)
-            if reservation is None:
-                length_s = row.length_ms / 1000
-                reservation = Reservation(
-                    row.reservation_id, row.consumer, None, length_s, Now(now.mono, WallMs(0)), is_lease=True
-                )
-                remaining_s = min(max(row.deadline_at + self._state.missed_step_ms - now.wall, 0), row.length_ms) / 1000
-                reservation.is_for_restart = bool(row.for_restart)
-                reservation.deadline = after(now.mono, remaining_s)
-                self._by_id[reservation.id] = reservation
-                self._set_alarm(reservation)
-            mac = self._state.mac(submission.id, row.block, reservation.id, row.attempt, row.granted)
-            part = Part(reservation, submission, work, row.granted, row.attempt, mac)
-            part.mask = mask
-            reservation.parts[part.key] = part
-            work.parts.append(part)
-            work.reserved |= mask
-            submission.reserved_count += mask.bit_count()
-            self._state.gates.taken(submission, mask.bit_count(), is_grant=False)
-
-
-class _GivenBack:
-    """Leased chunks that are free once the row of the lease has changed."""
-
-    __slots__ = ("_mask", "_part", "_reservations")
-
-    def __init__(self, reservations: Reservations, part: Part, mask: int) -> None:
-        self._reservations = reservations
-        self._part = part
-        self._mask = mask
-
-    def settle(self, now: Now) -> None:
-        self._part.work.settling &= ~self._mask
-        self._reservations.free(self._part.submission, self._part.work, self._mask)
-
-    def cancel(self, now: Now) -> None:
-        self._part.work.settling &= ~self._mask
-        self._reservations.still_held(self._part, self._mask)
-        self._reservations.free(self._part.submission, self._part.work, self._mask & ~self._part.mask)
-
-
-class _TakenUp:
-    """A lease made for a restart that its consumer has taken up again."""
-
-    __slots__ = ("_reservation", "_reservations")
-
-    def __init__(self, reservations: Reservations, reservation: Reservation) -> None:
-        self._reservations = reservations
-        self._reservation = reservation
-
-    def settle(self, now: Now) -> None:
-        if self._reservation.parts:
-            self._reservations.hold_by_connection(self._reservation, now)
-
-    def cancel(self, now: Now) -> None:
-        """It is the lease that it was."""
-        self._reservation.is_taken_up = False
-        self._reservations.look_again(self._reservation, now)

@@ -13,16 +13,14 @@ from __future__ import annotations
 import copy
 import heapq
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
-from opsq.queue.dispatch.front import WALK_ROWS, Front, Walk, passes
+from opsq.queue.dispatch.front import WALK_ROWS, Front, FrontState, passes
+from opsq.queue.dispatch.walk import Walk
+from opsq.queue.live_submission import LiveSubmission
 from opsq.store import lanes, rules
 from opsq.strategy.arms import SUBMISSION_KEY, VALUES_SQL, Arm, Filter, values_sql
 from opsq.strategy.tree import Value
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import LiveSubmission
-    from opsq.queue.state import EngineState
 
 TURN_CHUNKS = 8
 """Chunks a value is given in one turn, unless the call asks for many turns."""
@@ -36,6 +34,44 @@ RESTING_KEPT = 10_000
 """Of the values that have nothing left so many keep their fronts."""
 SWEEP_MIN = 1_000
 """So many values without work are remembered in any case."""
+
+
+class Weights(Protocol):
+    """What a fair front needs of the rules."""
+
+    def weight(self, key: str, value: Value | None) -> float:
+        """The weight of a value."""
+
+
+class FrontMaker(Protocol):
+    """Makes and drops the fronts of a value."""
+
+    @property
+    def lanes_version(self) -> int:
+        """Grows whenever a lane may have been made or forgotten."""
+
+    def make(
+        self, arm: Arm, on_news: Callable[[], None] | None, known: tuple[Filter, int] | None, scope: str
+    ) -> Front | FairFront | None:
+        """Make a front; None when no submission can pass."""
+
+    def unregister(self, front: Front | FairFront) -> None:
+        """Drop a front."""
+
+    def retire(self, front: Front | FairFront) -> None:
+        """Drop a front that may be made again."""
+
+
+class FairState(FrontState, Protocol):
+    """What a fair front needs of the engine's state."""
+
+    @property
+    def rules(self) -> Weights:
+        """The weights."""
+
+    @property
+    def fronts(self) -> FrontMaker:
+        """Makes the fronts of a value."""
 
 
 class Share:
@@ -96,7 +132,7 @@ class FairFront:
     has_turns = True
 
     def __init__(
-        self, state: EngineState, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None, scope: str = ""
+        self, state: FairState, arm: Arm, walk: Walk, on_news: Callable[[], None] | None = None, scope: str = ""
     ) -> None:
         self.arm = arm
         self._inner = [inner.within(arm.filters, arm.gates) for inner in arm.inner]
@@ -119,11 +155,10 @@ class FairFront:
         """Passes that are not saved yet; None: of no account any more."""
         self._resting: dict[int, None] = {}
         self._sweep_at: float = SWEEP_MIN
-        self._state = state
         if not self._has_scope:
             self._wake(self._share(lanes.ALL, None))
 
-    # --- what others tell ---------------------------------------------------------------------------------------------------------
+    # --- what others tell ---
 
     def offer(self, submission: LiveSubmission) -> None:
         """A submission may have free work from now on: its value takes part."""
@@ -171,9 +206,9 @@ class FairFront:
             share.pass_ = max(share.pass_, self._served_pass)
             heapq.heappush(self._waiting, share.place)
 
-    # --- serving ------------------------------------------------------------------------------------------------------------------
+    # --- serving ---
 
-    def next(self, state: EngineState) -> tuple[LiveSubmission, int] | None:
+    def next(self, state: FairState) -> tuple[LiveSubmission, int] | None:
         """The submission that comes next, of the value with the lowest pass, and how many of its chunks may be given."""
         while self.has_more and state.rows_left > 0:
             self._find_values(state)
@@ -189,7 +224,7 @@ class FairFront:
             self._rest(state, share)
         return None
 
-    def served(self, state: EngineState, taken: int, *, has_more: bool) -> None:
+    def served(self, state: FairState, taken: int, *, has_more: bool) -> None:
         """The submission that `next` gave has given `taken` chunks."""
         share = self._shares[self._waiting[0][-1]]
         front = next(front for front in share.fronts or () if front is not None and not front.is_dry)
@@ -207,12 +242,12 @@ class FairFront:
         """At most `TURN_CHUNKS`, or a sixteenth of a call that asks for many turns."""
         return max(TURN_CHUNKS, count // 16)
 
-    def close(self, state: EngineState) -> None:
+    def close(self, state: FairState) -> None:
         """The front is not used any more."""
         for share in self._shares.values():
             for front in share.fronts or ():
                 if front is not None:
-                    state.unregister(front)
+                    state.fronts.unregister(front)
 
     def fork(self, on_news: Callable[[], None] | None = None) -> Self:
         """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
@@ -256,11 +291,11 @@ class FairFront:
             "rows_visited": self.rows_visited,
         }
 
-    def _fronts(self, state: EngineState, share: Share) -> list[Front | FairFront | None]:
+    def _fronts(self, state: FairState, share: Share) -> list[Front | FairFront | None]:
         """The fronts of a value, made when it is first looked at; again, when a lane that they need has come or gone meanwhile."""
         fronts = share.fronts
-        if fronts is None or share.lanes_version != state.lanes_version:
-            share.lanes_version = state.lanes_version
+        if fronts is None or share.lanes_version != state.fronts.lanes_version:
+            share.lanes_version = state.fronts.lanes_version
             if fronts is None:
                 fronts = share.fronts = [None] * len(self._inner)
             own = Filter(self.arm.fair_key, share.value)
@@ -268,10 +303,10 @@ class FairFront:
                 front = fronts[number]
                 if front is None or front.is_stale:
                     if front is not None:
-                        state.retire(front)
+                        state.fronts.retire(front)
                     arm = inner if own in inner.filters else inner._replace(filters=(*inner.filters, own))
                     state.charge(MAKE_ROWS)
-                    fronts[number] = state.make(arm, lambda: self._news(share), (own, share.lane_id), self.scope)
+                    fronts[number] = state.fronts.make(arm, lambda: self._news(share), (own, share.lane_id), self.scope)
         return fronts
 
     def _news(self, share: Share) -> None:
@@ -280,7 +315,7 @@ class FairFront:
         if was_dry and self._on_news is not None:
             self._on_news()
 
-    def _rest(self, state: EngineState, share: Share) -> None:
+    def _rest(self, state: FairState, share: Share) -> None:
         """The value with the lowest pass has nothing to give now: its fronts are kept if it is cheaper than to make them again."""
         heapq.heappop(self._waiting)
         share.is_waiting = False
@@ -296,10 +331,10 @@ class FairFront:
                 self._resting[share.lane_id] = None
                 return
         for front in fronts:
-            state.retire(front)
+            state.fronts.retire(front)
         share.fronts = None
 
-    def _find_values(self, state: EngineState) -> None:
+    def _find_values(self, state: FairState) -> None:
         """Read some more values of the key: of all, or of the submissions in the lane of the scope."""
         if self._has_scope:
             walk = self.walk

@@ -17,11 +17,14 @@ from __future__ import annotations
 import copy
 import heapq
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, Protocol, Self
 
-from opsq.queue.chunks.live_submission import LiveSubmission
+from opsq.queue.dispatch.gates import Blocker
+from opsq.queue.dispatch.walk import Walk
+from opsq.queue.live_submission import LiveSubmission
+from opsq.store.lanes import Reader
 from opsq.strategy.arms import (
     CUSTOM_PRIORITY,
     FAIR,
@@ -31,15 +34,12 @@ from opsq.strategy.arms import (
     SHUFFLES,
     Arm,
     Filter,
+    Gate,
     Key,
     Order,
     Sortable,
     walk_sql,
 )
-
-if TYPE_CHECKING:
-    from opsq.queue.dispatch.gates import Blocker
-    from opsq.queue.state import EngineState
 
 WALK_ROWS = 32
 """Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
@@ -59,15 +59,40 @@ DECK_TURNS = 16
 _END = (1 << 63) - 1
 
 
-class Walk(NamedTuple):
-    """Which lane is walked, and what is looked up for each row: lanes that it must be in too, and keys that it must not have."""
+class FrontGates(Protocol):
+    """What a front needs of the gates."""
 
-    lane_id: int
-    """`~id` when a filter names one submission."""
-    probes: tuple[int, ...] = ()
-    absent_keys: tuple[str, ...] = ()
-    is_single: bool = False
-    """There is nothing to walk."""
+    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
+        """The first closed gate before a submission, or None and how many chunks may be handed out."""
+
+    def is_closed(self, gates: tuple[Gate, ...], blocker: Blocker) -> bool:
+        """Whether a gate is surely still closed."""
+
+    def remember(self, blocker: Blocker, front: Front) -> None:
+        """The front has set something aside under a gate."""
+
+    def forget(self, blocker: Blocker, front: Front) -> None:
+        """The front has nothing aside under a gate any more."""
+
+
+class FrontState(Protocol):
+    """What a front needs of the engine's state."""
+
+    rows_left: int
+
+    @property
+    def reader(self) -> Reader:
+        """Runs the statements of walks."""
+
+    @property
+    def gates(self) -> FrontGates:
+        """What holds submissions back."""
+
+    def submission(self, submission_id: int, beside: Iterable[int] = ()) -> LiveSubmission | None:
+        """The submission in memory, loaded if need be, together with some that will be asked for soon."""
+
+    def charge(self, rows_count: int) -> None:
+        """Take work that visits no rows from the turn."""
 
 
 class Front:
@@ -114,7 +139,7 @@ class Front:
         self._represents: dict[int, Blocker] = {}
         self._representatives: dict[Blocker, int] = {}
 
-    # --- what others tell ---------------------------------------------------------------------------------------------------------
+    # --- what others tell ---
 
     def offer(self, submission: LiveSubmission) -> None:
         """A submission may have free work from now on."""
@@ -132,16 +157,16 @@ class Front:
         if was_dry and self.on_news is not None:
             self.on_news()
 
-    def readmit(self, state: EngineState, blocker: Blocker) -> bool:
+    def readmit(self, gates: FrontGates, blocker: Blocker) -> bool:
         """A gate may have opened: bring back the best of what was set aside under it, unless it has a representative already."""
         keys = self.aside.get(blocker)
-        if not keys or blocker in self._representatives or state.gates.is_closed(self.arm.gates, blocker):
+        if not keys or blocker in self._representatives or gates.is_closed(self.arm.gates, blocker):
             return False
         was_dry = self.is_dry
         key = self._key_again(heapq.heappop(keys))
         if not keys:
             del self.aside[blocker]
-            state.gates.forget(blocker, self)
+            gates.forget(blocker, self)
         heapq.heappush(self.heap, key)
         self._represents[key[-1]] = blocker
         self._representatives[blocker] = key[-1]
@@ -154,9 +179,9 @@ class Front:
         """Whether nothing is known to be free; costs no query."""
         return not self.heap and not self.has_more
 
-    # --- serving ------------------------------------------------------------------------------------------------------------------
+    # --- serving ---
 
-    def next(self, state: EngineState) -> tuple[LiveSubmission, int] | None:
+    def next(self, state: FrontState) -> tuple[LiveSubmission, int] | None:
         """The submission that comes next and how many of its chunks the gates allow; None when the front is dry or the turn is over.
 
         Cost: O(log n) a submission; every row and every submission passed over is taken from `state.rows_left`.
@@ -183,23 +208,23 @@ class Front:
             self._set_aside(state, blocker)
         return None
 
-    def served(self, state: EngineState, taken: int, *, has_more: bool) -> None:
+    def served(self, state: FrontState, taken: int, *, has_more: bool) -> None:
         """The submission that comes next gave `taken` chunks; `has_more`: it may have free ones left."""
         if not has_more:
             self.drop(state)
 
-    def drop(self, state: EngineState) -> None:
+    def drop(self, state: FrontState) -> None:
         """The submission that comes next has nothing free any more."""
         submission_id = heapq.heappop(self.heap)[-1]
         self.members.discard(submission_id)
         if self._represents:
-            self._retire(state, submission_id)
+            self._retire(state.gates, submission_id)
 
     def turn(self, count: int) -> int:
         """How many chunks one turn gives in a call for `count`."""
         return count
 
-    def close(self, state: EngineState) -> None:
+    def close(self, state: FrontState) -> None:
         """The front is not used any more."""
         for blocker in self.aside:
             state.gates.forget(blocker, self)
@@ -223,7 +248,7 @@ class Front:
         """The fronts that set submissions aside: this one."""
         yield self
 
-    def _set_aside(self, state: EngineState, blocker: Blocker) -> None:
+    def _set_aside(self, state: FrontState, blocker: Blocker) -> None:
         """The gate holds the submission that comes next: it waits under the gate."""
         key = heapq.heappop(self.heap)
         keys = self.aside.get(blocker)
@@ -233,17 +258,17 @@ class Front:
         heapq.heappush(keys, key)
         self.set_aside_count += 1
         if self._represents:
-            self._retire(state, key[-1], but=blocker)
+            self._retire(state.gates, key[-1], but=blocker)
 
-    def _retire(self, state: EngineState, submission_id: int, but: Blocker | None = None) -> None:
+    def _retire(self, gates: FrontGates, submission_id: int, but: Blocker | None = None) -> None:
         """A submission leaves the heap: whatever it represented gets the next representative, if its gate is open."""
         blocker = self._represents.pop(submission_id, None)
         if blocker is not None:
             del self._representatives[blocker]
             if blocker != but:
-                self.readmit(state, blocker)
+                self.readmit(gates, blocker)
 
-    # --- orders -------------------------------------------------------------------------------------------------------------------
+    # --- orders ---
 
     def describe(self) -> dict[str, int | float | str | bool | None]:
         """Where the front stands, for people."""
@@ -262,7 +287,7 @@ class Front:
     def _wants_walk(self) -> bool:
         return not self.heap and self.has_more
 
-    def _rows(self, state: EngineState, *bound: int) -> list[Any]:
+    def _rows(self, state: FrontState, *bound: int) -> list[Any]:
         """The next rows above a bound; each ends with whether it passes the filters."""
         walk = self.walk
         rows: list[Any] = state.reader.execute(
@@ -272,7 +297,7 @@ class Front:
         self._ahead = iter([row[-2] for row in rows if row[-1]])
         return rows
 
-    def _read(self, state: EngineState) -> bool:
+    def _read(self, state: FrontState) -> bool:
         """Read the next rows above the level into the heap; False when the lane ends there."""
         rows = self._rows(state, *self._bound())
         members = self.members
@@ -355,7 +380,7 @@ class Deck(Front):
         self._last_row: Key = (self._cut, -1)
         self._turn: Key = (0, -1, -1)
 
-    def served(self, state: EngineState, taken: int, *, has_more: bool) -> None:
+    def served(self, state: FrontState, taken: int, *, has_more: bool) -> None:
         """The submission has had its turn: it waits for the next lap, if it has more."""
         key = self.heap[0]
         self._turn = max(self._turn, key)
@@ -365,7 +390,7 @@ class Deck(Front):
         lap, place, submission_id = key
         heapq.heapreplace(self.heap, (lap + 1, place, submission_id))
         if self._represents:
-            self._retire(state, submission_id)
+            self._retire(state.gates, submission_id)
 
     def turn(self, count: int) -> int:
         """A sixteenth of the call, at least one chunk, and whole blocks where that is possible."""
@@ -376,7 +401,7 @@ class Deck(Front):
         # The walk is the first lap: it ends before the second lap begins.
         return self.has_more and (not self.heap or self.heap[0][0] > 0)
 
-    def _read(self, state: EngineState) -> bool:
+    def _read(self, state: FrontState) -> bool:
         rows = self._rows(state, *self._last_row, self._cut if self._is_second_leg else SHUFFLES)
         for shuffle, submission_id, passes in rows:
             self.level = self._place(0, shuffle, submission_id)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 from opsq.clock import MonoNs, Now
+from opsq.queue.dispatch.rate_limit import Bucket
 from opsq.queue.dispatch.rules import NO_LIMIT, Rules
+from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.peer import Peer
 from opsq.store.rules import LimitRow
 from opsq.strategy.arms import SUBMISSION_KEY, Gate
 from opsq.strategy.tree import Max, Percent, Value
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import LiveSubmission
-    from opsq.queue.dispatch.front import Front
-    from opsq.queue.state import EngineState
 
 REFRESH_NS = 1_000_000_000
 """A percentage follows the count of consumers at most this often."""
@@ -38,48 +37,50 @@ class Blocker(NamedTuple):
     lane_id: int = 0
 
 
-class Bucket:
-    """A token bucket: `tokens` at the instant `at`, refilled at `rate_per_s` up to `burst`."""
+class Waiter(Protocol):
+    """A front that has set submissions aside behind a gate."""
 
-    __slots__ = ("at", "burst", "rate_per_s", "tokens")
+    def readmit(self, gates: Gates, blocker: Blocker) -> bool:
+        """Bring back the best of what waits at a gate, if that may have opened; whether any came back."""
 
-    def __init__(self, limit: LimitRow, now: MonoNs) -> None:
-        self.rate_per_s = limit.rate_per_s or 0.0
-        self.burst = limit.burst or max(1, math.ceil(self.rate_per_s))
-        self.tokens = float(self.burst)
-        self.at = now
 
-    def is_of(self, limit: LimitRow) -> bool:
-        """Whether the limit says what it said when the bucket was made."""
-        made = Bucket(limit, self.at)
-        return (made.rate_per_s, made.burst) == (self.rate_per_s, self.burst)
+class GatedState(Protocol):
+    """What the gates need of the engine's state."""
 
-    def refill(self, now: MonoNs) -> float:
-        """The tokens there are now."""
-        if now == self.at:  # asked a moment ago, by the same call
-            return self.tokens
-        tokens = self.tokens + (now - self.at) / 1e9 * self.rate_per_s
-        self.at = now
-        self.tokens = tokens = min(self.burst, tokens)
-        return tokens
+    @property
+    def now(self) -> Now:
+        """When the process started."""
 
-    def next_token_at(self) -> MonoNs:
-        """When there is a whole token again, rounded up; if it is not whole then after all, at least a nanosecond later."""
-        missing = max(1.0 - self.tokens, 0.0)
-        return MonoNs(self.at + math.ceil(missing / self.rate_per_s * 1e9))
+    @property
+    def wanted(self) -> int:
+        """How many chunks the present turn may give."""
+
+    @property
+    def live(self) -> Mapping[int, LiveSubmission]:
+        """The submissions in memory."""
+
+    @property
+    def consumers(self) -> Mapping[Peer, str]:
+        """The connected consumers."""
+
+    def restore_delays(self, submission: LiveSubmission, now: Now) -> None:
+        """Set the timers of retries from before a restart."""
+
+    def note_news(self) -> None:
+        """Have parked calls looked at."""
 
 
 class Gates:
     """The gates of all strategies and rules."""
 
-    def __init__(self, state: EngineState, rules: Rules) -> None:
+    def __init__(self, state: GatedState, rules: Rules) -> None:
         self._state = state
         self._rules = rules
         self._live: dict[int, int] = {}
         self._taken_count = 0
         """Chunks reserved so far, by anyone."""
         self._keys: frozenset[str] = frozenset()
-        self._waiting: dict[Blocker, dict[Front, None]] = {}
+        self._waiting: dict[Blocker, dict[Waiter, None]] = {}
         self._buckets: dict[tuple[int, int], Bucket] = {}
         self._buckets_room = BUCKETS_KEPT
         self._tokens: list[tuple[MonoNs, Blocker]] = []
@@ -89,7 +90,7 @@ class Gates:
         self._consumers_count = 1
         self._refreshed: MonoNs = state.now.mono
 
-    # --- looking ------------------------------------------------------------------------------------------------------------------
+    # --- looking ---
 
     def watch(self, keys: frozenset[str]) -> None:
         """Count live reservations under these keys from now on."""
@@ -256,7 +257,7 @@ class Gates:
             bucket = self._buckets[limit.id, lane_id] = Bucket(limit, self._clock.mono)
         return bucket
 
-    # --- counting -----------------------------------------------------------------------------------------------------------------
+    # --- counting ---
 
     def taken(self, submission: LiveSubmission, count: int, *, is_grant: bool = True) -> None:
         """Chunks of a submission were reserved; what is only taken up again after a reconnect spends no token."""
@@ -297,9 +298,7 @@ class Gates:
                     self._open(Blocker("live", lane_id))
         self.slot_freed(submission)
         if self._rules.pauses and not submission.reserved_count:
-            self._state.has_news = (
-                True  # what is paused and reserved by nobody does not hold a call that waits for the end of work
-            )
+            self._state.note_news()  # a paused one that nobody holds does not keep a call that waits for the end of work
 
     def slot_freed(self, submission: LiveSubmission) -> None:
         """A chunk of a submission is neither reserved nor waiting for its retry any more."""
@@ -314,13 +313,13 @@ class Gates:
             submission.counted_lanes = tuple([lane_of[key][0] for key in self._keys if key in lane_of])
         return submission.counted_lanes
 
-    # --- waiting behind a gate ----------------------------------------------------------------------------------------------------
+    # --- waiting behind a gate ---
 
-    def remember(self, blocker: Blocker, front: Front) -> None:
+    def remember(self, blocker: Blocker, front: Waiter) -> None:
         """A front has set something aside under this gate."""
         self._waiting.setdefault(blocker, {})[front] = None
 
-    def forget(self, blocker: Blocker, front: Front) -> None:
+    def forget(self, blocker: Blocker, front: Waiter) -> None:
         """A front has nothing aside under this gate any more."""
         fronts = self._waiting.get(blocker)
         if fronts is not None:
@@ -332,8 +331,8 @@ class Gates:
         fronts = self._waiting.get(blocker)
         if fronts:
             for front in list(fronts):
-                if front.readmit(self._state, blocker):
-                    self._state.has_news = True
+                if front.readmit(self, blocker):
+                    self._state.note_news()
 
     def rules_changed(self) -> None:
         """Rules were set or lifted: whatever they held may go on."""

@@ -1,51 +1,34 @@
-"""Rules of operators: pauses, limits and weights. Owns them in memory and in the file; what they hold back is the gates' business."""
+"""Rules of operators that are in force: pauses, limits and weights, and which of them hold for a submission.
+
+Must not change them (`rule_changes` does) nor hold anything back (`gates` does).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import apsw
 
-from opsq.clock import Now
-from opsq.errors import NotFound, NotPermitted, UsageError
+from opsq.queue.live_submission import LiveSubmission
 from opsq.store import lanes, rules
 from opsq.store.lanes import GoneLane
 from opsq.store.rules import LimitRow, PauseRow, Value
 from opsq.strategy.arms import SUBMISSION_KEY
-from opsq.wire.messages import (
-    Changed,
-    Limit,
-    LimitState,
-    Pause,
-    PauseState,
-    Resume,
-    RulesState,
-    ShowRules,
-    Unlimit,
-    Weight,
-    WeightState,
-)
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import LiveSubmission
-    from opsq.queue.state import EngineState, Peer
 
 NO_LIMIT = 1 << 62
 """More than can ever be reserved."""
 METADATA_KEPT = 4_096
 """For so many different metadata it is remembered which limits they fall under; to work it out takes 10 µs."""
-WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 
 
 class Rules:
     """Every rule that is in force."""
 
-    def __init__(self, state: EngineState) -> None:
-        self._state = state
-        self.pauses = rules.pauses(state.reader)
-        self.limits = rules.limits(state.reader)
-        self._weights = rules.weights(state.reader)
+    def __init__(self, reader: apsw.Connection) -> None:
+        self._reader = reader
+        self.pauses = rules.pauses(reader)
+        self.limits = rules.limits(reader)
+        self.weights = rules.weights(reader)
         self._weighing: set[tuple[str, Value]] = set()
         """Pairs whose weights are being committed."""
-        self._next_id = max([*(row.id for row in self.pauses), *(row.id for row in self.limits)], default=0) + 1
         self._keys_of_lanes: dict[int, tuple[str, Value]] = {}
         self.version = 1 if self.pauses or self.limits else 0
         """0: there is no pause and no limit; else it grows with every change."""
@@ -152,154 +135,37 @@ class Rules:
         if pair is None:
             if len(self._keys_of_lanes) > 100_000:
                 self._keys_of_lanes.clear()
-            pair = self._keys_of_lanes[lane_id] = lanes.pair(self._state.reader, lane_id)
+            pair = self._keys_of_lanes[lane_id] = lanes.pair(self._reader, lane_id)
         return pair
 
     def forget_lane(self, lane: GoneLane) -> None:
         """A lane is no more, nor the weight that came with its submissions."""
         self._keys_of_lanes.pop(lane.id, None)
         pair = (lane.key, lane.value)
-        if pair in self._weights and pair not in self._weighing and rules.weight(self._state.reader, *pair) is None:
-            del self._weights[pair]
+        if pair in self.weights and pair not in self._weighing and rules.weight(self._reader, *pair) is None:
+            del self.weights[pair]
 
     def weight(self, key: str, value: Value | None) -> float:
         """The weight of a value in `Fair`; 1 unless it was set."""
-        return self._weights.get((key, value), 1.0) if value is not None else 1.0
+        return self.weights.get((key, value), 1.0) if value is not None else 1.0
 
-    # --- requests -----------------------------------------------------------------------------------------------------------------
+    # --- changes ---
 
-    def pause(self, peer: Peer, request: Pause, now: Now) -> None:
-        """Hold back every submission that has all the pairs; pausing twice changes nothing, but an operator's pause stays one."""
-        pairs = tuple(sorted(request.metadata.items()))
-        known = next((row for row in self.pauses if row.pairs == pairs), None)
-        if known is not None and (known.by_operator or not request.by_operator):
-            self._state.batch.replies.append((peer, Changed(request.id, 0)))
-            return
-        row = PauseRow(
-            known.id if known is not None else self._new_id(), pairs, request.by_operator, request.by_name, now.wall
-        )
-        self._state.batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
-        self._change([other for other in self.pauses if other.pairs != pairs] + [row], self.limits)
-        self._state.batch.replies.append((peer, Changed(request.id, 1)))
-
-    def resume(self, peer: Peer, request: Resume, now: Now) -> None:
-        """End the pause with exactly these pairs.
-
-        Raises:
-            NotPermitted: an operator set it, and this is not an operator's request.
-        """
-        pairs = tuple(sorted(request.metadata.items()))
-        known = next((row for row in self.pauses if row.pairs == pairs), None)
-        if known is None:
-            self._state.batch.replies.append((peer, Changed(request.id, 0)))
-            return
-        if known.by_operator and not request.by_operator:
-            raise NotPermitted(cause="operator_pause", by=known.by_name or "")
-        self._state.batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
-        self._change([row for row in self.pauses if row is not known], self.limits)
-        self._state.batch.replies.append((peer, Changed(request.id, 1)))
-
-    def limit(self, peer: Peer, request: Limit, now: Now) -> None:
-        """Bound a pair, or each value of a key; replaces the limit for the same."""
-        if request.concurrency is None and request.rate_per_s is None:
-            raise UsageError(cause="empty_limit")
-        if request.burst is not None and request.rate_per_s is None:
-            raise UsageError(cause="burst_without_rate")
-        if request.key == SUBMISSION_KEY and request.value is not None:
-            raise UsageError(cause="limit_of_one_submission")
-        known = next(
-            (row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None
-        )
-        row = LimitRow(
-            known.id if known is not None else self._new_id(),
-            request.key,
-            request.value,
-            request.concurrency,
-            request.rate_per_s,
-            request.burst,
-            request.by_name,
-            now.wall,
-            request.rate_span_s,
-        )
-        self._state.batch.statements.append(lambda database, _: rules.put_limit(database.writer, row))
-        self._change(self.pauses, [other for other in self.limits if other is not known] + [row])
-        self._state.batch.replies.append((peer, Changed(request.id, 1)))
-
-    def unlimit(self, peer: Peer, request: Unlimit, now: Now) -> None:
-        """Lift a limit; `NotFound` if there is none."""
-        known = next(
-            (row for row in self.limits if row.key == request.key and _is_same(row.value, request.value)), None
-        )
-        if known is None:
-            raise NotFound(cause="unknown_limit")
-        self._state.batch.statements.append(lambda database, _: rules.delete_limit(database.writer, known.id))
-        self._change(self.pauses, [row for row in self.limits if row is not known])
-        self._state.batch.replies.append((peer, Changed(request.id, 1)))
-
-    def set_weight(self, peer: Peer, request: Weight, now: Now) -> None:
-        """Give a value of a key a weight in `Fair`; it holds from its next turn on."""
-        self.put_weight(request.key, request.value, request.weight, by_submission=False)
-        self._state.batch.replies.append((peer, Changed(request.id, 1)))
-
-    def put_weight(self, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
-        """Set a weight with the batch."""
-        check_weight(weight)
-        self._weights[key, value] = weight
-        self._weighing.add((key, value))
-        self._state.batch.after.append(lambda _: self._weighing.discard((key, value)))
-        batch = self._state.batch
-        batch.statements.append(
-            lambda db, _: rules.put_weight(db.writer, key, value, weight, by_submission=by_submission)
-        )
-        self._state.batch.on_failed.append(lambda _: self._weighing.discard((key, value)))
-        self._state.batch.on_failed.append(lambda _: self._reload())
-
-    def show(self, peer: Peer, request: ShowRules) -> None:
-        """Answer with all rules."""
-        self._state.reply(
-            peer,
-            RulesState(
-                request.id,
-                [PauseState(dict(row.pairs), row.by_operator, row.by_name, row.paused_at) for row in self.pauses],
-                [self._limit_state(row) for row in self.limits],
-                [
-                    WeightState(key, value, weight)
-                    for (key, value), weight in sorted(self._weights.items(), key=str)
-                    if weight != 1
-                ],
-            ),
-        )
-
-    def _limit_state(self, row: LimitRow) -> LimitState:
-        reserved_count, busiest = self._state.gates.busiest(row) or (None, None)
-        return LimitState(*row[1:-1], reserved_count, busiest, row.rate_span_s)
-
-    def _new_id(self) -> int:
-        self._next_id += 1
-        return self._next_id - 1
-
-    def _change(self, pauses: list[PauseRow], limits: list[LimitRow]) -> None:
-        """Rules hold at once: a pause that is being committed must not let another chunk through."""
+    def replace(self, pauses: list[PauseRow], limits: list[LimitRow]) -> None:
+        """Put other pauses and limits in force, at once."""
         self.pauses, self.limits = pauses, limits
         self.version += 1
-        self._state.gates.watch(self.limited_keys)
-        self._state.gates.rules_changed()
-        self._state.has_news = True  # a pause may be the end of what a call waits for
-        self._state.batch.on_failed.append(lambda _: self._reload())
 
-    def _reload(self) -> None:
-        """The batch of a change is gone: what the file says holds."""
-        reader = self._state.reader
-        self.pauses, self.limits, self._weights = rules.pauses(reader), rules.limits(reader), rules.weights(reader)
-        self.version += 1
-        self._state.gates.rules_changed()
+    def set_weight(self, key: str, value: Value, weight: float) -> None:
+        """Put a weight in force; `weight_stored` must follow when it is committed or lost."""
+        self.weights[key, value] = weight
+        self._weighing.add((key, value))
 
+    def weight_stored(self, key: str, value: Value) -> None:
+        """The file is up to date with a weight."""
+        self._weighing.discard((key, value))
 
-def check_weight(weight: float) -> None:
-    """`UsageError` unless a weight is possible."""
-    if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-        raise UsageError(cause="weight_out_of_range", weight=weight, min=WEIGHT_MIN, max=WEIGHT_MAX)
-
-
-def _is_same(left: Value | None, right: Value | None) -> bool:
-    return type(left) is type(right) and left == right
+    def reload(self) -> None:
+        """Put in force what the file says."""
+        self.weights = rules.weights(self._reader)
+        self.replace(rules.pauses(self._reader), rules.limits(self._reader))

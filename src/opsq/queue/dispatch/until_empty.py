@@ -8,20 +8,36 @@ calls.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+import apsw
 
 from opsq.queue.dispatch.front import takes
+from opsq.queue.dispatch.rules import Rules
+from opsq.queue.dispatch.walk import choose_walk
+from opsq.queue.live_submission import LiveSubmission
 from opsq.store import lanes
 from opsq.strategy.arms import Arm
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.live_submission import LiveSubmission
-    from opsq.queue.state import EngineState
 
 SEARCHES_KEPT = 256
 SEARCH_ROWS = 64
 LOOK_ROWS = 4
 """A submission that is looked at costs its turn as much as so many rows: most must be loaded for it."""
+
+
+class SearchedState(Protocol):
+    """What a search needs of the engine's state."""
+
+    reader: apsw.Connection
+    rules: Rules
+    rows_left: int
+    states: dict[str, int]
+
+    def submission(self, submission_id: int) -> LiveSubmission | None:
+        """The submission in memory, loaded if need be."""
+
+    def charge(self, rows_count: int) -> None:
+        """Take work that visits no rows from the turn."""
 
 
 class _Search:
@@ -37,7 +53,7 @@ class _Search:
 class UntilEmpty:
     """Knows of each arm that was asked for how far its submissions have nothing more."""
 
-    def __init__(self, state: EngineState) -> None:
+    def __init__(self, state: SearchedState) -> None:
         self._state = state
         self._searches: OrderedDict[str, _Search] = OrderedDict()
 
@@ -54,7 +70,7 @@ class UntilEmpty:
             is_known = is_known and found is not None
         return False if is_known else None
 
-    def freed(self, submission: LiveSubmission) -> None:
+    def note_free(self, submission: LiveSubmission) -> None:
         """A submission has something to do that it may not have had when a search passed it."""
         for search in self._searches.values():
             if search.passed_id >= submission.id:
@@ -64,7 +80,7 @@ class UntilEmpty:
         state = self._state
         if not arm.filters and not arm.inner and not state.rules.pauses:
             return state.states["open"] > 0
-        walk = state.walk(arm)
+        walk = choose_walk(state.reader, arm)
         if walk is None:
             return False
         if walk.is_single:

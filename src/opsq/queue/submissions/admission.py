@@ -14,8 +14,9 @@ from pathlib import Path
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import NoRoom, OpsqError
 from opsq.queue.batch import Batch
+from opsq.queue.peer import Peer
 from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
 from opsq.store import history, lanes, submissions
 from opsq.store.filesystem import Space, space
@@ -83,7 +84,7 @@ class Admission:
         """What is left on the fullest of the file systems; None: it cannot be told."""
         return min((found.free_bytes for found in map(space, self._folders) if found is not None), default=None)
 
-    # --- requests -----------------------------------------------------------------------------------------------------------------
+    # --- requests ---
 
     def found(self, peer: Peer, request: CheckCapacity) -> None:
         """Tell a producer that there is room."""
@@ -140,7 +141,7 @@ class Admission:
         for place in [place for place in self._line if place[0] is peer]:
             self._leave(*place)
 
-    # --- news ---------------------------------------------------------------------------------------------------------------------
+    # --- news ---
 
     def accept(self, batch: Batch, chunks_count: int) -> None:
         """A submission is part of a batch from now on: its chunks count."""
@@ -180,7 +181,7 @@ class Admission:
         """When `tick` has somebody to refuse."""
         return self._deadlines.next_due()
 
-    # --- inside -------------------------------------------------------------------------------------------------------------------
+    # --- inside ---
 
     def _leave(self, peer: Peer, request_id: int) -> _Waiting:
         waiting = self._line.pop((peer, request_id))

@@ -5,22 +5,21 @@ An end is one row that flips, whatever the size; what it leaves behind is folded
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import Conflict, NotFinished, NotFound
+from opsq.errors import Conflict, NotFinished
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.live_submission import LiveSubmission
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.store import history, submissions
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
 from opsq.store.lanes import GoneLane
 from opsq.wire.messages import Cancel, Changed, Remove
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.reservations import Reservations
 
 DUE_LIMIT = 200
 
@@ -28,9 +27,12 @@ DUE_LIMIT = 200
 class Finisher:
     """Ends submissions, revives them, forgets them."""
 
-    def __init__(self, state: EngineState, reservations: Reservations) -> None:
+    def __init__(
+        self, state: EngineState, reservations: Reservations, on_ended: Callable[[LiveSubmission], None]
+    ) -> None:
         self._state = state
         self._reservations = reservations
+        self._on_ended = on_ended
         self._ending_count = 0
         self._is_behind = False
         self.removing: dict[int, bytes] = {}
@@ -44,7 +46,7 @@ class Finisher:
                 self._state.expiries.add(after(now.mono, remaining_ms / 1000), submission_id)
         self.removing = dict(submissions.hidden(self._state.reader))
 
-    # --- ends ---------------------------------------------------------------------------------------------------------------------
+    # --- ends ---
 
     def end(self, submission: LiveSubmission, final_state: str, reason: str, now: Now) -> None:
         """Flip a submission into a final state with the batch; nothing of it is handed out or accepted from now on."""
@@ -90,8 +92,8 @@ class Finisher:
             submission
         )  # a front that keeps it aside for its delayed chunks must not do so when it is requeued
         submission.returned.clear()
-        state.has_news = True
-        state.subscriptions.ended(submission)
+        state.note_news()
+        self._on_ended(submission)
         state.forget_if_over(submission)
 
     def not_ended(self, submission: LiveSubmission, final_state: str, now: Now) -> None:
@@ -99,16 +101,11 @@ class Finisher:
         self._ending_count -= 1
         if final_state == "expired" and submission.row.expires_ms is not None:
             self._state.expiries.add(after(now.mono, 1.0), submission.id)
-        self.still_open(submission)
-
-    def still_open(self, submission: LiveSubmission) -> None:
-        """What would have changed the state of a submission is gone."""
-        submission.is_closing = False
-        self._state.became_free(submission)
+        self._state.stays_open(submission)
 
     def cancel(self, peer: Peer, request: Cancel, now: Now) -> None:
         """Cancel a submission; what runs loses its reservation. Cancelling what is final changes nothing."""
-        submission = self.find(request.submission_id)
+        submission = self._state.find(request.submission_id)
         is_running = submission.state in {"open", "scheduled"} and not submission.is_closing
         if is_running:
             self._record(submission, history.CANCELLED, 0, 0, request.reason, now)
@@ -143,14 +140,7 @@ class Finisher:
             HistoryRow(now.wall, event, submission.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason)
         )
 
-    def find(self, submission_id: int) -> LiveSubmission:
-        """A submission; `NotFound` if there is none."""
-        submission = self._state.submission(submission_id)
-        if submission is None:
-            raise NotFound(cause="unknown_submission", submission_id=submission_id)
-        return submission
-
-    # --- gone ---------------------------------------------------------------------------------------------------------------------
+    # --- gone ---
 
     def remove(self, peer: Peer, request: Remove, now: Now) -> None:
         """Forget a final submission.
@@ -159,7 +149,7 @@ class Finisher:
             NotFinished: it may still be worked on.
             Conflict: a requeue or another removal of it is being committed.
         """
-        submission = self.find(request.submission_id)
+        submission = self._state.find(request.submission_id)
         if submission.state not in submissions.FINAL_STATES:
             raise NotFinished(cause="not_finished", submission_id=submission.id, state=submission.state)
         if submission.is_closing:
@@ -186,7 +176,7 @@ class Finisher:
         self._state.unfolded_done.pop(submission_id, None)
         self._state.unfolded_completed.pop(submission_id, None)
         self.removed_content.append(request_key.hex())
-        self._state.forget_lanes(gone)
+        self._state.fronts.forget_lanes(gone)
 
     def remove_slice(self) -> None:
         """Delete a slice of a removed submission with the batch."""

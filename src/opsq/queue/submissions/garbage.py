@@ -39,7 +39,7 @@ class Garbage:
 
     def settle(self, now: Now) -> None:
         """The slice is swept."""
-        self._state.forget_lanes(self._gone)
+        self._state.fronts.forget_lanes(self._gone)
 
     def cancel(self, now: Now) -> None:
         """What lies in the slice is met in the next round."""

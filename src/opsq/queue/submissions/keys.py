@@ -11,7 +11,8 @@ from opsq.clock import Now
 from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.store import request_keys, submissions
 from opsq.store.database import Database
 from opsq.wire.messages import Find, Found, NewSubmission, Withdraw

@@ -8,7 +8,9 @@ from __future__ import annotations
 from opsq.clock import MonoNs, Now
 from opsq.errors import Conflict, OpsqError, UsageError
 from opsq.queue.batch import Batch
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.folding import Folding
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.queue.submissions.finish import Finisher
 from opsq.queue.submissions.garbage import Garbage
 from opsq.store import history, request_keys, submissions
@@ -26,8 +28,9 @@ _EVERYTHING = 1 << 62
 class Retention:
     """Prunes."""
 
-    def __init__(self, state: EngineState, finisher: Finisher) -> None:
+    def __init__(self, state: EngineState, folding: Folding, finisher: Finisher) -> None:
         self._state = state
+        self._folding = folding
         self._finisher = finisher
         self._garbage = Garbage(state)
         self._next: MonoNs = state.now.mono
@@ -68,7 +71,7 @@ class Retention:
 
     def _prune(self, database: Database, before_at: int) -> None:
         if not history.prune_slice(
-            database.writer, before_at, self._state.policy.history_rows, self._state.folding.folded_seq
+            database.writer, before_at, self._state.policy.history_rows, self._folding.folded_seq
         ):
             self._is_pruning = False
 
@@ -94,8 +97,8 @@ class Retention:
             raise UsageError(cause="nothing_to_prune")
         before_at = now.wall - int(request.older_than_s * 1000) if request.older_than_s is not None else 0
         keep_count = request.keep_count if request.keep_count is not None else _EVERYTHING
-        pruning = _Pruning(self._state, peer, request.id, before_at, keep_count)
-        folding = self._state.folding
+        folding = self._folding
+        pruning = _Pruning(self._state, folding, peer, request.id, before_at, keep_count)
         self._state.batch.after.append(lambda _: folding.after(folding.last_seq, lambda _: pruning.go_on()))
         self._state.batch.on_failed.append(pruning.refuse)
 
@@ -103,10 +106,13 @@ class Retention:
 class _Pruning:
     """A request to prune, slice by slice."""
 
-    __slots__ = ("_before_at", "_count", "_keep_count", "_peer", "_request_id", "_slice_count", "_state")
+    __slots__ = ("_before_at", "_count", "_folding", "_keep_count", "_peer", "_request_id", "_slice_count", "_state")
 
-    def __init__(self, state: EngineState, peer: Peer, request_id: int, before_at: int, keep_count: int) -> None:
+    def __init__(
+        self, state: EngineState, folding: Folding, peer: Peer, request_id: int, before_at: int, keep_count: int
+    ) -> None:
         self._state = state
+        self._folding = folding
         self._peer = peer
         self._request_id = request_id
         self._before_at = before_at
@@ -122,13 +128,13 @@ class _Pruning:
 
     def _write(self, database: Database, _: Batch) -> None:
         self._slice_count = history.prune_slice(
-            database.writer, self._before_at, self._keep_count, self._state.folding.folded_seq
+            database.writer, self._before_at, self._keep_count, self._folding.folded_seq
         )
 
     def settle(self, now: Now) -> None:
         """A slice is gone; the next follows, or there is none."""
         self._count += self._slice_count
-        if self._slice_count and self._state.is_ending:
+        if self._slice_count and self._folding.is_ending:
             self.refuse(Conflict(cause="stopping"))
         elif self._slice_count:
             self.go_on()

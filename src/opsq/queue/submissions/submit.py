@@ -9,9 +9,10 @@ from opsq.clock import MonoNs, Now, after
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.live_submission import LiveSubmission
-from opsq.queue.dispatch.rules import check_weight
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.peer import Peer
+from opsq.queue.rule_changes import RuleChanges, check_weight
+from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
@@ -32,10 +33,11 @@ DUE_LIMIT = 200
 class Submitter:
     """Takes submissions in."""
 
-    def __init__(self, state: EngineState, admission: Admission, keys: Keys) -> None:
+    def __init__(self, state: EngineState, admission: Admission, keys: Keys, rule_changes: RuleChanges) -> None:
         self._state = state
         self._admission = admission
         self._keys = keys
+        self._rule_changes = rule_changes
         self._ids = SubmissionIds(submissions.last_id(state.reader))
         self._delays: Timers[SubmissionId] = Timers()
         self._opening: set[int] = set()
@@ -118,7 +120,7 @@ class Submitter:
         batch.entries.append(entry)
         batch.statements.append(entry.write)
         for key, weight in new.weights.items():
-            state.rules.put_weight(key, new.metadata[key], weight, by_submission=True)
+            self._rule_changes.put_weight(key, new.metadata[key], weight, by_submission=True)
         return Created(row.id, True)
 
     def _row(self, new: NewSubmission, now: Now) -> SubmissionRow:
@@ -172,7 +174,7 @@ class Submitter:
         self._forget_keys(new, row)
         state = self._state
         state.states[row.state] += 1
-        state.lanes_version += 1
+        state.fronts.note_new_lanes()
         if row.state == "open":
             # A walk may have met its row between the COMMIT and now, and handed out of it.
             state.became_free(state.live.get(row.id) or state.keep(LiveSubmission(row)))

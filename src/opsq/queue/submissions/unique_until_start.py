@@ -11,9 +11,10 @@ from functools import partial
 from opsq.clock import Now
 from opsq.errors import OpsqError
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.live_submission import LiveSubmission
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.store import submissions
 from opsq.store.database import Database
 from opsq.wire.messages import HeldChunks, Reserved

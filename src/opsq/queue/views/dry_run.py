@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from time import perf_counter_ns  # measures only: nothing is decided by it
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
+
+import apsw
 
 from opsq.clock import Now
-from opsq.queue.chunks.live_submission import LiveSubmission, split_by_attempt
+from opsq.ids import block_mask
+from opsq.queue.chunks.attempts import split_by_attempt
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Deck, Front
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.dispatch.rules import NO_LIMIT
+from opsq.queue.live_submission import READ_BLOCKS, LiveSubmission
+from opsq.queue.state import EngineState
 from opsq.store import backlog
+from opsq.store.backlog import AttemptRow
 from opsq.strategy.arms import Arm, Gate
-
-if TYPE_CHECKING:
-    from opsq.queue.state import EngineState
 
 PARTS = ("walk", "look_ups", "gates", "order", "supply")
 """What a reserve spends its time on: reading rows, loading submissions, control gates, keeping the order, finding free chunks."""
@@ -85,7 +88,7 @@ class DryRun:
         state = self._state
         for arm in self.arms:
             if arm.front is not None:
-                state.unregister(arm.front)
+                state.fronts.unregister(arm.front)
         for submission, count in self._taken:
             submission.reserved_count -= count
             state.gates.take_back(submission, count)
@@ -117,15 +120,15 @@ class DryRun:
 
     def _next_of(self, number: int, trial: DryArm) -> Found | None:
         if trial.front is None:
-            live = self._state.front_in_use(trial.name)
-            trial.front = live.fork() if live is not None else self._state.make(trial.arm)
+            live = self._state.fronts.front_in_use(trial.name)
+            trial.front = live.fork() if live is not None else self._state.fronts.make(trial.arm)
         if trial.front is None:
             return None
         watch = self._watch
         watch.trial = trial
         start = perf_counter_ns()
         parts = sum(trial.used_ns.values())
-        found = trial.front.next(cast("EngineState", watch))
+        found = trial.front.next(watch)
         trial.used_ns["order"] += perf_counter_ns() - start - (sum(trial.used_ns.values()) - parts)
         if found is None:
             return None
@@ -158,7 +161,7 @@ class DryRun:
         if trial.front is not None:
             trial.offered[found.submission.id] = trial.offered.get(found.submission.id, 0) + count
             start = perf_counter_ns()
-            trial.front.served(cast("EngineState", self._watch), count, has_more=has_more)
+            trial.front.served(self._watch, count, has_more=has_more)
             trial.used_ns["order"] += perf_counter_ns() - start
 
     def set_aside(self, number: int) -> Iterator[tuple[tuple[Gate, ...], Blocker, int]]:
@@ -169,13 +172,50 @@ class DryRun:
                 yield leaf.arm.gates, blocker, len(keys)
 
 
+def free_chunks(submission: LiveSubmission, reader: apsw.Connection, now: Now) -> Iterator[tuple[int, int]]:
+    """What may be handed out now, as (block, mask) in index order; changes nothing. Cost: as far as it is read."""
+    behind = set(submission.returned)
+    for index in sorted(behind):
+        work = submission.blocks.get(index)
+        if work is not None and work.free:
+            yield index, work.free
+    start = submission.cursor
+    while start < submission.frontier:
+        rows = backlog.pending_blocks(reader, submission.id, start, submission.frontier, READ_BLOCKS)
+        for index, pending in rows:
+            mask = _free_later(submission, reader, index, pending, now)
+            if mask and index not in behind:
+                yield index, mask
+        start = rows[-1][0] + 1 if rows else submission.frontier
+    for index in range(max(submission.cursor, submission.frontier), submission.blocks_count):
+        mask = _free_later(submission, reader, index, block_mask(submission.total, index), now)
+        if mask:
+            yield index, mask
+
+
+def _free_later(submission: LiveSubmission, reader: apsw.Connection, index: int, pending: int, now: Now) -> int:
+    """What of a block from the cursor on may be handed out when its turn comes now."""
+    work = submission.blocks.get(index)
+    free = pending if work is None else work.free
+    if work is not None and work.attempts is not None:
+        rows: Iterable[AttemptRow] = work.attempts
+    elif index < submission.frontier or work is not None:
+        rows = (row for _, row in backlog.attempts(reader, submission.id, index, index + 1))
+    else:
+        rows = ()
+    for row in rows:
+        if min(max(row.due_at - now.wall, 0), row.delay_ms):
+            free &= ~row.mask
+    return free
+
+
 class _Free:
     """The free chunks of a submission, one by one."""
 
     def __init__(self, submission: LiveSubmission, state: EngineState, now: Now) -> None:
         self._submission = submission
         self._state = state
-        self._blocks = submission.peek(state.reader, now)
+        self._blocks = free_chunks(submission, state.reader, now)
         self._block = 0
         self._mask = 0
         self._attempts: list[tuple[int, int]] = []
@@ -231,10 +271,11 @@ class MeteredState:
         self.trial: DryArm
         self.reader = self.gates = self
         self.rules = state.rules
-        self.make = state.make
-        self.unregister = state.unregister
-        self.retire = state.unregister  # what a trial has served is of no account
-        self.lanes_version = state.lanes_version
+        self.fronts = self
+        self.make = state.fronts.make
+        self.unregister = state.fronts.unregister
+        self.retire = state.fronts.unregister  # what a trial has served is of no account
+        self.lanes_version = state.fronts.lanes_version
         self.is_closed = state.gates.is_closed
         self.remember = state.gates.remember
         self.forget = state.gates.forget

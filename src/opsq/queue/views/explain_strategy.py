@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 
 from opsq.clock import Now
+from opsq.queue.chunks.reserve import TURN_ROWS, ReserveCalls
 from opsq.queue.dispatch.front import takes
 from opsq.queue.dispatch.gates import Blocker
-from opsq.queue.dispatch.reserve import TURN_ROWS, ReserveCalls
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.queue.views.dry_run import PARTS, DryArm, DryRun
 from opsq.store import backlog
 from opsq.store.rules import LimitRow, PauseRow
@@ -50,7 +51,7 @@ class StrategyExplainer:
     def _arm(self, arm: arms.Arm, name: str, analysis: Analysis) -> Arm:
         """One arm for people; `name` finds its front, if there is one."""
         state = self._state
-        front = state.front_in_use(name)
+        front = state.fronts.front_in_use(name)
         statements = explain.statements(arm) + ([] if arm.fair_key else [("supply", backlog.SUPPLY_SQL)])
         return Arm(
             order=f"Fair({arm.fair_key})" if arm.fair_key else arm.order.name,
@@ -66,7 +67,7 @@ class StrategyExplainer:
             analysis=analysis,
         )
 
-    # --- the dry reservation ------------------------------------------------------------------------------------------------------
+    # --- the dry reservation ---
 
     def _analyze(self, named: list[tuple[str, arms.Arm]], now: Now) -> tuple[list[Analysis], list[Offer]]:
         offers: list[Offer] = []

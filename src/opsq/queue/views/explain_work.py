@@ -13,12 +13,13 @@ from typing import NamedTuple
 from opsq.clock import Now
 from opsq.errors import NotFound
 from opsq.ids import block_mask
-from opsq.queue.chunks.live_submission import LiveSubmission
-from opsq.queue.chunks.reservations import Reservation, Reservations
+from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.chunks.reserve import TURN_ROWS, ReserveCalls
 from opsq.queue.dispatch.front import takes
-from opsq.queue.dispatch.reserve import TURN_ROWS, ReserveCalls
-from opsq.queue.state import EngineState, Peer
-from opsq.queue.views.dry_run import DryRun
+from opsq.queue.live_submission import LiveSubmission, Reservation
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
+from opsq.queue.views.dry_run import DryRun, free_chunks
 from opsq.store import backlog, dead
 from opsq.store.rules import LimitRow
 from opsq.store.submissions import FINAL_STATES
@@ -126,7 +127,7 @@ class WorkExplainer:
     def _behind_its_own(self, submission: LiveSubmission, index: int, causes: list[Cause], now: Now) -> list[Cause]:
         """The causes of a submission as those of a free chunk of it: chunks come in index order."""
         before = 0
-        for block, mask in islice(submission.peek(self._state.reader, now), BLOCKS_LOOKED_AT):
+        for block, mask in islice(free_chunks(submission, self._state.reader, now), BLOCKS_LOOKED_AT):
             if block >= index // 64:
                 before += (mask & (1 << index % 64) - 1).bit_count() if block == index // 64 else 0
                 break
@@ -170,7 +171,7 @@ class WorkExplainer:
         if state.database.is_read_only:
             causes.append(Cause("stopped", _found("stopped"), [_found("start")]))
         causes += [*self._pauses(submission), *self._limits(submission)]
-        if next(submission.peek(state.reader, now), None) is None:
+        if next(free_chunks(submission, state.reader, now), None) is None:
             busy = self._busy(submission, holding, now)
             return [*causes, *busy] if state.database.is_read_only else [*busy, *causes]
         if not state.database.is_read_only:

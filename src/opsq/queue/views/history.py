@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from opsq.errors import UsageError
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.folding import Folding
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.store import history, lanes
 from opsq.store.history import HistoryRow, Where
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows
@@ -15,8 +17,9 @@ PAGE_BYTES = 4 << 20
 class HistoryView:
     """Answers questions about what has happened."""
 
-    def __init__(self, state: EngineState) -> None:
+    def __init__(self, state: EngineState, folding: Folding) -> None:
         self._state = state
+        self._folding = folding
 
     def history(self, peer: Peer, request: History) -> None:
         """Answer with a page of events.
@@ -34,7 +37,7 @@ class HistoryView:
             where,
             request.after,
             request.limit,
-            state.folding.folded_seq,
+            self._folding.folded_seq,
             newest_first=request.newest_first,
         )
         events: list[HistoryEvent] = []

@@ -9,11 +9,13 @@ import builtins
 from collections.abc import Iterator
 
 from opsq.clock import Now
-from opsq.errors import NotFound, UsageError
-from opsq.queue.chunks.live_submission import LiveSubmission
+from opsq.errors import UsageError
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.dispatch.reserve import DESCRIBED_BYTES, DESCRIPTION_BYTES, ReserveCalls
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.chunks.reserve import DESCRIBED_BYTES, DESCRIPTION_BYTES, ReserveCalls
+from opsq.queue.folding import Folding
+from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.store import lanes, meta, submissions
 from opsq.store.submissions import SubmissionRow
@@ -43,23 +45,22 @@ class Reports:
     """Answers questions."""
 
     def __init__(
-        self, state: EngineState, reservations: Reservations, reserve_calls: ReserveCalls, admission: Admission
+        self,
+        state: EngineState,
+        folding: Folding,
+        reservations: Reservations,
+        reserve_calls: ReserveCalls,
+        admission: Admission,
     ) -> None:
         self._state = state
+        self._folding = folding
         self._reservations = reservations
         self._reserve_calls = reserve_calls
         self._admission = admission
 
-    def state(self, submission_id: int) -> SubmissionState:
-        """The state of one submission; `NotFound` if there is none."""
-        submission = self._state.submission(submission_id)
-        if submission is None:
-            raise NotFound(cause="unknown_submission", submission_id=submission_id)
-        return _state(submission.row, submission)
-
     def show(self, peer: Peer, request: Show) -> None:
         """Answer with the state of a submission."""
-        self._state.reply(peer, Shown(request.id, self.state(request.submission_id)))
+        self._state.reply(peer, Shown(request.id, submission_state(self._state.find(request.submission_id))))
 
     def list(self, peer: Peer, request: List) -> None:
         """Answer with a page of submissions. Cost: the rows of the page, and those that the state condition passes over."""
@@ -79,7 +80,7 @@ class Reports:
         states = []
         for row in rows:
             submission = state.live.get(row.id) or (state.submission(row.id) if row.id in state.unfolded_done else None)
-            states.append(_state(submission.row if submission else row, submission))
+            states.append(_state_of_row(submission.row if submission else row, submission))
         state.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
 
     def describe(self, peer: Peer, request: Describe) -> None:
@@ -95,12 +96,12 @@ class Reports:
 
     def attachment(self, peer: Peer, request: GetAttachment) -> None:
         """Answer with the attachment of a submission."""
-        self.state(request.submission_id)
+        self._state.find(request.submission_id)
         self._state.reply(
             peer, Attachment(request.id, submissions.attachment(self._state.reader, request.submission_id))
         )
 
-    # --- status -------------------------------------------------------------------------------------------------------------------
+    # --- status ---
 
     def status(self, peer: Peer, request: Status, now: Now) -> None:
         """Answer with counts and consumers; what only the daemon knows is left empty."""
@@ -122,7 +123,7 @@ class Reports:
                 parked_count=len(self._reserve_calls),
                 connections_count=0,
                 oldest_reservation_s=(now.mono - oldest.granted_at.mono) / 1e9 if oldest is not None else 0.0,
-                unfolded_count=len(state.folding),
+                unfolded_count=len(self._folding),
                 file_bytes=state.database.file_bytes(),
                 free_bytes=state.database.free_bytes(),
                 wal_bytes=state.database.wal_bytes,
@@ -141,7 +142,7 @@ class Reports:
             state.submission(submission_id)
         with state.reader:  # one snapshot: a fold may be committed at any moment
             found = list(lanes.counts(state.reader, lane_key))
-            ahead = state.folding.completed_ahead(meta.get_int(state.reader, "folded_seq"))
+            ahead = self._folding.completed_ahead(meta.get_int(state.reader, "folded_seq"))
         live: dict[int, list[int]] = {}
         for submission in state.live.values():
             completed = submission.completed - submission.folded - ahead.get(submission.id, 0)
@@ -226,7 +227,12 @@ def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
         yield from _selects(inner.within(arm.filters, ()))
 
 
-def _state(row: SubmissionRow, submission: LiveSubmission | None) -> SubmissionState:
+def submission_state(submission: LiveSubmission) -> SubmissionState:
+    """The state of a submission in memory, as clients see it."""
+    return _state_of_row(submission.row, submission)
+
+
+def _state_of_row(row: SubmissionRow, submission: LiveSubmission | None) -> SubmissionState:
     return SubmissionState(
         submission_id=row.id,
         state=submission.state if submission else row.state,

@@ -5,21 +5,17 @@ Must not decide when a submission ends; it is told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import NotFound
 from opsq.ids import block_mask
-from opsq.queue.chunks.live_submission import BlockWork, LiveSubmission
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.live_submission import BlockWork, LiveSubmission
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
+from opsq.queue.views.reports import submission_state
 from opsq.store import backlog, dead, submissions
 from opsq.wire.messages import ResultRow, ResultRows, Results, Shown, Wait
-
-if TYPE_CHECKING:
-    from opsq.queue.views.reports import Reports
 
 PAGE_BYTES = 4 << 20
 """A page of results ends with the block in which it becomes longer; a block has at most 64 results of 4 KiB."""
@@ -33,11 +29,10 @@ class Subscriptions:
         self._ends: dict[int, dict[tuple[Peer, int], None]] = {}
         self._readers: dict[int, dict[tuple[Peer, int], tuple[Results, MonoNs | None]]] = {}
         self._deadlines: Timers[tuple[int, Peer, int]] = Timers()
-        self.reports: Reports
 
     def wait(self, peer: Peer, request: Wait) -> None:
         """Tell `peer` when the submission is final; at once if it is."""
-        state = self.reports.state(request.submission_id)
+        state = submission_state(self._state.find(request.submission_id))
         if state.state in submissions.FINAL_STATES:
             self._state.reply(peer, Shown(request.id, state))
         else:
@@ -63,7 +58,7 @@ class Subscriptions:
             return
         request = self._remove(submission_id, peer, request_id)
         if request is None:
-            self._state.reply(peer, Shown(request_id, self.reports.state(submission_id)))
+            self._state.reply(peer, Shown(request_id, submission_state(self._state.find(submission_id))))
         else:
             self._state.reply(peer, self._rows(request))
 
@@ -72,18 +67,18 @@ class Subscriptions:
         for request_id, submission_id in list(peer.watches.items()):
             self._remove(submission_id, peer, request_id)
 
-    def completed(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
+    def note_completed(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
         """Chunks were completed: answer those who wait for one of them."""
         for (peer, _), (request, _) in list(self._readers.get(submission.id, {}).items()):
             block, bit = divmod(request.from_index, 64)
             if block == work.index and mask >> bit & 1:
                 self._answer(peer, request)
 
-    def ended(self, submission: LiveSubmission) -> None:
+    def note_ended(self, submission: LiveSubmission) -> None:
         """A submission has become final: answer everyone."""
         waiting = self._ends.pop(submission.id, None)
         if waiting:
-            state = self.reports.state(submission.id)
+            state = submission_state(submission)
             for peer, request_id in waiting:
                 peer.watches.pop(request_id, None)
                 self._state.reply(peer, Shown(request_id, state))
@@ -128,9 +123,7 @@ class Subscriptions:
 
     def _rows(self, request: Results) -> ResultRows:
         state = self._state
-        submission = state.submission(request.submission_id)
-        if submission is None:
-            raise NotFound(cause="unknown_submission", submission_id=request.submission_id)
+        submission = state.find(request.submission_id)
         start = request.from_index // 64
         end = min(start + request.limit_blocks, submission.blocks_count)
         rows, end = self._results(submission, start, end)

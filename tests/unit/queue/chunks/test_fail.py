@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
-import pytest
-
-from opsq.queue.chunks.complete import JITTER, Outcomes
-from opsq.store.backlog import AttemptRow
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket
 
@@ -169,49 +163,6 @@ def test_losses_do_not_lengthen_the_back_off(rig: Rig) -> None:
     fail_next(rig)
     rig.advance(2)
     assert len(rig.reserve(rig.connect())) == 1
-
-
-def delay_s(rig: Rig, attempts: int, backoff: m.Backoff, rng: random.Random) -> float:
-    """What the engine makes of a back-off."""
-    submission_id = rig.submit(1, backoff=backoff, max_attempts=1 << 31)
-    rig.engine._state.rng = rng
-    submission = rig.engine._state.submission(submission_id)
-    assert submission is not None
-    outcomes: Outcomes = rig.engine._outcomes
-    held = m.HeldChunks(submission_id, 0, 1, 1, 0, 1, 0)
-    return outcomes._delay_s(submission, AttemptRow(1, attempts, 0, 0, 0), m.Failure(held))
-
-
-class Extreme(random.Random):
-    """Always one end of the range."""
-
-    def __init__(self, end: int) -> None:
-        super().__init__()
-        self.end = end
-
-    def uniform(self, a: float, b: float) -> float:
-        return (a, b)[self.end]
-
-
-@pytest.mark.parametrize(
-    ("attempts", "expected"), [(1, 1.0), (2, 2.0), (3, 4.0), (9, 256.0), (10, 300.0), (5000, 300.0), (1 << 31, 300.0)]
-)
-def test_back_off_doubles_up_to_its_maximum_whatever_the_attempt(rig: Rig, attempts: int, expected: float) -> None:
-    """Clamped before it is multiplied: 2.0 ** 5000 is no float."""
-    backoff = m.Backoff(1.0, 2.0, 300.0)
-    assert delay_s(rig, attempts, backoff, Extreme(0)) == pytest.approx(expected * (1 - JITTER))
-    assert delay_s(rig, attempts, backoff, Extreme(1)) == pytest.approx(expected * (1 + JITTER))
-
-
-def test_back_off_with_the_largest_numbers_allowed_is_its_maximum(rig: Rig) -> None:
-    assert delay_s(rig, 5000, m.Backoff(1e9, 100.0, 1e9), Extreme(0)) == pytest.approx(8e8)
-
-
-def test_jitter_spreads_chunks_that_fail_together(rig: Rig) -> None:
-    rng = random.Random(1)
-    delays = {round(delay_s(rig, 3, m.Backoff(1.0, 2.0, 300.0), rng), 6) for _ in range(50)}
-    assert len(delays) > 40
-    assert 3.2 <= min(delays) < max(delays) <= 4.8
 
 
 # --- delay and reservation --------------------------------------------------------------------------------------------------------------

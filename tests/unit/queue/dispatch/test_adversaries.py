@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opsq.queue.dispatch import reserve
+from opsq.queue.chunks import reserve
 from opsq.strategy.arms import Arm, compile_arms
 from opsq.strategy.tree import Strategy
 from opsq.wire import messages as m
@@ -45,7 +45,7 @@ def steady_costs(rig: Rig, strategy: str, calls: int = CALLS) -> list[int]:
 
 def set_aside_count(rig: Rig) -> int:
     """How often anything was set aside so far."""
-    fronts = rig.engine._state._fronts.values()
+    fronts = rig.engine._state.fronts._by_name.values()
     return sum(leaf.set_aside_count for front in fronts for leaf in front.leaves())
 
 

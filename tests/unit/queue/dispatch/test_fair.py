@@ -224,7 +224,7 @@ def test_values_that_come_and_go_leave_nothing_behind(rig: Rig) -> None:
         rig.ask(peer, m.Submit(next(rig.ids), new))
         while tickets := rig.reserve(peer, 500, "Fair(tenant)"):
             rig.complete(peer, *(ticket.held() for ticket in tickets))
-    [front] = rig.engine._state._fronts.values()
+    [front] = rig.engine._state.fronts._by_name.values()
     assert isinstance(front, FairFront)
     assert len(front._shares) <= 2 * SWEEP_MIN
     rig.restart()
@@ -239,7 +239,7 @@ def test_submission_that_becomes_free_is_offered_to_its_own_value_alone(rig: Rig
         rig.submit(2)
     peer = rig.connect()
     rig.reserve(peer, 50, "Fair(submission)")
-    assert len(rig.engine._state._by_lane[0]) == 1
+    assert len(rig.engine._state.fronts._by_lane[0]) == 1
 
 
 def test_fair_inside_fair_keeps_passes_of_its_own_over_a_restart(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import apsw
 import pytest
@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.queue.dispatch import front
-from opsq.queue.dispatch.front import Deck, Front, NewestFront, Walk
+from opsq.queue.dispatch.front import Deck, Front, NewestFront
+from opsq.queue.dispatch.walk import Walk
 from opsq.strategy.arms import NEWEST_FIRST, OLDEST_FIRST, RANDOM, SHUFFLES, Arm, shuffle_of
-
-if TYPE_CHECKING:
-    from opsq.queue.state import EngineState
 
 
 class Row(NamedTuple):
@@ -45,18 +43,18 @@ class Alone:
 
 def peek(front: Front, reader: apsw.Connection) -> int | None:
     """The submission that comes next."""
-    found = front.next(cast("EngineState", Alone(reader)))
+    found = front.next(Alone(reader))
     return found[0].id if found else None
 
 
 def drop(front: Front) -> None:
     """The submission that comes next has had its turn, and has nothing more."""
-    front.served(cast("EngineState", Alone(None)), 1, has_more=False)
+    front.served(Alone(None), 1, has_more=False)
 
 
 def end_turn(front: Front) -> None:
     """The submission that comes next has had its turn, and has more."""
-    front.served(cast("EngineState", Alone(None)), 1, has_more=True)
+    front.served(Alone(None), 1, has_more=True)
 
 
 def oldest() -> Front:

@@ -82,7 +82,7 @@ def test_pause_of_all_costs_no_row_and_holds_everything(rig: Rig) -> None:
     peer = rig.connect()
     call = rig.park(peer, 1)
     assert given_ids(rig) == []
-    assert rig.engine._state._fronts == {}
+    assert rig.engine._state.fronts._by_name == {}
     resume(rig)
     assert answered(rig, peer, call) == [[(a, 0)]]
 

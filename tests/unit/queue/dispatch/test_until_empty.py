@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opsq.queue.dispatch import reserve, until_empty
+from opsq.queue.chunks import reserve
+from opsq.queue.dispatch import until_empty
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 

@@ -50,17 +50,18 @@ def next_chunks(rig: Rig, peer: Peer, strategy: str, count: int) -> list[tuple[i
 def state_of(engine: Engine) -> Any:
     """What a trial must leave alone, as far as the engine has it in memory."""
     state = engine._state
-    fronts = {name: front.describe() for name, front in state._fronts.items()}
+    fronts = {name: front.describe() for name, front in state.fronts._by_name.items()}
     supplies = {
         submission.id: (submission.reserved_count, submission.cursor, sorted(submission.returned))
         for submission in state.live.values()
     }
     busy = {submission_id: entry for submission_id, entry in supplies.items() if entry != (0, 0, [])}
     passes = {
-        front.scope: (front._served_pass, [share.place for share in front._shares.values()]) for front in state._fair
+        front.scope: (front._served_pass, [share.place for share in front._shares.values()])
+        for front in state.fronts._fair
     }
     buckets = {key: bucket.tokens for key, bucket in state.gates._buckets.items() if bucket.tokens < bucket.burst}
-    lanes = {lane_id: len(fronts) for lane_id, fronts in state._by_lane.items()}
+    lanes = {lane_id: len(fronts) for lane_id, fronts in state.fronts._by_lane.items()}
     return (
         fronts,
         busy,

@@ -7,20 +7,17 @@ the cursor and free again, reserved, settling, finished but not folded, or waiti
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
 from opsq.clock import MonoNs, Now
 from opsq.ids import SubmissionId, block_mask, blocks_of
+from opsq.queue.peer import Peer
 from opsq.store import backlog, lanes
 from opsq.store.backlog import AttemptRow
 from opsq.store.submissions import SubmissionRow
 from opsq.wire.messages import Backoff
-
-if TYPE_CHECKING:
-    from opsq.queue.chunks.reservations import Part
 
 READ_BLOCKS = 64
 """Blocks read from the database at once while the cursor is below the frontier."""
@@ -59,6 +56,87 @@ class BlockWork:
     def unfinished(self) -> int:
         """What is neither completed nor dead."""
         return self.pending & ~self.done
+
+
+class Reservation:
+    """What one call was handed out, or calls of one chunk that were answered together.
+
+    Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then.
+    """
+
+    __slots__ = (
+        "alarm",
+        "consumer",
+        "deadline",
+        "granted_at",
+        "id",
+        "is_for_restart",
+        "is_lease",
+        "is_taken_up",
+        "length_s",
+        "parts",
+        "peer",
+    )
+
+    def __init__(
+        self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool
+    ) -> None:
+        self.id = reservation_id
+        self.consumer = consumer
+        self.peer = peer
+        self.length_s = length_s
+        self.is_lease = is_lease
+        self.is_for_restart = False
+        """A lease only because the daemon was ending; who takes it up again holds it by connection."""
+        self.is_taken_up = False
+        """That is being committed: its rows go."""
+        self.granted_at = now
+        """Taken up again, or restored: since then; its wall instant is 0, since nobody knows when it was granted."""
+        self.deadline: MonoNs = now.mono
+        self.alarm: MonoNs | None = None
+        """When its deadline will be looked at; none is set once it has expired."""
+        self.parts: dict[tuple[int, int, int], Part] = {}
+
+    def is_like(self, peer: Peer, length_s: float) -> bool:
+        """Whether nobody has taken it over or extended it since `peer` was given it."""
+        return self.peer is peer and self.length_s == length_s
+
+    def deadline_at(self, now: Now) -> int:
+        """The deadline as a wall instant; what is stored of a lease."""
+        return now.wall + max(self.deadline - now.mono, 0) // 1_000_000
+
+
+class Part:
+    """What a reservation holds of one block, at one attempt: `granted` at first, `mask` still."""
+
+    __slots__ = ("attempt", "granted", "mac", "mask", "reservation", "started", "submission", "work")
+
+    def __init__(
+        self,
+        reservation: Reservation,
+        submission: LiveSubmission,
+        work: BlockWork,
+        granted: int,
+        attempt: int,
+        mac: int,
+        *,
+        mask: int | None = None,
+    ) -> None:
+        self.reservation = reservation
+        self.submission = submission
+        self.work = work
+        self.granted = granted
+        self.mask = granted if mask is None else mask
+        self.attempt = attempt
+        self.mac = mac
+        self.started = 0
+        reservation.parts[submission.id, work.index, granted] = self
+        work.parts.append(self)
+
+    @property
+    def row_key(self) -> tuple[int, int, int, int]:
+        """The primary key of its row, if it is leased."""
+        return self.reservation.id, self.submission.id, self.work.index, self.granted
 
 
 class LiveSubmission:
@@ -257,41 +335,6 @@ class LiveSubmission:
                 return work, late
         return None
 
-    def peek(self, reader: apsw.Connection, now: Now) -> Iterator[tuple[int, int]]:
-        """What may be handed out now, as (block, mask) in index order; changes nothing. Cost: as far as it is read."""
-        behind = set(self.returned)
-        for index in sorted(behind):
-            work = self.blocks.get(index)
-            if work is not None and work.free:
-                yield index, work.free
-        start = self.cursor
-        while start < self.frontier:
-            rows = backlog.pending_blocks(reader, self.id, start, self.frontier, READ_BLOCKS)
-            for index, pending in rows:
-                mask = self._free_later(reader, index, pending, now)
-                if mask and index not in behind:
-                    yield index, mask
-            start = rows[-1][0] + 1 if rows else self.frontier
-        for index in range(max(self.cursor, self.frontier), self.blocks_count):
-            mask = self._free_later(reader, index, block_mask(self.total, index), now)
-            if mask:
-                yield index, mask
-
-    def _free_later(self, reader: apsw.Connection, index: int, pending: int, now: Now) -> int:
-        """What of a block from the cursor on may be handed out when its turn comes now."""
-        work = self.blocks.get(index)
-        free = pending if work is None else work.free
-        if work is not None and work.attempts is not None:
-            rows: Iterable[AttemptRow] = work.attempts
-        elif index < self.frontier or work is not None:
-            rows = (row for _, row in backlog.attempts(reader, self.id, index, index + 1))
-        else:
-            rows = ()
-        for row in rows:
-            if min(max(row.due_at - now.wall, 0), row.delay_ms):
-                free &= ~row.mask
-        return free
-
     def _read(self, reader: apsw.Connection) -> bool:
         """Bring the next blocks below the frontier into memory; False when there are none, and the cursor stands at the frontier.
 
@@ -336,46 +379,3 @@ class LiveSubmission:
         """Drop a block from memory that is finished, or of a submission that is, once the file says so too."""
         if (not work.pending or self.state != "open") and not (work.parts or work.done or work.settling):
             self.blocks.pop(work.index, None)
-
-
-def split_by_attempt(rows: tuple[AttemptRow, ...], mask: int) -> list[tuple[int, int]]:
-    """`mask` as parts of equal attempt number (failures and losses so far): (attempt, mask), the untried first."""
-    parts = []
-    rest = mask
-    for row in rows:
-        hit = row.mask & rest
-        tries = row.attempts + row.lost
-        if hit and tries:  # a row without tries only tells since when its chunks may be handed out
-            parts.append((tries, hit))
-            rest &= ~hit
-    if rest:
-        parts.insert(0, (0, rest))
-    return parts
-
-
-def tried(
-    rows: tuple[AttemptRow, ...], mask: int, *, attempts: int, lost: int, due_at: int, delay_ms: int
-) -> tuple[tuple[AttemptRow, ...], list[AttemptRow]]:
-    """Count `attempts` failures and `lost` losses more for the chunks in `mask`, next due at `due_at`.
-
-    Returns:
-        All rows of the block, rows with equal fields joined; and the new rows of the chunks in `mask`.
-    """
-    changed: dict[tuple[int, int], int] = {}
-    kept: dict[tuple[int, int, int, int], int] = {}
-    rest = mask
-    for row in rows:
-        hit = row.mask & mask
-        rest &= ~hit
-        if hit:
-            counts = (row.attempts + attempts, row.lost + lost)
-            changed[counts] = changed.get(counts, 0) | hit
-        if row.mask & ~mask:
-            fields = row[1:]
-            kept[fields] = kept.get(fields, 0) | row.mask & ~mask
-    if rest:
-        changed[attempts, lost] = changed.get((attempts, lost), 0) | rest
-    new = [AttemptRow(hit, *counts, due_at, delay_ms) for counts, hit in changed.items()]
-    for row in new:
-        kept[row[1:]] = kept.get(row[1:], 0) | row.mask
-    return tuple(AttemptRow(hit, *fields) for fields, hit in kept.items()), new

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from opsq.clock import MonoNs, Now, WallMs
 from opsq.ids import FULL, SubmissionId, block_mask
-from opsq.queue.chunks import live_submission as module
-from opsq.queue.chunks.live_submission import LiveSubmission, split_by_attempt, tried
+from opsq.queue import live_submission as module
+from opsq.queue.chunks.attempts import split_by_attempt, tried
+from opsq.queue.live_submission import LiveSubmission
 from opsq.store import backlog
 from opsq.store.backlog import AttemptRow
 from opsq.store.database_file import migrations

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import StorageFull
 from opsq.ids import first_bits
-from opsq.queue.chunks.live_submission import LiveSubmission
-from opsq.queue.chunks.reservations import Part, Reservation, Reservations
+from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Front
-from opsq.queue.dispatch.until_empty import UntilEmpty
-from opsq.queue.state import DESCRIBED_KEPT, EngineState, Peer
+from opsq.queue.live_submission import LiveSubmission, Part, Reservation
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
 from opsq.store import submissions
 from opsq.strategy.arms import Arm, compile_arms
@@ -28,6 +28,8 @@ TURN_ROWS = 2_000
 """Rows visited and grants made in one turn of the event loop; a few milliseconds."""
 ANSWER_ROWS = 40
 """A parked call that is answered costs its turn as much as so many rows: with encoding and sending its reply up to 100 µs."""
+DESCRIBED_KEPT = 4_096
+"""Submissions of which is remembered that a connection has their content; then all are described again."""
 PLANS_KEPT = 4_096
 PARTS_LIMIT = 32_768
 """Grants in one reply, so that it fits into a frame whatever count was asked for."""
@@ -105,9 +107,11 @@ class ReserveCalls:
         self._reservations = reservations
         self._plans: dict[str, _Plan] = {}
         self._lines: dict[str, _Line] = {}
+        self._calls: dict[Peer, dict[int, Call]] = {}
+        """Parked calls by request."""
         self._deadlines: Timers[Call] = Timers()
         self._has_turn = False
-        self._until_empty = state.until_empty = UntilEmpty(state)
+        self._until_empty = state.until_empty
 
     def plan(self, text: str) -> _Plan:
         """The canonical text and the arms of a strategy; `InvalidStrategy` if it is none."""
@@ -126,7 +130,7 @@ class ReserveCalls:
         """The strategy that each waiting consumer waits with."""
         return {call.peer.consumer: text for text, line in self._lines.items() for call in line}
 
-    # --- calls --------------------------------------------------------------------------------------------------------------------
+    # --- calls ---
 
     def reserve(self, peer: Peer, request: Reserve | CompleteAndReserve, now: Now) -> None:
         """Answer with grants now, or park the call.
@@ -157,7 +161,7 @@ class ReserveCalls:
             elif not (self._has_turn or state.has_news) and self._answer_nothing(call, plan):
                 return
         self._lines.setdefault(plan.text, _Line()).join(call)
-        peer.calls[request.id] = call
+        self._calls.setdefault(peer, {})[request.id] = call
         if request.wait_s is not None:
             call.deadline = after(now.mono, request.wait_s)
             self._deadlines.add(call.deadline, call)
@@ -169,7 +173,7 @@ class ReserveCalls:
         """
         state = self._state
         state.wanted = 1
-        front = state.front(*plan.arms[0]) if not state.rules.is_all_paused else None
+        front = state.fronts.front_of(*plan.arms[0]) if not state.rules.is_all_paused else None
         found = front.next(state) if front is not None else None
         if front is None or found is None:
             return False
@@ -195,17 +199,18 @@ class ReserveCalls:
         state.consumers[peer] = plan.text
         state.rows_left = TURN_ROWS
         state.wanted = 1
-        return state.front(*plan.arms[0])
+        return state.fronts.front_of(*plan.arms[0])
 
     def cancel_wait(self, peer: Peer, request_id: int) -> None:
         """The caller does not want to wait any longer."""
-        call = peer.calls.get(request_id)
+        call = self._calls.get(peer, {}).get(request_id)
         if call is not None:
             self._end(call)
 
     def disconnect(self, peer: Peer) -> None:
         """Forget the calls of a connection."""
-        for call in list(peer.calls.values()):
+        self._state.consumers.pop(peer, None)
+        for call in list(self._calls.get(peer, {}).values()):
             self._end(call)
 
     def stop(self) -> None:
@@ -238,13 +243,16 @@ class ReserveCalls:
         call.is_over = True
         if call.deadline is not None:
             self._deadlines.discard(call.deadline, call)
-        call.peer.calls.pop(call.request.id, None)
+        calls = self._calls[call.peer]
+        del calls[call.request.id]
+        if not calls:
+            del self._calls[call.peer]
         line = self._lines[call.text]
         line.leave(call)
         if not line:
             del self._lines[call.text]
 
-    # --- serving ------------------------------------------------------------------------------------------------------------------
+    # --- serving ---
 
     @property
     def has_turn(self) -> bool:
@@ -260,7 +268,8 @@ class ReserveCalls:
         state = self._state
         if not (state.has_news or (is_turn and self._has_turn)) or state.is_full or state.is_draining:
             return
-        state.has_news = self._has_turn = False
+        state.take_news()
+        self._has_turn = False
         state.rows_left = TURN_ROWS
         for text, line in sorted(self._lines.items(), key=lambda item: item[1].first.since):
             plan = self.plan(text)
@@ -330,7 +339,7 @@ class ReserveCalls:
         if call.parts and not any(part.mask for part in call.parts):
             call.reservation, call.parts, call.wanted = None, [], request.count  # its submissions have ended meanwhile
         for name, arm in () if state.rules.is_all_paused else plan.arms:
-            front = state.front(name, arm)
+            front = state.fronts.front_of(name, arm)
             while call.wanted and front is not None:
                 if len(call.parts) >= PARTS_LIMIT:
                     return True

@@ -9,7 +9,7 @@ import pytest
 
 from opsq.errors import InvalidStrategy, StorageFull
 from opsq.ids import mask_indexes
-from opsq.queue.dispatch import reserve
+from opsq.queue.chunks import reserve
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket, tickets_of
 

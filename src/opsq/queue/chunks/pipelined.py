@@ -11,8 +11,9 @@ from collections import deque
 from opsq.clock import Now
 from opsq.errors import OpsqError
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.dispatch.reserve import ReserveCalls
-from opsq.queue.state import EngineState, Peer
+from opsq.queue.chunks.reserve import ReserveCalls
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
 from opsq.wire.messages import CompleteAndReserve, ErrorReply, Grant
 
 TURN_CALLS = 32

@@ -1,0 +1,175 @@
+"""Requests of operators about rules: pause, resume, limit, unlimit, weight, and the list of all.
+
+A change is in force at once and stored with the batch; if that fails, what the file says holds again.
+"""
+
+from __future__ import annotations
+
+from opsq.clock import Now
+from opsq.errors import NotFound, NotPermitted, UsageError
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
+from opsq.store import rules
+from opsq.store.rules import LimitRow, PauseRow, Value
+from opsq.strategy.arms import SUBMISSION_KEY
+from opsq.wire.messages import (
+    Changed,
+    Limit,
+    LimitState,
+    Pause,
+    PauseState,
+    Resume,
+    RulesState,
+    ShowRules,
+    Unlimit,
+    Weight,
+    WeightState,
+)
+
+WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
+
+
+class RuleChanges:
+    """Changes rules."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._rules = state.rules
+        known = [*(row.id for row in self._rules.pauses), *(row.id for row in self._rules.limits)]
+        self._next_id = max(known, default=0) + 1
+
+    def pause(self, peer: Peer, request: Pause, now: Now) -> None:
+        """Hold back every submission that has all the pairs; pausing twice changes nothing, but an operator's pause stays one."""
+        pairs = tuple(sorted(request.metadata.items()))
+        known = next((row for row in self._rules.pauses if row.pairs == pairs), None)
+        if known is not None and (known.by_operator or not request.by_operator):
+            self._state.batch.replies.append((peer, Changed(request.id, 0)))
+            return
+        row = PauseRow(
+            known.id if known is not None else self._new_id(), pairs, request.by_operator, request.by_name, now.wall
+        )
+        self._state.batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
+        self._change([other for other in self._rules.pauses if other.pairs != pairs] + [row], self._rules.limits)
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
+
+    def resume(self, peer: Peer, request: Resume, now: Now) -> None:
+        """End the pause with exactly these pairs.
+
+        Raises:
+            NotPermitted: an operator set it, and this is not an operator's request.
+        """
+        pairs = tuple(sorted(request.metadata.items()))
+        known = next((row for row in self._rules.pauses if row.pairs == pairs), None)
+        if known is None:
+            self._state.batch.replies.append((peer, Changed(request.id, 0)))
+            return
+        if known.by_operator and not request.by_operator:
+            raise NotPermitted(cause="operator_pause", by=known.by_name or "")
+        self._state.batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
+        self._change([row for row in self._rules.pauses if row is not known], self._rules.limits)
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
+
+    def limit(self, peer: Peer, request: Limit, now: Now) -> None:
+        """Bound a pair, or each value of a key; replaces the limit for the same."""
+        if request.concurrency is None and request.rate_per_s is None:
+            raise UsageError(cause="empty_limit")
+        if request.burst is not None and request.rate_per_s is None:
+            raise UsageError(cause="burst_without_rate")
+        if request.key == SUBMISSION_KEY and request.value is not None:
+            raise UsageError(cause="limit_of_one_submission")
+        known = next(
+            (row for row in self._rules.limits if row.key == request.key and _is_same(row.value, request.value)), None
+        )
+        row = LimitRow(
+            known.id if known is not None else self._new_id(),
+            request.key,
+            request.value,
+            request.concurrency,
+            request.rate_per_s,
+            request.burst,
+            request.by_name,
+            now.wall,
+            request.rate_span_s,
+        )
+        self._state.batch.statements.append(lambda database, _: rules.put_limit(database.writer, row))
+        self._change(self._rules.pauses, [other for other in self._rules.limits if other is not known] + [row])
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
+
+    def unlimit(self, peer: Peer, request: Unlimit, now: Now) -> None:
+        """Lift a limit; `NotFound` if there is none."""
+        known = next(
+            (row for row in self._rules.limits if row.key == request.key and _is_same(row.value, request.value)), None
+        )
+        if known is None:
+            raise NotFound(cause="unknown_limit")
+        self._state.batch.statements.append(lambda database, _: rules.delete_limit(database.writer, known.id))
+        self._change(self._rules.pauses, [row for row in self._rules.limits if row is not known])
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
+
+    def set_weight(self, peer: Peer, request: Weight, now: Now) -> None:
+        """Give a value of a key a weight in `Fair`; it holds from its next turn on."""
+        self.put_weight(request.key, request.value, request.weight, by_submission=False)
+        self._state.batch.replies.append((peer, Changed(request.id, 1)))
+
+    def put_weight(self, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
+        """Set a weight with the batch."""
+        check_weight(weight)
+        rules_in_force, batch = self._rules, self._state.batch
+        rules_in_force.set_weight(key, value, weight)
+        batch.statements.append(
+            lambda db, _: rules.put_weight(db.writer, key, value, weight, by_submission=by_submission)
+        )
+        batch.after.append(lambda _: rules_in_force.weight_stored(key, value))
+        batch.on_failed.append(lambda _: rules_in_force.weight_stored(key, value))
+        batch.on_failed.append(lambda _: self._reload())
+
+    def show(self, peer: Peer, request: ShowRules) -> None:
+        """Answer with all rules."""
+        self._state.reply(
+            peer,
+            RulesState(
+                request.id,
+                [
+                    PauseState(dict(row.pairs), row.by_operator, row.by_name, row.paused_at)
+                    for row in self._rules.pauses
+                ],
+                [self._limit_state(row) for row in self._rules.limits],
+                [
+                    WeightState(key, value, weight)
+                    for (key, value), weight in sorted(self._rules.weights.items(), key=str)
+                    if weight != 1
+                ],
+            ),
+        )
+
+    def _limit_state(self, row: LimitRow) -> LimitState:
+        reserved_count, busiest = self._state.gates.busiest(row) or (None, None)
+        return LimitState(*row[1:-1], reserved_count, busiest, row.rate_span_s)
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _change(self, pauses: list[PauseRow], limits: list[LimitRow]) -> None:
+        """Rules hold at once: a pause that is being committed must not let another chunk through."""
+        state = self._state
+        self._rules.replace(pauses, limits)
+        state.gates.watch(self._rules.limited_keys)
+        state.gates.rules_changed()
+        state.note_news()  # a pause may be the end of what a call waits for
+        state.batch.on_failed.append(lambda _: self._reload())
+
+    def _reload(self) -> None:
+        """The batch of a change is gone: what the file says holds."""
+        self._rules.reload()
+        self._state.gates.rules_changed()
+
+
+def check_weight(weight: float) -> None:
+    """`UsageError` unless a weight is possible."""
+    if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise UsageError(cause="weight_out_of_range", weight=weight, min=WEIGHT_MIN, max=WEIGHT_MAX)
+
+
+def _is_same(left: Value | None, right: Value | None) -> bool:
+    return type(left) is type(right) and left == right
