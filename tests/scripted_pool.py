@@ -16,7 +16,7 @@ from opsq.errors import NameTaken
 from opsq.runner import pool
 from opsq.runner.pool import Outcome
 from opsq.runner.pool_options import ConsumeOptions
-from opsq.runner.progress import ChunkEnd, View, Viewer
+from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
 from opsq.wire.messages import (
     Claim,
     Complete,
@@ -93,7 +93,7 @@ class Wire(ScriptedWire):
         self.close()
 
 
-class Witness(Viewer):
+class Witness(ProgressViewer):
     """Keeps what a person would be told."""
 
     tells_stderr = False
@@ -102,7 +102,7 @@ class Witness(Viewer):
         self.sentences: list[str] = []
         self.stderr: list[tuple[str, bytes]] = []
         self.ends: list[ChunkEnd] = []
-        self.views: list[View] = []
+        self.views: list[PoolProgress] = []
 
     def say(self, text: str) -> None:
         self.sentences.append(text)
@@ -113,7 +113,7 @@ class Witness(Viewer):
     def ended(self, end: ChunkEnd) -> None:
         self.ends.append(end)
 
-    def look(self, view: View) -> None:
+    def look(self, view: PoolProgress) -> None:
         self.views.append(view)
 
 

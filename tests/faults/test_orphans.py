@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from opsq.runner.process import orphan_guard
-from opsq.runner.process.orphan_guard import Guard
-from opsq.runner.process.supervisor import Children
+from opsq.runner.process.orphan_guard import OrphanGuard
+from opsq.runner.process.supervisor import Supervisor
 from waiting import wait_until
 
 RUNNER = """
 import os, sys
-from opsq.runner.feeding.programs import Feeding, make_programs
+from opsq.runner.feeding.program_kinds import make_programs
+from opsq.runner.feeding.programs import Feeding, Setup
 class Chunk:
     submission_id, index, attempt, metadata, file_path, header = 7, 3, 0, {}, None, b""
 programs = make_programs(
-    sys.argv[3:], Feeding(server=sys.argv[2]), spool_dir=sys.argv[1], memory_bytes=1000, consumer="x", jobs=2, attachment=lambda _: b"model"
+    sys.argv[3:], Feeding(server=sys.argv[2]), Setup(sys.argv[1], 1000, "x", 2, attachment=lambda _: b"model")
 )
 for _ in range(2):
     programs.start(Chunk(), b"chunk")
@@ -71,7 +72,7 @@ def test_killed_process_leaves_no_program_and_no_file(runtime_dir: Path, way: st
 
 def test_groups_that_have_ended_are_not_killed(runtime_dir: Path) -> None:
     """Their numbers may be those of strangers: what is taken out is blank, and its place is used again."""
-    made = Guard(str(runtime_dir))
+    made = OrphanGuard(str(runtime_dir))
     made.begin()
     first, second = made.enter(101), made.enter(102)
     made.change(first, 103)
@@ -93,9 +94,9 @@ def test_guard_that_cannot_be_started_keeps_nobody_from_working(
     def refuse(*_: object) -> int:
         raise BlockingIOError
 
-    monkeypatch.setattr(orphan_guard.Guard, "_spawn", refuse)
+    monkeypatch.setattr(orphan_guard.OrphanGuard, "_spawn", refuse)
     before = os.listdir("/dev/fd")
-    with Children(runtime_dir) as children:
+    with Supervisor(runtime_dir) as children:
         child = children.start(["true"])
         assert child._place == -1
         wait_until(lambda: bool(children.poll(1)), 180)
@@ -104,7 +105,7 @@ def test_guard_that_cannot_be_started_keeps_nobody_from_working(
 
 def test_table_that_is_full_leaves_further_groups_unguarded(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphan_guard, "_ENTRIES_COUNT", 1)
-    made = Guard(str(runtime_dir))
+    made = OrphanGuard(str(runtime_dir))
     made.begin()
     place = made.enter(101)
     assert (place, made.enter(102)) == (0, -1)
@@ -117,7 +118,7 @@ def test_table_that_is_full_leaves_further_groups_unguarded(runtime_dir: Path, m
 def test_closed_guard_kills_nobody(runtime_dir: Path) -> None:
     """A group that is still entered when the guard is closed is left alone: it was ended, or may not be."""
     pid = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setpgroup=0)
-    made = Guard(str(runtime_dir))
+    made = OrphanGuard(str(runtime_dir))
     made.begin()
     made.enter(pid)
     made.close()

@@ -18,7 +18,7 @@ from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
 from opsq.runner.feeding.invocation import Template, metadata_variables, value_texts
 from opsq.runner.feeding.programs import Feeding
-from opsq.runner.feeding.record_arguments import Records, Runs, record_template, room_bytes
+from opsq.runner.feeding.record_arguments import ChunkRecords, RecordRuns, record_template, room_bytes
 from opsq.runner.feeding.server_pool import check_server
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ def _argvs(chunk: Chunk, command: Sequence[str], feeding: Feeding) -> Iterator[S
             values["{in}"] = os.fsdecode(path)
         yield Template(command).fill(values)
         return
-    records = Records(chunk.data, feeding.separator, len(chunk.header))
+    records = ChunkRecords(chunk.data, feeding.separator, len(chunk.header))
     environment = dict(os.environ) | metadata_variables(chunk.metadata)
-    runs = Runs(records, record_template(command, feeding).cut(values), feeding.args_count, room_bytes(environment))
+    runs = RecordRuns(
+        records, record_template(command, feeding).cut(values), feeding.args_count, room_bytes(environment)
+    )
     try:
         yield from runs
     except WorkFailed as error:

@@ -1,29 +1,29 @@
-"""Programs that were told to end: why, and when they are killed because they have not.
+"""Deadlines of programs: the end of --max-runtime, and the kill when one that was asked to end has not.
 
 This file signals through the programs it is given, and must not judge what an end means for a chunk.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from opsq.runner.feeding.programs import Child, Programs
 
 Why = Literal["", "stop", "lost", "runtime"]
-"""Why a program was told to end: it was not; we are asked to stop; its chunk is not ours any more; it ran too long."""
+"""Why a program was asked to end: it was not; we are to stop; the reservation of its chunk was lost; it ran too long."""
 
 
-class _Told(NamedTuple):
+class _Ending(NamedTuple):
     why: Why
     kill_at: float
 
 
-class Endings:
-    """Who was told to end, and who runs for how long.
+class Deadlines:
+    """Which programs were asked to end, and how long the others have run.
 
     Args:
         programs: those that are signalled.
@@ -35,49 +35,49 @@ class Endings:
         self._programs = programs
         self._max_runtime_s = max_runtime_s
         self._grace_s = grace_s
-        self._told: dict[Child, _Told] = {}
-        self._began: deque[tuple[float, Child]] = deque()
+        self._endings: dict[Child, _Ending] = {}
+        self._started: deque[tuple[float, Child]] = deque()
         self._running: set[Child] = set()
 
-    def begin(self, child: Child) -> None:
-        """Let the time of a program begin."""
+    def start(self, child: Child) -> None:
+        """Start to measure the run time of a program."""
         if self._max_runtime_s is not None:
             self._running.add(child)
-            self._began.append((time.monotonic(), child))
+            self._started.append((time.monotonic(), child))
 
-    def tell(self, child: Child, why: Why, kill_after_s: float) -> None:
-        """Tell a program to end, and kill it if it has not after a while; the first reason stays, the earlier time counts."""
+    def end(self, child: Child, why: Why, kill_after_s: float) -> None:
+        """Ask a program to end, and kill it `kill_after_s` later if it has not; the first reason and the earlier kill hold."""
         kill_at = time.monotonic() + kill_after_s
-        told = self._told.get(child)
-        if told is None:
-            self._told[child] = _Told(why, kill_at)
+        ending = self._endings.get(child)
+        if ending is None:
+            self._endings[child] = _Ending(why, kill_at)
             self._programs.terminate(child)
-        elif kill_at < told.kill_at:
-            self._told[child] = told._replace(kill_at=kill_at)
+        elif kill_at < ending.kill_at:
+            self._endings[child] = ending._replace(kill_at=kill_at)
 
     def ended(self, child: Child) -> Why:
-        """Forget a program that has ended; gives why it was told to."""
+        """Forget a program that has ended; returns why it was asked to."""
         self._running.discard(child)
-        told = self._told.pop(child, None)
-        return "" if told is None else told.why
+        ending = self._endings.pop(child, None)
+        return "" if ending is None else ending.why
 
-    def see_to(self) -> None:
-        """Tell those to end that have run too long, kill those whose time is over."""
+    def tick(self) -> None:
+        """Ask those to end that have run too long, kill those whose time is over."""
         now = time.monotonic()
-        if self._max_runtime_s is not None:
-            while self._began and (
-                now >= self._began[0][0] + self._max_runtime_s or self._began[0][1] not in self._running
-            ):
-                _, child = self._began.popleft()
-                if child in self._running:
-                    self.tell(child, "runtime", self._grace_s)
-        for child, told in self._told.items():
-            if now >= told.kill_at:
+        while self._started and (now >= self._overdue_at() or self._started[0][1] not in self._running):
+            _, child = self._started.popleft()
+            if child in self._running:
+                self.end(child, "runtime", self._grace_s)
+        for child, ending in self._endings.items():
+            if now >= ending.kill_at:
                 self._programs.kill(child)
 
-    def instants(self) -> Iterator[float]:
-        """When `see_to` has something to do, on the monotonic clock."""
-        for told in self._told.values():
-            yield told.kill_at
-        if self._max_runtime_s is not None and self._began:
-            yield self._began[0][0] + self._max_runtime_s
+    def next_due(self, now: float) -> float:
+        """When `tick` has something to do that is not due at `now`, on the monotonic clock; infinity: never."""
+        due_at = [ending.kill_at for ending in self._endings.values()]
+        if self._started:
+            due_at.append(self._overdue_at())
+        return min((at for at in due_at if at > now), default=math.inf)
+
+    def _overdue_at(self) -> float:
+        return self._started[0][0] + (self._max_runtime_s or 0.0)

@@ -18,7 +18,7 @@ OTHER = "other"
 _STATUS_LIMIT = 255
 
 
-class Ends(NamedTuple):
+class EndSet(NamedTuple):
     """Some of the ways in which a program can end."""
 
     statuses: frozenset[int] = frozenset()
@@ -30,12 +30,12 @@ class Ends(NamedTuple):
         return exit_status in self.statuses or signal_number in self.signals
 
 
-class Verdicts(NamedTuple):
+class ExitPolicy(NamedTuple):
     """Which end means what. What no list names is tried again."""
 
-    complete_on: Ends = Ends(frozenset({0}))
-    retry_on: Ends = Ends()
-    bury_on: Ends = Ends()
+    complete_on: EndSet = EndSet(frozenset({0}))
+    retry_on: EndSet = EndSet()
+    bury_on: EndSet = EndSet()
 
     def names(self, exit_status: int | None, signal_number: int | None) -> bool:
         """Whether a list names this end, so that it has no other meaning."""
@@ -50,7 +50,7 @@ class Verdicts(NamedTuple):
         return "bury" if self.bury_on.has_other and not self.retry_on.has(exit_status, signal_number) else "retry"
 
 
-def verdicts_of(complete_on: str | None, retry_on: str | None, bury_on: str | None) -> Verdicts:
+def parse_exit_policy(complete_on: str | None, retry_on: str | None, bury_on: str | None) -> ExitPolicy:
     """Read the three lists; without `complete_on` it is 0, unless another list has that.
 
     Raises:
@@ -59,7 +59,7 @@ def verdicts_of(complete_on: str | None, retry_on: str | None, bury_on: str | No
     lists = {"--complete-on": _ends("--complete-on", complete_on), "--retry-on": _ends("--retry-on", retry_on)}
     lists["--bury-on"] = _ends("--bury-on", bury_on)
     if complete_on is None:
-        lists["--complete-on"] = Ends(frozenset({0}) - lists["--retry-on"].statuses - lists["--bury-on"].statuses)
+        lists["--complete-on"] = EndSet(frozenset({0}) - lists["--retry-on"].statuses - lists["--bury-on"].statuses)
     options = list(lists)
     for at, option in enumerate(options):
         for later in options[at + 1 :]:
@@ -69,10 +69,10 @@ def verdicts_of(complete_on: str | None, retry_on: str | None, bury_on: str | No
                 raise UsageError(
                     f"{option} and {later} both name {both[0]}.", hint="An exit status or a signal has one meaning."
                 )
-    return Verdicts(*lists.values())
+    return ExitPolicy(*lists.values())
 
 
-def _ends(option: str, text: str | None) -> Ends:
+def _ends(option: str, text: str | None) -> EndSet:
     statuses: set[int] = set()
     signals: set[int] = set()
     has_other = False
@@ -84,7 +84,7 @@ def _ends(option: str, text: str | None) -> Ends:
             signals.add(_signal_number(option, item))
         else:
             statuses |= _statuses(option, item)
-    return Ends(frozenset(statuses), frozenset(signals), has_other)
+    return EndSet(frozenset(statuses), frozenset(signals), has_other)
 
 
 def _statuses(option: str, item: str) -> set[int]:

@@ -1,48 +1,48 @@
-"""Tells a person that the daemon has been away for a while, and that it is back; a restart is too short to be told.
+"""Reports that the daemon has been away for a while, and that it is back; a restart is too short to be reported.
 
-This file only tells; who reconnects is the link.
+This file only reports; the link reconnects.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
 
 from opsq.runner.polled_consumer import PolledConsumer
-from opsq.runner.progress import Viewer
+from opsq.runner.progress import ProgressViewer
 
-ABSENT_S = 5.0
+OUTAGE_S = 5.0
 
 
-class Absence:
-    """Whether the daemon of one consumer is away, and who was told so.
+class Outage:
+    """Whether the daemon of one consumer is away, and whether that was reported.
 
     Args:
-        viewer: is told, once when it has been away for `ABSENT_S` and once when it is back.
+        viewer: gets a sentence, once when it has been away for `OUTAGE_S` and once when it is back.
         consumer: has the connection.
     """
 
-    def __init__(self, viewer: Viewer, consumer: PolledConsumer) -> None:
+    def __init__(self, viewer: ProgressViewer, consumer: PolledConsumer) -> None:
         self._viewer = viewer
         self._consumer = consumer
-        self._tell_at: float | None = None
-        self._is_told = False
+        self._report_at: float | None = None
+        self._is_reported = False
 
-    def see_to(self) -> None:
-        """Look, and tell what is to be told."""
+    def tick(self) -> None:
+        """Look, and report what is due."""
         if self._consumer.fileno() >= 0:
-            if self._is_told:
+            if self._is_reported:
                 self._viewer.say("The daemon answers again.")
-            self._tell_at, self._is_told = None, False
-        elif self._tell_at is None:
-            self._tell_at = time.monotonic() + ABSENT_S
-        elif not self._is_told and time.monotonic() >= self._tell_at:
-            self._is_told = True
+            self._report_at, self._is_reported = None, False
+        elif self._report_at is None:
+            self._report_at = time.monotonic() + OUTAGE_S
+        elif not self._is_reported and time.monotonic() >= self._report_at:
+            self._is_reported = True
             self._viewer.say(
                 "The daemon does not answer. What runs goes on, and the daemon is tried again until it answers."
             )
 
-    def instants(self) -> Iterator[float]:
-        """When `see_to` has something to do, on the monotonic clock."""
-        if self._tell_at is not None and not self._is_told:
-            yield self._tell_at
+    def next_due(self, now: float) -> float:
+        """When `tick` has something to do that is not due at `now`, on the monotonic clock; infinity: never."""
+        at = self._report_at
+        return math.inf if at is None or self._is_reported or at <= now else at

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
     from opsq.runner.polled_consumer import PolledConsumer
-    from opsq.runner.progress import ChunkEnd, Viewer
+    from opsq.runner.progress import ChunkEnd, ProgressViewer
     from opsq.runner.tally import Tally
 
 
@@ -22,7 +22,7 @@ class _Failed(NamedTuple):
     reconnects_count: int
 
 
-class Failures:
+class PendingFailures:
     """What failed, until it is answered.
 
     Args:
@@ -31,7 +31,7 @@ class Failures:
         viewer: told of them.
     """
 
-    def __init__(self, consumer: PolledConsumer, tally: Tally, viewer: Viewer) -> None:
+    def __init__(self, consumer: PolledConsumer, tally: Tally, viewer: ProgressViewer) -> None:
         self._consumer = consumer
         self._tally = tally
         self._viewer = viewer

@@ -1,7 +1,7 @@
-"""Runs a program for each chunk: fills the slots, gives each end its verdict, and stops in one way whoever asks for it.
+"""Runs a program for each chunk: fills the slots, gives each end its verdict, and stops in one way whatever asks for it.
 
 One thread, no event loop: it waits in `poll` for programs, the daemon and signals alike. This file must not know
-how bytes move (process.py), what is held or owed (driven.py), or how a person is told (the viewer's).
+how bytes move (process/), what is held or owed (polled_consumer.py), or how anything is shown (the viewer).
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from opsq.errors import (
     Refused,
 )
 from opsq.runner.capacity import affordable_count, cores_count
-from opsq.runner.deadlines import Endings, Why
-from opsq.runner.feeding.chunk_input import Inputs, operations_count
-from opsq.runner.feeding.programs import Child, Finished, Range, make_programs
-from opsq.runner.outage import Absence
+from opsq.runner.chunk_input import ChunkInputs, operations_count
+from opsq.runner.deadlines import Deadlines, Why
+from opsq.runner.feeding.program_kinds import make_programs
+from opsq.runner.feeding.programs import Child, Finished, Range, Setup
+from opsq.runner.outage import Outage
 from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
 from opsq.runner.process.pipes import MEMORY_BYTES
-from opsq.runner.progress import View, Viewer
-from opsq.runner.status_poll import Looking
-from opsq.runner.stderr_logs import ChunkLog, ChunkLogs
+from opsq.runner.progress import PoolProgress, ProgressViewer
+from opsq.runner.status_poll import StatusPoll
+from opsq.runner.stderr_logs import StderrLog, StderrLogs
 from opsq.runner.stop_signals import ECHO_S, STOP_SIGNALS, StopSignals
 from opsq.runner.tally import Outcome, Tally
-from opsq.runner.verdict import Judge, name_of
+from opsq.runner.verdict import VerdictGiver, name_of
 from opsq.wire.messages import Claim
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ if TYPE_CHECKING:
 KILL_AFTER_S = 5.0
 """Between SIGTERM and SIGKILL lies the grace, but no more than this when we are to stop."""
 LEAVE_AFTER_S = 5.0
-"""What does not even end by SIGKILL (it runs as another user, or hangs in the system) is left behind so long after it."""
+"""What does not even end by SIGKILL (it runs as another user, or hangs in the system) is left behind this long after."""
 MEMORY_LIMIT_BYTES = 64 << 20
 """Outputs that wait in memory, of all slots together."""
 _CONGESTED_S = 0.05
-"""How often it is looked whether somebody reads again what we say."""
+"""How often to check whether our output is being read again."""
 
 
 class Connect(Protocol):
@@ -71,15 +72,15 @@ def consume(
     command: Sequence[str],
     options: ConsumeOptions = DEFAULTS,
     *,
-    viewer: Viewer | None = None,
+    viewer: ProgressViewer | None = None,
     signals: StopSignals | None = None,
 ) -> Outcome:
     """Run `command` for each chunk: the chunk is its stdin, its stdout the result, its exit status the verdict.
 
     Args:
         connect: called once here, and again after each loss of the connection.
-        viewer: told what happens while it does.
-        signals: entered already, by whoever wants to end it by `StopSignals.stop`; None: caught while this runs.
+        viewer: is told what happens.
+        signals: entered already by a caller that may end it by `StopSignals.stop`; None: caught while this runs.
 
     Raises:
         CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same of
@@ -94,7 +95,7 @@ def consume(
     with StopSignals() if signals is None else nullcontext(signals) as heard:
         claim = Claim(options.claim, os.urandom(16)) if options.claim else None
         try:
-            pool = Pool(lambda: connect(name=name, claim=claim), command, options, heard, viewer or Viewer())
+            pool = Pool(lambda: connect(name=name, claim=claim), command, options, heard, viewer or ProgressViewer())
         except NameTaken:
             return Outcome(0, 0, 0, 0, is_taken=True)
         with pool:
@@ -110,13 +111,13 @@ class _Work(NamedTuple):
     """What a child works on."""
 
     chunk: Chunk
-    log: ChunkLog | None
+    log: StderrLog | None
     operations_count: int
     """Its records, if somebody wants to see how many."""
 
 
 class _Ended(NamedTuple):
-    """A child that has ended, and why if it was told to."""
+    """A child that has ended, and why if it was asked to."""
 
     finished: Finished
     work: _Work
@@ -130,7 +131,7 @@ class Pool:
     """
 
     def __init__(
-        self, dial: Dial, command: Sequence[str], options: ConsumeOptions, signals: StopSignals, viewer: Viewer
+        self, dial: Dial, command: Sequence[str], options: ConsumeOptions, signals: StopSignals, viewer: ProgressViewer
     ) -> None:
         self._options = options
         self._signals = signals
@@ -142,20 +143,20 @@ class Pool:
         self.signal = 0
         """The signal that ended everything at once."""
         self._running: dict[Child, _Work] = {}
-        self._held_up: deque[Chunk] = deque()
-        """Chunks for which the system has no room for a program at the moment."""
+        self._postponed: deque[Chunk] = deque()
+        """Chunks for whose program the system has no room at the moment."""
         self._lost_codes: dict[Child, str] = {}
-        """Why the chunk of a running program is not ours any more."""
+        """Why the reservation of a running program's chunk was lost."""
         self._unjudged_count = 0
         """Programs that have ended and have no verdict yet."""
         self._is_draining = False
-        """Nothing more is begun."""
-        self._is_held_back = False
-        """Nothing is begun for the moment: nobody reads what we say."""
+        """Nothing more is started."""
+        self._is_blocked = False
+        """Nothing is started for the moment: our output is not being read."""
         self._terminate_at: float | None = None
-        """When programs are told to end, once a signal came."""
+        """When programs are asked to end, once a signal came."""
         self._drain_at = None if options.stop_after_s is None else time.monotonic() + options.stop_after_s
-        self._logs = None if options.logs is None else ChunkLogs(options.logs, viewer.say)
+        self._logs = None if options.logs is None else StderrLogs(options.logs, viewer.say)
         if jobs < wanted_jobs:
             viewer.say(
                 f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n)."
@@ -166,26 +167,27 @@ class Pool:
         self._has_arrived = False
         self._name_taken: NameTaken | None = None
         self._consumer = PolledConsumer(lambda: self._dial(dial), options.whole_strategy, options.until, self._lost)
-        self._inputs = Inputs(self._consumer)
-        self._judge = Judge(self._consumer, self.tally, options, viewer, signals)
+        self._inputs = ChunkInputs(self._consumer)
+        self._verdicts = VerdictGiver(self._consumer, self.tally, options, viewer, signals)
         try:
-            self._programs = make_programs(
-                command,
-                options.feeding,
+            setup = Setup(
                 spool_dir=self._consumer.store_folder or tempfile.gettempdir(),
                 memory_bytes=min(MEMORY_BYTES, MEMORY_LIMIT_BYTES // jobs),
                 consumer=self._consumer.name,
                 jobs=jobs,
                 attachment=self._consumer.attachment,
-                completes=lambda status: options.verdicts.of(status, None) == "complete",
+                completes=lambda status: options.exit_policy.of(status, None) == "complete",
             )
+            self._programs = make_programs(command, options.feeding, setup)
         except BaseException:
             self._consumer.close()
             raise
         self._programs.watch(signals.fileno, signals.drain)
-        self._looking = Looking(viewer, self._consumer, options.submission_id, self._view, options.counted_pair)
-        self._absence = Absence(viewer, self._consumer)
-        self._endings = Endings(self._programs, options.max_runtime_s, options.grace_s)
+        self._status_poll = StatusPoll(
+            viewer, self._consumer, options.submission_id, self._progress, options.counted_pair
+        )
+        self._outage = Outage(viewer, self._consumer)
+        self._deadlines = Deadlines(self._programs, options.max_runtime_s, options.grace_s)
 
     def _dial(self, dial: Dial) -> Wire:
         try:
@@ -207,7 +209,7 @@ class Pool:
             else:
                 self._consumer.close()
         finally:
-            self._judge.failures.settle(is_last=True)
+            self._verdicts.failures.settle(is_last=True)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -225,7 +227,7 @@ class Pool:
             # First the next program, then the last one's verdict: so the processor is not idle while a result is stored.
             try:
                 self._fill()
-            finally:  # also when the program has vanished meanwhile: what is done is done
+            finally:  # also when the program has vanished: what is done is done
                 self._judge_all(ended)
                 self._unjudged_count = 0
             if self._has_arrived or self._consumer.next_poll_s() <= 0:
@@ -236,39 +238,37 @@ class Pool:
                 self._fill()
             if not self._running:
                 self._consumer.send()
-            self._judge.failures.settle()
-            self._endings.see_to()
-            self._looking.see_to()
-            self._absence.see_to()
+            self._verdicts.failures.settle()
+            self._deadlines.tick()
+            self._status_poll.tick()
+            self._outage.tick()
 
     def _is_over(self) -> bool:
         if self.signal:
             return True
-        if self._running or self._held_up:
+        if self._running or self._postponed:
             return (
                 self._terminate_at is not None
                 and time.monotonic() > self._terminate_at + self._kill_after_s + LEAVE_AFTER_S
             )
         if self._terminate_at is not None:
             return True
-        is_done = self._is_draining or self._judge.judged_count >= (self._options.max_chunks or sys.maxsize)
+        is_done = self._is_draining or self._verdicts.judged_count >= (self._options.max_chunks or sys.maxsize)
         is_done = is_done or (self._consumer.is_ended and not self._consumer.ready_count)
         return is_done and self._consumer.is_settled
 
     def _due_s(self) -> float:
         """How long to wait at most for something to happen."""
         due_s = self._consumer.due_s()
-        if self._is_held_back:
+        if self._is_blocked:
             due_s = min(due_s, _CONGESTED_S)
-        instants = [*self._endings.instants(), *self._looking.instants(), *self._absence.instants()]
+        now = time.monotonic()
+        due_at = [part.next_due(now) for part in (self._deadlines, self._status_poll, self._outage)]
         if self._drain_at is not None and not self._is_draining:
-            instants.append(self._drain_at)
+            due_at.append(self._drain_at)
         if self._terminate_at is not None:
-            instants += [self._terminate_at, self._terminate_at + self._kill_after_s + LEAVE_AFTER_S]
-        if instants:
-            now = time.monotonic()
-            due_s = min([due_s, *(instant - now for instant in instants if instant > now)])
-        return due_s
+            due_at += [self._terminate_at, self._terminate_at + self._kill_after_s + LEAVE_AFTER_S]
+        return min([due_s, *(at - now for at in due_at if at > now)])
 
     def _watch_connection(self) -> None:
         """Watch the descriptor that the connection has now. Its number may belong to a child as soon as one is started."""
@@ -284,11 +284,11 @@ class Pool:
     def _arrived(self) -> None:
         self._has_arrived = True
 
-    def _view(self) -> View:
+    def _progress(self) -> PoolProgress:
         submissions = {work.chunk.submission_id: work.chunk.metadata for work in self._running.values()}
         tally, running_count = self.tally, len(self._running)
         done = (tally.completed_count, tally.failed_count, tally.operations_count)
-        return View(running_count, list(submissions.items()), *done, self._consumer.counts)
+        return PoolProgress(running_count, list(submissions.items()), *done, self._consumer.counts)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -296,17 +296,17 @@ class Pool:
         """Start a program in each free slot, and order the chunks for the next ones."""
         if self._is_draining:
             return
-        self._is_held_back = self._viewer.is_congested
-        if self._is_held_back:
-            self._consumer.give_back_ready()  # others are not kept from what we do not begin
+        self._is_blocked = self._viewer.is_congested
+        if self._is_blocked:
+            self._consumer.give_back_ready()  # others can have what is not started here
             return
         # However many slots there are to be filled: nothing that is due waits until all are.
         while len(self._running) < self._slots_count() and not self._signals.count and self._consumer.next_poll_s() > 0:
-            chunk = self._held_up.popleft() if self._held_up else self._consumer.take()
+            chunk = self._postponed.popleft() if self._postponed else self._consumer.take()
             if chunk is None:
                 break
             if self._prefetch.is_slow:
-                self._consumer.send()  # that it is begun: a chunk that kills its consumer is to be found
+                self._consumer.send()  # that it was started: a chunk that kills its consumer is to be found
             if not self._start(chunk):
                 return
         if self._signals.count:
@@ -325,8 +325,8 @@ class Pool:
         """How many more chunks may be reserved."""
         if self._options.max_chunks is None:
             return sys.maxsize
-        begun_count = self._judge.judged_count + self._unjudged_count + len(self._running)
-        return self._options.max_chunks - begun_count - len(self._held_up) - self._consumer.ready_count
+        begun_count = self._verdicts.judged_count + self._unjudged_count + len(self._running)
+        return self._options.max_chunks - begun_count - len(self._postponed) - self._consumer.ready_count
 
     def _start(self, chunk: Chunk) -> bool:
         """Start the program for a chunk; false if that has to wait until another one has ended."""
@@ -343,25 +343,25 @@ class Pool:
         except NotFound:  # the submission was removed
             chunk.release()
         except (ContentMissing, ContentChanged) as error:
-            self._judge.fail_unreadable(chunk, error)
+            self._verdicts.fail_unreadable(chunk, error)
         except (CommandNotFound, CommandNotExecutable):
-            self._judge.release(chunk)
+            self._verdicts.release(chunk)
             raise
         except Refused:
             if not self._running:
-                self._judge.release(chunk)
+                self._verdicts.release(chunk)
                 raise
-            self._held_up.append(chunk)
+            self._postponed.append(chunk)
             return False
         else:
             self._running[child] = _Work(chunk, log, count)
-            self._endings.begin(child)
+            self._deadlines.start(child)
         finally:
             if isinstance(stdin, Range):
                 os.close(stdin.fd)
         return True
 
-    def _listener(self, chunk: Chunk) -> tuple[ChunkLog | None, Callable[[bytes], object]]:
+    def _listener(self, chunk: Chunk) -> tuple[StderrLog | None, Callable[[bytes], object]]:
         """Where what the program says on stderr goes."""
         if self._logs is not None:
             log = self._logs.log(chunk)
@@ -373,7 +373,7 @@ class Pool:
 
     def _free(self, finished: Finished) -> _Ended:
         """Empty the slot of a child."""
-        return _Ended(finished, self._running.pop(finished.child), self._endings.ended(finished.child))
+        return _Ended(finished, self._running.pop(finished.child), self._deadlines.ended(finished.child))
 
     def _judge_all(self, ended: list[_Ended]) -> None:
         """Give each its verdict, also when one of them ends everything."""
@@ -383,7 +383,7 @@ class Pool:
                 self._prefetch.note_run(one.finished.run_s)
             try:
                 lost_code = self._lost_codes.pop(one.finished.child, "")
-                if self._judge.judge(one.finished, one.work.chunk, one.work.log, one.why, lost_code):
+                if self._verdicts.give_verdict(one.finished, one.work.chunk, one.work.log, one.why, lost_code):
                     self.tally.operations_count += one.work.operations_count
             except OpsqError as error:
                 failure = failure or error
@@ -391,13 +391,13 @@ class Pool:
             raise failure
 
     def _lost(self, lost: Lost) -> None:
-        """A chunk is not ours any more: its program has nothing to work for."""
+        """The reservation of a chunk was lost: its program has nothing to work for."""
         self._viewer.say(f"The reservation of chunk {lost.submission_id}/{lost.index} was lost: {lost.message}")
         for child, work in self._running.items():
             if work.chunk.index == lost.index and work.chunk.submission_id == lost.submission_id:
                 self._lost_codes[child] = lost.code
                 if self._options.on_lost == "stop":
-                    self._endings.tell(child, "lost", self._kill_after_s)
+                    self._deadlines.end(child, "lost", self._kill_after_s)
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
@@ -418,8 +418,8 @@ class Pool:
         if not self._is_draining and (self._signals.count or (self._drain_at is not None and now >= self._drain_at)):
             self._is_draining = True
             self.tally.released_count += self._consumer.order_no_more()
-            while self._held_up:
-                self._judge.release(self._held_up.popleft())
+            while self._postponed:
+                self._verdicts.release(self._postponed.popleft())
         if self._terminate_at is not None and now >= self._terminate_at:
             for child in self._running:
-                self._endings.tell(child, "stop", self._kill_after_s)
+                self._deadlines.end(child, "stop", self._kill_after_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from opsq.runner.exit_policy import Verdicts
+from opsq.runner.exit_policy import ExitPolicy
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.polled_consumer import Until
 
@@ -47,7 +47,7 @@ class ConsumeOptions(NamedTuple):
     max_runtime_s: float | None = None
     """A program that runs longer is ended (SIGTERM, the grace, SIGKILL), and has failed."""
     on_lost: OnLost = "stop"
-    verdicts: Verdicts = Verdicts()
+    exit_policy: ExitPolicy = ExitPolicy()
     logs: Logs | None = None
     counted_pair: tuple[str, str] | None = None
     """Metadata of the submissions whose chunks are counted for whoever looks; None: the one that is worked on, or all."""

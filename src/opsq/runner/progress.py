@@ -27,7 +27,7 @@ class ChunkEnd(msgspec.Struct, frozen=True):
     reason: str
 
 
-class View(NamedTuple):
+class PoolProgress(NamedTuple):
     """How things stand."""
 
     running_count: int
@@ -42,7 +42,7 @@ class View(NamedTuple):
     """What the daemon last said: of the submission that is worked on, or of all. None: nothing yet, or nobody asked."""
 
 
-class Viewer:
+class ProgressViewer:
     """Sees everything and shows nothing."""
 
     tells_stderr = False
@@ -64,5 +64,5 @@ class Viewer:
     def ended(self, end: ChunkEnd) -> None:
         """Take note of the end of an attempt."""
 
-    def look(self, view: View) -> None:
+    def look(self, view: PoolProgress) -> None:
         """Take note of how things stand."""

@@ -1,47 +1,48 @@
-"""When somebody is shown how things stand: the daemon is asked for its counts first, and shown is what it says.
+"""Polls the daemon for its counts whenever the progress is to be shown, and shows it with what the daemon answered.
 
 This file must not show anything; a daemon that does not answer delays it by no more than a moment.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from opsq.runner.polled_consumer import PolledConsumer
-from opsq.runner.progress import View, Viewer
+from opsq.runner.progress import PoolProgress, ProgressViewer
 
 _PATIENCE_S = 0.5
 
 
-class Looking:
-    """The looks of one viewer.
+class StatusPoll:
+    """The polls for one viewer.
 
     Args:
-        viewer: who looks, if he does.
+        viewer: is shown the progress, if it wants to be.
         consumer: asks the daemon.
         submission_id: whose counts are shown; None: of all, or of those with `pair`.
         pair: metadata of the submissions whose counts are shown.
-        view: how things stand here.
+        progress: how far this consumer is.
     """
 
     def __init__(
         self,
-        viewer: Viewer,
+        viewer: ProgressViewer,
         consumer: PolledConsumer,
         submission_id: int | None,
-        view: Callable[[], View],
+        progress: Callable[[], PoolProgress],
         pair: tuple[str, str] | None = None,
     ) -> None:
         self._viewer = viewer
         self._consumer = consumer
         self._submission_id = submission_id
         self._pair = pair
-        self._view = view
+        self._progress = progress
         self._ask_at = time.monotonic()
         self._look_at: float | None = None
 
-    def see_to(self) -> None:
+    def tick(self) -> None:
         """Ask if it is time to, and show what was answered."""
         look_s = self._viewer.look_s
         if look_s is None:
@@ -54,9 +55,9 @@ class Looking:
                 self._consumer.ask_counts(self._submission_id, self._pair)
         elif now >= self._look_at or not self._consumer.is_counting:
             self._look_at = None
-            self._viewer.look(self._view())
+            self._viewer.look(self._progress())
 
-    def instants(self) -> Iterator[float]:
-        """When `see_to` has something to do, on the monotonic clock."""
-        if self._viewer.look_s is not None:
-            yield self._ask_at if self._look_at is None else self._look_at
+    def next_due(self, now: float) -> float:
+        """When `tick` has something to do that is not due at `now`, on the monotonic clock; infinity: never."""
+        at = self._ask_at if self._look_at is None else self._look_at
+        return math.inf if self._viewer.look_s is None or at <= now else at

@@ -14,12 +14,12 @@ from opsq.errors import InputUnreadable
 from opsq.runner.pool_options import Logs
 
 
-class ChunkLog:
+class StderrLog:
     """The log of one attempt; the file comes into being with the first bytes."""
 
     __slots__ = ("_fd", "_folder", "_owner", "path")
 
-    def __init__(self, owner: ChunkLogs, folder: str, name: str) -> None:
+    def __init__(self, owner: StderrLogs, folder: str, name: str) -> None:
         self._owner = owner
         self._folder = folder
         self.path = os.path.join(folder, name)
@@ -51,7 +51,7 @@ class ChunkLog:
                 os.rmdir(self._folder)
 
 
-class ChunkLogs:
+class StderrLogs:
     """Makes logs.
 
     Args:
@@ -74,9 +74,9 @@ class ChunkLogs:
                 f"--log-dir {self._folder}: {error.strerror}.", hint="Name a folder that can be made."
             ) from error
 
-    def log(self, chunk: Chunk) -> ChunkLog:
+    def log(self, chunk: Chunk) -> StderrLog:
         """The log of the attempt at a chunk that begins now."""
-        return ChunkLog(
+        return StderrLog(
             self, os.path.join(self._folder, str(chunk.submission_id)), f"{chunk.index}.{chunk.attempt}.log"
         )
 

@@ -11,11 +11,11 @@ from opsq.client.sync.chunk import Chunk
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, OpsqError, Refused
 from opsq.runner.deadlines import Why
 from opsq.runner.feeding.programs import Finished
-from opsq.runner.pending_failures import Failures
+from opsq.runner.pending_failures import PendingFailures
 from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.pool_options import ConsumeOptions
-from opsq.runner.progress import ChunkEnd, Viewer
-from opsq.runner.stderr_logs import ChunkLog
+from opsq.runner.progress import ChunkEnd, ProgressViewer
+from opsq.runner.stderr_logs import StderrLog
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Tally
 from opsq.units import format_duration
@@ -25,21 +25,26 @@ _FAILED_STATUS = 1
 """What stands for the status of a program that was not run, or not to its end."""
 
 
-class Judge:
+class VerdictGiver:
     """Gives verdicts.
 
     Args:
         consumer: holds the chunks.
         tally: where verdicts are counted.
         options: what ends mean.
-        viewer: told of each.
+        viewer: is given each.
         signals: an end by one of those that we got ourselves is no fault of the program.
     """
 
     def __init__(
-        self, consumer: PolledConsumer, tally: Tally, options: ConsumeOptions, viewer: Viewer, signals: StopSignals
+        self,
+        consumer: PolledConsumer,
+        tally: Tally,
+        options: ConsumeOptions,
+        viewer: ProgressViewer,
+        signals: StopSignals,
     ) -> None:
-        self.failures = Failures(consumer, tally, viewer)
+        self.failures = PendingFailures(consumer, tally, viewer)
         self.judged_count = 0
         """Chunks that were completed or failed here."""
         self._consumer = consumer
@@ -50,12 +55,12 @@ class Judge:
         # The reason that a server gives is in its answer, which nobody has seen.
         self._is_stderr_told = options.logs is None and viewer.tells_stderr and not options.feeding.server
 
-    def judge(self, finished: Finished, chunk: Chunk, log: ChunkLog | None, why: Why, lost_code: str) -> bool:
+    def give_verdict(self, finished: Finished, chunk: Chunk, log: StderrLog | None, why: Why, lost_code: str) -> bool:
         """Give a chunk the verdict that the end of its program means.
 
         Args:
-            why: why the program was told to end, if it was.
-            lost_code: why the chunk is not ours any more; "": it is.
+            why: why the program was asked to end, if it was.
+            lost_code: why its reservation was lost; "": it was not.
 
         Returns:
             Whether it is completed.
@@ -84,7 +89,7 @@ class Judge:
     def fail_unreadable(self, chunk: Chunk, error: OpsqError, *, run_s: float = 0.0) -> None:
         """Fail a chunk that cannot be read: for good if its file, submitted in place, is gone or is not what it was."""
         is_final = isinstance(error, ContentChanged) or self._consumer.is_in_place(chunk.submission_id)
-        how = "for good (told once a submission)" if is_final else ""
+        how = "for good (reported once per submission)" if is_final else ""
         self._fail(chunk, str(error), how, told=str(error), is_final=is_final, is_shared=is_final, run_s=run_s)
 
     def release(self, chunk: Chunk) -> None:
@@ -95,7 +100,7 @@ class Judge:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _judge_own_end(self, finished: Finished, chunk: Chunk, *, has_run_too_long: bool) -> bool:
-        """Judge a program that was not told to end, or only because its time was over.
+        """Judge a program that was not asked to end, or only because its time was over.
 
         Returns:
             Whether the chunk is completed.
@@ -115,7 +120,7 @@ class Judge:
             # The signal was sent to our process group while this child, just made, still belonged to it.
             self.release(chunk)
         elif status in _COMMAND_ERRORS and not (
-            self._tally.completed_count or self._options.verdicts.names(status, number)
+            self._tally.completed_count or self._options.exit_policy.names(status, number)
         ):
             # Nothing has worked yet: it is the command that cannot be run, not this chunk that it cannot work on.
             self.release(chunk)
@@ -123,7 +128,7 @@ class Judge:
                 f"The command ended with {status} on chunk {name_of(chunk)}, as if it cannot be run: {finished.reason}"
             )
         else:
-            verdict = self._options.verdicts.of(status, number)
+            verdict = self._options.exit_policy.of(status, number)
             if verdict == "complete":
                 self._complete(finished, chunk)
                 return True

@@ -28,7 +28,8 @@ from opsq.errors import (
     WorkFailed,
 )
 from opsq.runner.feeding import record_arguments, server_pool
-from opsq.runner.feeding.programs import Child, Feeding, Finished, Programs, make_programs
+from opsq.runner.feeding.program_kinds import make_programs
+from opsq.runner.feeding.programs import Child, Feeding, Finished, Programs, Setup
 from opsq.runner.process.pipes import Range
 from waiting import wait_until
 
@@ -62,11 +63,7 @@ class Consumer:
         self.programs = make_programs(
             command,
             Feeding(**feeding),
-            spool_dir=self.folder,
-            memory_bytes=memory_bytes,
-            consumer="night",
-            jobs=jobs,
-            attachment=self.fetch,
+            Setup(str(self.folder), memory_bytes, consumer="night", jobs=jobs, attachment=self.fetch),
         )
         return self.programs
 
@@ -584,12 +581,7 @@ def test_statuses_that_are_a_good_end_are_gone_on_after(runtime_dir: Path) -> No
     programs = make_programs(
         ["sh", "-c", "echo $0; exit $0"],
         Feeding(each=True),
-        spool_dir=runtime_dir,
-        memory_bytes=100,
-        consumer="x",
-        jobs=1,
-        attachment=lambda _: None,
-        **completing,
+        Setup(str(runtime_dir), 100, consumer="x", jobs=1, attachment=lambda _: None, **completing),
     )
     for _ in range(2):
         finished = _run(programs, b"0\n4\n3\n0\n")
@@ -643,14 +635,14 @@ def test_no_room_for_one_more_run_is_waited_out_while_others_run(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs: Any = consumer("echo", jobs=2, each=True)
-    start_series = programs._children.start_series
+    start_series = programs._supervisor.start_series
 
     def refuse_the_second(*arguments: Any, **options: Any) -> Child:
-        if len(programs._children):
+        if len(programs._supervisor):
             raise Refused("Cannot start one more program.")
         return start_series(*arguments, **options)
 
-    monkeypatch.setattr(programs._children, "start_series", refuse_the_second)
+    monkeypatch.setattr(programs._supervisor, "start_series", refuse_the_second)
     assert _result(programs, b"a\nb\nc\n") == b"a\nb\nc\n"
 
 

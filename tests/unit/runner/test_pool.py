@@ -23,9 +23,9 @@ from opsq.client.sync import verdict_sender
 from opsq.content.manifest import Content, Part, pack_numbers
 from opsq.errors import ContentChanged, ContentMissing, InvalidStrategy, Refused
 from opsq.runner import polled_consumer, pool, stop_signals, verdict
-from opsq.runner.pending_failures import Failures
+from opsq.runner.pending_failures import PendingFailures
 from opsq.runner.pool import Outcome
-from opsq.runner.process.supervisor import Child, Children
+from opsq.runner.process.supervisor import Child, Supervisor
 from opsq.runner.progress import ChunkEnd
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Tally
@@ -190,15 +190,15 @@ def test_refused_strategy_ends_the_consumer() -> None:
 
 def test_chunk_without_room_for_its_program_waits_for_another_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[int] = []
-    real = Children.start
+    real = Supervisor.start
 
-    def start(self: Children, *words: Any, **named: Any) -> Child:
+    def start(self: Supervisor, *words: Any, **named: Any) -> Child:
         starts.append(len(self))
         if len(self) >= 1:
             raise Refused("no room")
         return real(self, *words, **named)
 
-    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(Supervisor, "start", start)
     daemon = Daemon([b"a", b"b", b"c"])
     assert daemon.consume("cat", jobs=3) == Outcome(3, 0, 0, 0)
     assert not daemon.of(Fail)
@@ -209,7 +209,7 @@ def test_no_room_for_even_one_program_ends_the_consumer_and_costs_no_attempt(mon
     def start(*_: object, **__: object) -> Child:
         raise Refused("no room")
 
-    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(Supervisor, "start", start)
     daemon = Daemon([b"a", b"b"])
     with pytest.raises(Refused):
         daemon.consume("cat", jobs=2)
@@ -220,16 +220,16 @@ def test_no_room_for_even_one_program_ends_the_consumer_and_costs_no_attempt(mon
 def test_what_ended_well_beside_a_fatal_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All ends of one turn are judged before the consumer ends with 127."""
     daemon = Daemon([b"exit 127", b"exit 0"])
-    real = Children.poll
+    real = Supervisor.poll
 
-    def poll(self: Children, timeout_s: float | None = None) -> Any:
+    def poll(self: Supervisor, timeout_s: float | None = None) -> Any:
         """Tell both ends in one turn."""
         ended = real(self, timeout_s)
         while len(self):
             ended += real(self, 1.0)
         return ended
 
-    monkeypatch.setattr(Children, "poll", poll)
+    monkeypatch.setattr(Supervisor, "poll", poll)
     with pytest.raises(pool.CommandNotFound, match="7/0"):
         daemon.consume("sh", jobs=2)
     assert mask_of(daemon.completions()) == 0b10
@@ -249,14 +249,14 @@ def test_no_room_for_an_output_ends_the_consumer_and_costs_no_attempt(
 
 
 def test_unreadable_chunk_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = pool.Inputs.content_of
+    real = pool.ChunkInputs.content_of
 
     def content(inputs: Any, chunk: Any) -> Any:
         if chunk.index == 0:
             raise pool.ContentMissing("gone")
         return real(inputs, chunk)
 
-    monkeypatch.setattr(pool.Inputs, "content_of", content)
+    monkeypatch.setattr(pool.ChunkInputs, "content_of", content)
     daemon = Daemon([b"a", b"b"])
     assert daemon.consume("cat") == Outcome(1, 1, 0, 0, child_status=1)
     assert [failure.reason for request in daemon.of(Fail) for failure in request.failures] == ["gone"]
@@ -303,10 +303,10 @@ def test_chunk_that_is_taken_away_before_its_program_starts_is_not_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     daemon = Daemon([b"a", b"b"])
-    real = Children.start
+    real = Supervisor.start
     starts_count = 0
 
-    def start(self: Children, *words: Any, **named: Any) -> Child:
+    def start(self: Supervisor, *words: Any, **named: Any) -> Child:
         nonlocal starts_count
         if len(self):
             assert daemon.wire is not None
@@ -316,7 +316,7 @@ def test_chunk_that_is_taken_away_before_its_program_starts_is_not_run(
         return real(self, *words, **named)
 
     lost = pool.Pool._lost
-    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(Supervisor, "start", start)
     monkeypatch.setattr(pool.Pool, "_lost", lambda self, what: (lost(self, what), (tmp_path / "go").touch()))
     assert daemon.consume("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done", jobs=2) == Outcome(
         1, 0, 0, 0
@@ -333,7 +333,7 @@ def test_verdict_leaves_at_once_when_nothing_else_runs(monkeypatch: pytest.Monke
 
 def test_next_program_starts_before_the_last_result_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    for owner, name, event in ((pool.Pool, "_start", "start"), (verdict.Judge, "judge", "judge")):
+    for owner, name, event in ((pool.Pool, "_start", "start"), (verdict.VerdictGiver, "give_verdict", "judge")):
         real = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *words, real=real, event=event: (events.append(event), real(*words))[1])
     daemon = Daemon([b"a"] * 8)
@@ -344,14 +344,14 @@ def test_next_program_starts_before_the_last_result_is_stored(monkeypatch: pytes
 def test_slow_programs_are_told_of_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a chunk that kills its consumer is known by then, also the second of a reserve."""
     daemon = Daemon([b"a", b"b"])
-    real = Children.start
+    real = Supervisor.start
     told: list[int] = []
 
-    def start(self: Children, *words: Any, **named: Any) -> Child:
+    def start(self: Supervisor, *words: Any, **named: Any) -> Child:
         told.append(max(begun.mask for request in daemon.of(Started) for begun in request.chunks))
         return real(self, *words, **named)
 
-    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(Supervisor, "start", start)
     daemon.consume("cat", jobs=2)
     assert told == [0b01, 0b11]
 
@@ -393,17 +393,17 @@ def test_program_killed_by_another_signal_than_the_one_that_stops_us_has_failed(
 def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = Children.start
+    real = Supervisor.start
     starts_count = 0
 
-    def start(self: Children, *words: Any, **named: Any) -> Child:
+    def start(self: Supervisor, *words: Any, **named: Any) -> Child:
         nonlocal starts_count
         starts_count += 1
         child = real(self, *words, **named)
         os.kill(os.getpid(), signal.SIGTERM)
         return child
 
-    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(Supervisor, "start", start)
     daemon = Daemon([b"a", b"b", b"c"])
     assert daemon.consume("cat", jobs=3) == Outcome(1, 0, 0, 2)
     assert starts_count == 1
@@ -433,9 +433,9 @@ def test_chunk_found_unreadable_while_it_is_fed(
     error: ContentMissing | ContentChanged, is_final: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Missing content of ours may come back (a mount): it is tried again."""
-    real = Children.poll
+    real = Supervisor.poll
     monkeypatch.setattr(
-        Children, "poll", lambda self, *words: [one._replace(error=error) for one in real(self, *words)]
+        Supervisor, "poll", lambda self, *words: [one._replace(error=error) for one in real(self, *words)]
     )
     daemon = Daemon([b"a", b"b"])
     assert daemon.consume("cat") == Outcome(0, 2, 0, 0, child_status=1)
@@ -466,15 +466,15 @@ def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_f
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     daemon = Daemon([b"exit 1"])
-    real = verdict.Judge.judge
+    real = verdict.VerdictGiver.give_verdict
 
-    def judge(self: verdict.Judge, *words: Any) -> bool:
+    def judge(self: verdict.VerdictGiver, *words: Any) -> bool:
         assert daemon.wire is not None
         daemon.wire.push(Revoked([ChunkMask(SUBMISSION, 0, 1)], "cancelled"))
         self._consumer.poll()
         return real(self, *words)
 
-    monkeypatch.setattr(verdict.Judge, "judge", judge)
+    monkeypatch.setattr(verdict.VerdictGiver, "give_verdict", judge)
     assert daemon.consume("sh") == Outcome(0, 0, 0, 0)
     assert not daemon.of(Fail)
     assert len(daemon.witness.sentences) == 1
@@ -486,7 +486,7 @@ def test_failure_refused_after_it_was_sent_again_counts() -> None:
     chunk = SimpleNamespace(submission_id=SUBMISSION, index=3, is_revoked=False)
     consumer = SimpleNamespace(reconnects_count=0, refused=set())
     tally, witness = Tally(), Witness()
-    failures = Failures(consumer, tally, witness)  # type: ignore[arg-type]  # of the consumer only these two are asked
+    failures = PendingFailures(consumer, tally, witness)  # type: ignore[arg-type]  # of the consumer only these two are asked
     end = ChunkEnd(SUBMISSION, 3, 0, "failed", 1, None, 0.0, "")
     failures.enter(chunk, end, "failed")  # type: ignore[arg-type]  # likewise
     failures.settle()

@@ -14,11 +14,10 @@ import pytest
 
 from opsq.client.sync import consumer, link
 from opsq.errors import NameTaken
-from opsq.runner import deadlines, polled_consumer, pool, verdict
-from opsq.runner.feeding import chunk_input
+from opsq.runner import chunk_input, deadlines, polled_consumer, pool, verdict
 from opsq.runner.pool import Outcome
-from opsq.runner.process.supervisor import Child, Children, Range
-from opsq.runner.progress import View
+from opsq.runner.process.supervisor import Child, Range, Supervisor
+from opsq.runner.progress import PoolProgress
 from opsq.wire.messages import (
     ChunkMask,
     Claim,
@@ -55,12 +54,12 @@ def test_no_more_is_reserved_than_may_still_be_run(jobs: int) -> None:
 
 def test_chunk_that_is_taken_away_does_not_count_towards_the_chunks_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = Daemon([b"", b"a", b"b"])
-    real = verdict.Judge.judge
+    real = verdict.VerdictGiver.give_verdict
 
-    def judge(self: verdict.Judge, finished: Any, chunk: Any, log: Any, why: Any, lost_code: str) -> bool:
+    def judge(self: verdict.VerdictGiver, finished: Any, chunk: Any, log: Any, why: Any, lost_code: str) -> bool:
         return real(self, finished, chunk, log, why, "cancelled" if chunk.index == 0 else lost_code)
 
-    monkeypatch.setattr(verdict.Judge, "judge", judge)
+    monkeypatch.setattr(verdict.VerdictGiver, "give_verdict", judge)
     assert daemon.consume("cat", max_chunks=1) == Outcome(1, 0, 0, 0)
     assert mask_of(daemon.completions()) == 0b10
 
@@ -68,13 +67,13 @@ def test_chunk_that_is_taken_away_does_not_count_towards_the_chunks_asked_for(mo
 def test_after_the_time_to_stop_nothing_is_begun_and_what_runs_is_completed(
     pool_clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Children.start
+    real = Supervisor.start
 
-    def start(self: Children, *words: Any, **named: Any) -> Child:
+    def start(self: Supervisor, *words: Any, **named: Any) -> Child:
         pool_clock[0] += 60.0
         return real(self, *words, **named)
 
-    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(Supervisor, "start", start)
     daemon = Daemon([b"a"] * 10)
     assert daemon.consume("cat", jobs=2, stop_after_s=100.0) == Outcome(2, 0, 0, 0)
     assert daemon.next <= 6
@@ -85,17 +84,17 @@ def test_program_that_runs_too_long_is_terminated_then_killed_and_has_failed(
 ) -> None:
     events: list[tuple[str, float]] = []
     for name in ("terminate", "kill"):
-        real = getattr(Children, name)
+        real = getattr(Supervisor, name)
         monkeypatch.setattr(
-            Children,
+            Supervisor,
             name,
             lambda self, child, real=real, name=name: (events.append((name, pool_clock[0] - 1000)), real(self, child))[
                 1
             ],
         )
-    real_poll = Children.poll
+    real_poll = Supervisor.poll
 
-    def poll(self: Children, timeout_s: float | None = None) -> Any:
+    def poll(self: Supervisor, timeout_s: float | None = None) -> Any:
         """Wait for nothing but the program's own start: time passes as the pool says that it will wait."""
         while len(self) and not (tmp_path / "deaf").exists():
             real_poll(self, 0.01)
@@ -104,7 +103,7 @@ def test_program_that_runs_too_long_is_terminated_then_killed_and_has_failed(
             return real_poll(self, 0.0)
         return real_poll(self, timeout_s)
 
-    monkeypatch.setattr(Children, "poll", poll)
+    monkeypatch.setattr(Supervisor, "poll", poll)
     daemon = Daemon([b""])
     script = f"trap '' TERM; : > {tmp_path}/deaf; while :; do sleep 0.01; done"
     assert daemon.consume("sh", "-c", script, max_runtime_s=90.0, grace_s=7.0) == Outcome(0, 1, 0, 0, child_status=137)
@@ -148,9 +147,9 @@ def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(
     for module in (pool, deadlines, link, consumer, polled_consumer):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     seen: dict[str, float] = {}
-    real_poll, real_answer = Children.poll, Daemon.answer
+    real_poll, real_answer = Supervisor.poll, Daemon.answer
 
-    def poll(self: Children, timeout_s: float | None = None) -> Any:
+    def poll(self: Supervisor, timeout_s: float | None = None) -> Any:
         """While a program might still end by itself, wait for it; then let the time pass."""
         ended = real_poll(self, 0.0)
         while not ended and len(self) and "ended" not in seen:
@@ -169,7 +168,7 @@ def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(
             (tmp_path / "go").touch()  # the other program runs until then
         return real_answer(self, request)
 
-    monkeypatch.setattr(Children, "poll", poll)
+    monkeypatch.setattr(Supervisor, "poll", poll)
     monkeypatch.setattr(Daemon, "answer", answer)
     daemon = Daemon([b"true", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done".encode()])
     assert daemon.consume("sh", jobs=2) == Outcome(2, 0, 0, 0)
@@ -178,9 +177,9 @@ def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(
 
 def test_what_is_due_does_not_wait_until_many_slots_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    real_start, real_poll = Children.start, polled_consumer.PolledConsumer.poll
+    real_start, real_poll = Supervisor.start, polled_consumer.PolledConsumer.poll
 
-    def start(self: Children, *words: Any, **named: Any) -> Child:
+    def start(self: Supervisor, *words: Any, **named: Any) -> Child:
         events.append("start")
         return real_start(self, *words, **named)
 
@@ -188,7 +187,7 @@ def test_what_is_due_does_not_wait_until_many_slots_are_filled(monkeypatch: pyte
         events.append("poll")
         real_poll(self)
 
-    monkeypatch.setattr(Children, "start", start)
+    monkeypatch.setattr(Supervisor, "start", start)
     monkeypatch.setattr(polled_consumer.PolledConsumer, "poll", poll)
     monkeypatch.setattr(
         polled_consumer.PolledConsumer, "next_poll_s", lambda self: 0.0 if events[-2:] == ["start", "start"] else 1.0
@@ -238,7 +237,7 @@ def test_looks_come_with_what_the_daemon_says(monkeypatch: pytest.MonkeyPatch, t
     daemon = Daemon([b"x\ny\n"])
     daemon.witness.look_s = 0.01
 
-    def look(self: Witness, view: View) -> None:
+    def look(self: Witness, view: PoolProgress) -> None:
         if view.running_count:
             self.views.append(view)
             (tmp_path / "seen").touch()

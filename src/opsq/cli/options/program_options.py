@@ -15,7 +15,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.errors import UsageError
 from opsq.runner.capacity import cores_count
-from opsq.runner.exit_policy import verdicts_of
+from opsq.runner.exit_policy import parse_exit_policy
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.pool_options import ConsumeOptions, Logs
 
@@ -137,7 +137,7 @@ class Consuming(NamedTuple):
             grace_s=caller.settings.grace_s if grace_s is None else grace_s,
             max_runtime_s=positive_duration("--max-runtime", self.max_runtime),
             on_lost=self.on_lost,
-            verdicts=verdicts_of(self.complete_on, self.retry_on, self.bury_on),
+            exit_policy=parse_exit_policy(self.complete_on, self.retry_on, self.bury_on),
             logs=None if self.log_dir is None else Logs(os.path.abspath(self.log_dir), self.log_failed),
         )
 

@@ -20,7 +20,7 @@ from opsq.cli.output.readable import clean
 from opsq.cli.output.submission_documents import ChunkEndShape
 from opsq.cli.output.submission_text import pairs_text
 from opsq.runner.process.process_group import signal_name
-from opsq.runner.progress import ChunkEnd, View, Viewer
+from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
 from opsq.units import format_rate, format_span
 from opsq.wire.messages import Counts
 
@@ -42,7 +42,7 @@ _NAMED_COUNT = 2
 """So many submissions are named."""
 
 
-class WorkViewer(Viewer):
+class WorkViewer(ProgressViewer):
     """Shows the work of one consumer to whoever gave the command line. Enter it around the work.
 
     Args:
@@ -138,7 +138,7 @@ class WorkViewer(Viewer):
             )
             self._output.out(msgspec.json.encode(shape) + b"\n")
 
-    def look(self, view: View) -> None:
+    def look(self, view: PoolProgress) -> None:
         """Draw how things stand, or write a line about it."""
         meter = self._meter
         meter.note(view.counts, time.monotonic())
@@ -209,7 +209,7 @@ class ProgressMeter:
         return f"{format_span(left_count / self.rate_per_s)} left" if left_count and self.rate_per_s else ""
 
 
-def described(view: View) -> str:
+def described(view: PoolProgress) -> str:
     """What runs, what was done, and what failed, in few words."""
     words = [f"{view.running_count} running"]
     if view.operations_count:

@@ -25,7 +25,7 @@ from opsq.content.splitter import Splitting
 from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.pool import Connect, consume
 from opsq.runner.pool_options import ConsumeOptions
-from opsq.runner.progress import ChunkEnd, View
+from opsq.runner.progress import ChunkEnd, PoolProgress
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Outcome
 
@@ -207,7 +207,7 @@ class _Viewer(WorkViewer):
             caller.is_quiet = True
         super().__init__(caller, is_reporting=plan.is_reporting)
 
-    def look(self, view: View) -> None:
+    def look(self, view: PoolProgress) -> None:
         """Show it without the metadata by which rounds are found."""
         named = [
             (number, {key: value for key, value in pairs.items() if key not in ROUND_KEYS})

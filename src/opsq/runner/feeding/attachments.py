@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opsq.runner.feeding.scratch_folder import Scratch
+from opsq.runner.feeding.scratch_folder import ScratchFolder
 
 _UNUSED_COUNT = 16
 """So many files that no program uses are kept, because the next chunk is often of the same submission."""
@@ -21,7 +21,7 @@ class Attachments:
         fetch: gives the attachment of a submission; None if it has none.
     """
 
-    def __init__(self, scratch: Scratch, fetch: Callable[[int], bytes | None]) -> None:
+    def __init__(self, scratch: ScratchFolder, fetch: Callable[[int], bytes | None]) -> None:
         self._scratch = scratch
         self._fetch = fetch
         self._paths: dict[int, str | None] = {}

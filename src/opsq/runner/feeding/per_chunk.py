@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.feeding.invocation import Template, value_texts
-from opsq.runner.feeding.programs import Common, Programs
+from opsq.runner.feeding.programs import Feeding, Programs, Setup
 from opsq.runner.process.child import Child, Finished, Said
 from opsq.runner.process.pipes import Range
 
@@ -28,16 +28,16 @@ class _Files(NamedTuple):
     output: str = ""
 
 
-class WholeChunks(Programs):
+class PerChunk(Programs):
     """One run per chunk.
 
     Args:
         command: may have all placeholders but `{}`.
     """
 
-    def __init__(self, command: Sequence[str], common: Common) -> None:
+    def __init__(self, command: Sequence[str], feeding: Feeding, setup: Setup) -> None:
         self._template = Template(command)
-        super().__init__(common)
+        super().__init__(feeding, setup)
         self._files: dict[Child, _Files] = {}
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
@@ -61,11 +61,11 @@ class WholeChunks(Programs):
                     values["{out}"] = self._scratch.name("out")
                     files = files._replace(output=values["{out}"])
             argv = self._template.fill(values)
-            child = self._children.start(argv, stdin, environment, said=said, keeps_stdout=not files.output)
+            child = self._supervisor.start(argv, stdin, environment, said=said, keeps_stdout=not files.output)
         except OpsqError as error:
             self._clear(files)
             if isinstance(error, WorkFailed):
-                return self._children.start_nothing(error)
+                return self._supervisor.start_nothing(error)
             raise
         self._attachments.use(files.submission_id)
         self._files[child] = files

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from opsq.errors import OpsqError, Refused, WorkFailed
 from opsq.runner.feeding.invocation import value_texts
 from opsq.runner.feeding.per_chunk import attachment_of
-from opsq.runner.feeding.programs import Common, Feeding, Programs
-from opsq.runner.feeding.record_arguments import Records, Runs, record_template, room_bytes
+from opsq.runner.feeding.programs import Feeding, Programs, Setup
+from opsq.runner.feeding.record_arguments import ChunkRecords, RecordRuns, record_template, room_bytes
 from opsq.runner.process.child import Child, Finished, Said, Token
 from opsq.runner.process.pipes import Capture, Output, Range
 
@@ -75,7 +75,7 @@ class _Work(Token):
     """A chunk that is at work; what `start` gives."""
 
     def __init__(
-        self, chunk: Chunk, runs: Runs, environment: dict[str, str], said: Said | None, result: Capture
+        self, chunk: Chunk, runs: RecordRuns, environment: dict[str, str], said: Said | None, result: Capture
     ) -> None:
         super().__init__()
         self.submission_id = chunk.submission_id
@@ -108,7 +108,7 @@ class _Work(Token):
         self.parts.clear()
 
 
-class EachRecord(Programs):
+class PerRecord(Programs):
     """One run per record, or per batch of records; as many at once as there are slots.
 
     Args:
@@ -119,12 +119,12 @@ class EachRecord(Programs):
         UsageError: see `record_template`.
     """
 
-    def __init__(self, command: Sequence[str], feeding: Feeding, common: Common) -> None:
+    def __init__(self, command: Sequence[str], feeding: Feeding, setup: Setup) -> None:
         self._template = record_template(command, feeding)
         self._batch_count = feeding.args_count
         self._separator = feeding.separator
-        super().__init__(common)
-        self._common = common
+        super().__init__(feeding, setup)
+        self._setup = setup
         self._works: dict[Child, _Work] = {}
         """What is at work, the longest first."""
         self._work_of: dict[Child, _Work] = {}
@@ -146,13 +146,13 @@ class EachRecord(Programs):
             if "{attachment}" in self._template.names:
                 values["{attachment}"] = attachment_of(environment)
         except WorkFailed as error:
-            return self._children.start_nothing(error)
+            return self._supervisor.start_nothing(error)
         try:
-            records = Records(stdin, self._separator, len(chunk.header))
+            records = ChunkRecords(stdin, self._separator, len(chunk.header))
         except OSError as error:
             raise Refused(f"Cannot hold one more chunk open: {error.strerror}.") from error
-        runs = Runs(records, self._template.cut(values), self._batch_count, room_bytes(environment))
-        result = Capture(self._common.spool_dir, self._common.memory_bytes, may_widen=False)
+        runs = RecordRuns(records, self._template.cut(values), self._batch_count, room_bytes(environment))
+        result = Capture(self._setup.spool_dir, self._setup.memory_bytes, may_widen=False)
         work = _Work(chunk, runs, environment, said, result)
         part = self._next_part(work)
         try:
@@ -190,7 +190,7 @@ class EachRecord(Programs):
 
     def _begin(self, part: _Part) -> None:
         work = part.work
-        child = self._children.start_series(part, work.environment, said=part.said, goes_on=self._common.completes)
+        child = self._supervisor.start_series(part, work.environment, said=part.said, goes_on=self._setup.completes)
         work.children[child] = part
         work.parts.append(part)
         self._work_of[child] = work
@@ -220,7 +220,7 @@ class EachRecord(Programs):
 
     def poll(self, timeout_s: float | None = None) -> list[Finished]:
         """See `Programs.poll`."""
-        for ended in self._children.poll(0.0 if self._done else timeout_s):
+        for ended in self._supervisor.poll(0.0 if self._done else timeout_s):
             work = self._work_of.pop(ended.child, None)
             if work is None:
                 self._done.append(ended)
@@ -242,7 +242,7 @@ class EachRecord(Programs):
         return done
 
     def _is_good(self, ended: Finished) -> bool:
-        return ended.error is None and ended.exit_status is not None and self._common.completes(ended.exit_status)
+        return ended.error is None and ended.exit_status is not None and self._setup.completes(ended.exit_status)
 
     def _join(self, work: _Work) -> None:
         """Put the outputs that are next with the result, up to that of the first part that failed, in the order of records."""
@@ -277,11 +277,11 @@ class EachRecord(Programs):
 
     def terminate(self, child: Child) -> None:
         """See `Programs.terminate`."""
-        self._tell(child, self._children.terminate)
+        self._tell(child, self._supervisor.terminate)
 
     def kill(self, child: Child) -> None:
         """See `Programs.kill`."""
-        self._tell(child, self._children.kill)
+        self._tell(child, self._supervisor.kill)
 
     def _tell(self, child: Child, end: Callable[[Child], None]) -> None:
         work = self._works.get(child)

@@ -28,7 +28,7 @@ def record_template(command: Sequence[str], feeding: Feeding) -> Template:
     """The command for the records of a chunk.
 
     Raises:
-        UsageError: as `EachRecord`.
+        UsageError: as `PerRecord`.
     """
     template = Template(command, takes_records=True)
     for name in ("{in}", "{out}"):
@@ -40,7 +40,7 @@ def record_template(command: Sequence[str], feeding: Feeding) -> Template:
     return template
 
 
-class Runs:
+class RecordRuns:
     """The arguments of run after run.
 
     Args:
@@ -49,7 +49,7 @@ class Runs:
         room_bytes: how long the arguments may be.
     """
 
-    def __init__(self, records: Records, cut: list[list[bytes]], batch_count: int | None, room_bytes: int) -> None:
+    def __init__(self, records: ChunkRecords, cut: list[list[bytes]], batch_count: int | None, room_bytes: int) -> None:
         self.records = records
         self._program = os.fsdecode(cut[0][0])
         self._cut = cut[1:]
@@ -119,7 +119,7 @@ class Runs:
             raise WorkFailed("it has a NUL byte in it, which no argument can hold; -0 makes NUL the end of records")
 
 
-class Records:
+class ChunkRecords:
     """The records of a chunk, read piece by piece.
 
     Args:

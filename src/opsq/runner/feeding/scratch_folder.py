@@ -18,7 +18,7 @@ from opsq.runner.process.pipes import Feed, Output, Range
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Scratch:
+class ScratchFolder:
     """A new folder, 0700, where TMPDIR says; made when it is first needed."""
 
     def __init__(self) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from opsq.clock import MonoNs
 from opsq.errors import OpsqError, Refused, UsageError, WorkFailed
 from opsq.runner.feeding.invocation import Template
-from opsq.runner.feeding.programs import Common, Feeding, Programs
-from opsq.runner.feeding.server_protocol import Frames, Framing, Recording, Records
-from opsq.runner.feeding.server_slot import Ear, Fed, Slot
+from opsq.runner.feeding.programs import Feeding, Programs, Setup
+from opsq.runner.feeding.server_protocol import FrameReader, FrameWriter, RecordReader, RecordWriter
+from opsq.runner.feeding.server_slot import AnswerSink, ServerChunk, ServerSlot
 from opsq.runner.process.child import Child, Finished, Said
 from opsq.runner.process.pipes import TAIL_BYTES, Capture, Output, Range
 
@@ -37,7 +37,7 @@ _END_S = 3.0
 _log = logging.getLogger("opsq")
 
 
-class Servers(Programs):
+class ServerPool(Programs):
     """One server per slot, started when there is something for it.
 
     Args:
@@ -48,19 +48,19 @@ class Servers(Programs):
         UsageError: placeholders, or a delimiter that cannot be used.
     """
 
-    def __init__(self, command: Sequence[str], feeding: Feeding, common: Common) -> None:
+    def __init__(self, command: Sequence[str], feeding: Feeding, setup: Setup) -> None:
         check_server(command)
-        self._recording = Recording(feeding.separator) if feeding.server == "records" else None
-        super().__init__(common)
-        self._framing = Framing(self._attachments.path)
+        self._recording = RecordWriter(feeding.separator) if feeding.server == "records" else None
+        super().__init__(feeding, setup)
+        self._framing = FrameWriter(self._attachments.path)
         self._command = list(command)
         self._separator = feeding.separator
-        self._spool_dir, self._memory_bytes = common.spool_dir, common.memory_bytes
-        self._slots = [Slot(self._answered, self._deaf) for _ in range(common.jobs)]
-        self._slot_of: dict[Child, Slot] = {}
-        self._unwritten: set[Slot] = set()
+        self._spool_dir, self._memory_bytes = setup.spool_dir, setup.memory_bytes
+        self._slots = [ServerSlot(self._answered, self._deaf) for _ in range(setup.jobs)]
+        self._slot_of: dict[Child, ServerSlot] = {}
+        self._unwritten: set[ServerSlot] = set()
         """Slots whose server is at work already; they are written to once a turn."""
-        self._due: set[Slot] = set()
+        self._due: set[ServerSlot] = set()
         """Slots with a `due_at`."""
         self._done: list[Finished] = []
         self._service_s: float | None = None
@@ -85,14 +85,14 @@ class Servers(Programs):
         """See `Programs.start`."""
         question = (self._recording or self._framing).question(chunk, stdin)
         if self._recording is not None and not question.records_count:
-            return self._children.start_nothing()
+            return self._supervisor.start_nothing()
         if isinstance(question.source, Range):
             try:
                 question.source = question.source._replace(fd=os.dup(question.source.fd))
             except OSError as error:
                 raise Refused(f"Cannot hold one more chunk open: {error.strerror}.") from error
         slot = min(self._slots, key=_load)
-        fed = Fed(slot, chunk, question, said)
+        fed = ServerChunk(slot, chunk, question, said)
         self._ask(fed)
         try:
             if slot.server is None and slot.due_at is None:
@@ -109,23 +109,23 @@ class Servers(Programs):
         self._attachments.use(fed.submission_id)
         return fed
 
-    def _ask(self, fed: Fed) -> None:
+    def _ask(self, fed: ServerChunk) -> None:
         fed.question.answer = Capture(self._spool_dir, self._memory_bytes, may_widen=False)
         fed.slot.waiting.append(fed)
 
-    def _begin(self, slot: Slot) -> None:
+    def _begin(self, slot: ServerSlot) -> None:
         """Start the server of a slot, which reads what waits there."""
-        language = Frames(slot) if self._recording is None else Records(slot, self._separator)
+        language = FrameReader(slot) if self._recording is None else RecordReader(slot, self._separator)
         slot.is_proven = False
-        slot.server = self._children.start_lasting(
-            self._command, slot, Ear(language), self._environments.base, said=slot.said
+        slot.server = self._supervisor.start_lasting(
+            self._command, slot, AnswerSink(language), self._environments.base, said=slot.said
         )
         self._slot_of[slot.server] = slot
 
-    def _write(self, slot: Slot) -> None:
+    def _write(self, slot: ServerSlot) -> None:
         # Where records are counted, what comes before it was asked for must not be taken for the answer to what is asked now.
-        if slot.server is not None and (self._recording is None or self._children.listen(slot.server)):
-            self._children.push(slot.server)
+        if slot.server is not None and (self._recording is None or self._supervisor.listen(slot.server)):
+            self._supervisor.push(slot.server)
 
     # --- hearing ------------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Servers(Programs):
             now = time.monotonic()
             due_s = max(min(slot.due_at or now for slot in self._due) - now, 0.0)
             timeout_s = due_s if timeout_s is None else min(timeout_s, due_s)
-        for finished in self._children.poll(0.0 if self._done else timeout_s):
+        for finished in self._supervisor.poll(0.0 if self._done else timeout_s):
             slot = self._slot_of.pop(finished.child, None)
             if slot is None:
                 self._done.append(finished)
@@ -149,7 +149,7 @@ class Servers(Programs):
         done, self._done = self._done, []
         return done
 
-    def _answered(self, fed: Fed, status: int) -> None:
+    def _answered(self, fed: ServerChunk, status: int) -> None:
         slot = fed.slot
         now = MonoNs(time.monotonic_ns())
         run_s = (now - max(fed.started, slot.free_at)) / 1e9
@@ -160,12 +160,12 @@ class Servers(Programs):
         said = _tail_of(output) if status else b""
         self._finish(fed, Finished(fed, status, None, output, said, run_s, None))
 
-    def _finish(self, fed: Fed, finished: Finished) -> None:
+    def _finish(self, fed: ServerChunk, finished: Finished) -> None:
         fed.slot.finish(fed)
         self._attachments.let_go(fed.submission_id)
         self._done.append(finished)
 
-    def _server_ended(self, slot: Slot, ended: Finished) -> None:
+    def _server_ended(self, slot: ServerSlot, ended: Finished) -> None:
         """Fail what the server was at, and have the rest asked again."""
         slot.server = None
         self._wait_until(slot, None)
@@ -198,15 +198,15 @@ class Servers(Programs):
         if slot.pause_s or slot.waiting:
             self._wait_until(slot, time.monotonic() + slot.pause_s)
 
-    def _has_retired(self, slot: Slot, ended: Finished, next_fed: Fed) -> bool:
+    def _has_retired(self, slot: ServerSlot, ended: Finished, next_fed: ServerChunk) -> bool:
         """Whether a server ended of its own will between two answers. Its successor is blamed if it does so without any."""
         has_begun = next_fed.question.answer is not None and next_fed.question.answer.length > 0
         return slot.is_proven and ended.is_success and not has_begun
 
-    def _deaf(self, slot: Slot) -> None:
+    def _deaf(self, slot: ServerSlot) -> None:
         self._wait_until(slot, time.monotonic() + _DEAF_S)
 
-    def _wait_until(self, slot: Slot, instant: float | None) -> None:
+    def _wait_until(self, slot: ServerSlot, instant: float | None) -> None:
         slot.due_at = instant
         if instant is None:
             self._due.discard(slot)
@@ -218,13 +218,13 @@ class Servers(Programs):
         for slot in [slot for slot in self._due if slot.due_at is not None and slot.due_at <= now]:
             self._wait_until(slot, None)
             if slot.server is not None:
-                self._children.give_up(
+                self._supervisor.give_up(
                     slot.server, WorkFailed("it has closed its stdin, and neither answered nor ended")
                 )
             elif slot.waiting:
                 self._begin_again(slot)
 
-    def _begin_again(self, slot: Slot) -> None:
+    def _begin_again(self, slot: ServerSlot) -> None:
         try:
             self._begin(slot)
         except OpsqError as error:
@@ -239,14 +239,14 @@ class Servers(Programs):
 
     def terminate(self, child: Child) -> None:
         """See `Programs.terminate`. The server ends with the chunk that it works on; what it was asked besides is asked again."""
-        self._tell(child, self._children.terminate)
+        self._tell(child, self._supervisor.terminate)
 
     def kill(self, child: Child) -> None:
         """See `Programs.kill`."""
-        self._tell(child, self._children.kill)
+        self._tell(child, self._supervisor.kill)
 
     def _tell(self, child: Child, end: Callable[[Child], None]) -> None:
-        if not isinstance(child, Fed):
+        if not isinstance(child, ServerChunk):
             return
         if child in child.slot.waiting:
             child.slot.waiting.remove(child)
@@ -258,7 +258,7 @@ class Servers(Programs):
             # A server hears it once, of however many chunks it is to be ended.
             is_first = not any(fed.is_told for fed in child.slot.asked)
             child.is_told = True
-            if is_first or end == self._children.kill:
+            if is_first or end == self._supervisor.kill:
                 end(child.slot.server)
 
     def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
@@ -290,18 +290,18 @@ class Servers(Programs):
         for child, slot in self._slot_of.items():
             slot.is_ending = True
             if slot.asked:
-                self._children.kill(child)
+                self._supervisor.kill(child)
             else:
-                self._children.push(child)
+                self._supervisor.push(child)
         self._await_ends(_END_S)
         for child in self._slot_of:
-            self._children.terminate(child)
+            self._supervisor.terminate(child)
         self._await_ends(_END_S / 3)
 
     def _await_ends(self, limit_s: float) -> None:
         end_at = time.monotonic() + limit_s
         while self._slot_of and (left_s := end_at - time.monotonic()) > 0:
-            for finished in self._children.poll(left_s):
+            for finished in self._supervisor.poll(left_s):
                 finished.stdout.close()
                 self._slot_of.pop(finished.child, None)
 
@@ -317,12 +317,12 @@ def check_server(command: Sequence[str]) -> None:
         raise UsageError(f"{min(names)} is of one chunk; a server is told of each chunk in its protocol.")
 
 
-def _load(slot: Slot) -> tuple[bool, int, bool]:
+def _load(slot: ServerSlot) -> tuple[bool, int, bool]:
     """What a slot has to do; the least one gets the next chunk. One that pauses comes last, one that runs first."""
     return slot.due_at is not None, slot.count, slot.server is None
 
 
-def _drop_answer(fed: Fed) -> None:
+def _drop_answer(fed: ServerChunk) -> None:
     """Forget what has come of an answer."""
     if fed.question.answer is not None:
         fed.question.answer.output().close()

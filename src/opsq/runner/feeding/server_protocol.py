@@ -45,7 +45,7 @@ class Asked(Protocol):
         """It has its answer."""
 
 
-class Language(Protocol):
+class AnswerReader(Protocol):
     """How one server is spoken to; `hear` remembers where in an answer it is."""
 
     def hear(self, piece: bytes) -> None:
@@ -57,7 +57,7 @@ class Language(Protocol):
         """
 
 
-class Framing:
+class FrameWriter:
     """Makes frames: a line with length, id, attempt and a JSON object, then the chunk.
 
     Args:
@@ -90,7 +90,7 @@ class Framing:
         return kept
 
 
-class Frames:
+class FrameReader:
     """Hears answers: a line with length, and perhaps status and id, then the result, or the reason of the failure."""
 
     def __init__(self, asked: Asked) -> None:
@@ -101,7 +101,7 @@ class Frames:
         """What is missing of an answer whose line was heard; -1: a line comes next."""
 
     def hear(self, piece: bytes) -> None:
-        """See `Language.hear`."""
+        """See `AnswerReader.hear`."""
         heard = self._rest + piece if self._rest else piece
         at = 0
         while True:
@@ -141,7 +141,7 @@ class Frames:
             raise _malformed(line)
 
 
-class Recording:
+class RecordWriter:
     """Makes records: the chunk without its header, its last record ended like all others.
 
     Args:
@@ -178,7 +178,7 @@ class Recording:
         return Question(records, b"", count + ends_open, ends_open)
 
 
-class Records:
+class RecordReader:
     """Hears as many records as were asked.
 
     Args:
@@ -192,7 +192,7 @@ class Records:
         self._heard_count = 0
 
     def hear(self, piece: bytes) -> None:
-        """See `Language.hear`."""
+        """See `AnswerReader.hear`."""
         if not piece:
             return
         heard = self._rest + piece if self._rest else piece

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from opsq.clock import MonoNs
 from opsq.errors import OpsqError
-from opsq.runner.feeding.server_protocol import Language, Question
+from opsq.runner.feeding.server_protocol import AnswerReader, Question
 from opsq.runner.process.child import Child, Said, Token
 from opsq.runner.process.pipes import Feed, Output, Range
 
@@ -23,10 +23,10 @@ _WRITE_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
 
 
-class Fed(Token):
+class ServerChunk(Token):
     """A chunk that a server works on, or will; what `Programs.start` gives for it."""
 
-    def __init__(self, slot: Slot, chunk: Chunk, question: Question, said: Said | None) -> None:
+    def __init__(self, slot: ServerSlot, chunk: Chunk, question: Question, said: Said | None) -> None:
         super().__init__()
         self.slot = slot
         self.submission_id = chunk.submission_id
@@ -38,7 +38,7 @@ class Fed(Token):
         """Why it could not be written."""
 
 
-class Slot:
+class ServerSlot:
     """The chunks of one server, and how that is faring.
 
     Args:
@@ -48,11 +48,11 @@ class Slot:
 
     is_long = True
 
-    def __init__(self, is_answered: Callable[[Fed, int], None], is_deaf: Callable[[Slot], None]) -> None:
+    def __init__(self, is_answered: Callable[[ServerChunk, int], None], is_deaf: Callable[[ServerSlot], None]) -> None:
         self.server: Child | None = None
-        self.waiting: deque[Fed] = deque()
+        self.waiting: deque[ServerChunk] = deque()
         """Not written yet."""
-        self.asked: deque[Fed] = deque()
+        self.asked: deque[ServerChunk] = deque()
         """Written or being written, and not answered."""
         self.is_ending = False
         """Nothing follows; the server is to end."""
@@ -66,7 +66,7 @@ class Slot:
         self._is_answered = is_answered
         self._is_deaf = is_deaf
         self._head = memoryview(b"")
-        self._file: tuple[Feed, Fed] | None = None
+        self._file: tuple[Feed, ServerChunk] | None = None
 
     @property
     def count(self) -> int:
@@ -114,7 +114,7 @@ class Slot:
             self._is_deaf(self)
             return True
 
-    def _send_file(self, pipe_fd: int, feed: Feed, fed: Fed) -> bool:
+    def _send_file(self, pipe_fd: int, feed: Feed, fed: ServerChunk) -> bool:
         try:
             is_done = feed.send(pipe_fd)
         except OpsqError as error:
@@ -153,12 +153,12 @@ class Slot:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def finish(self, fed: Fed) -> None:
+    def finish(self, fed: ServerChunk) -> None:
         """Let go of a chunk that is not among ours any more."""
         if self._file is None or self._file[1] is not fed:
             close_source(fed)
 
-    def take_back(self) -> list[Fed]:
+    def take_back(self) -> list[ServerChunk]:
         """What was asked and not answered, in order: the server is gone."""
         asked = list(self.asked)
         self.asked.clear()
@@ -169,10 +169,10 @@ class Slot:
         return asked
 
 
-class Ear:
+class AnswerSink:
     """What takes a server's stdout: a `Sink` that keeps nothing itself."""
 
-    def __init__(self, language: Language) -> None:
+    def __init__(self, language: AnswerReader) -> None:
         self.length = 0
         self._language = language
 
@@ -191,7 +191,7 @@ class Ear:
         return Output(b"")
 
 
-def close_source(fed: Fed) -> None:
+def close_source(fed: ServerChunk) -> None:
     """Close the file of a chunk, if it is one."""
     source = fed.question.source
     if isinstance(source, Range):

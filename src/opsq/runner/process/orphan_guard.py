@@ -30,7 +30,7 @@ groups=$(cat <&3)
 """
 
 
-class Guard:
+class OrphanGuard:
     """Ends the groups that are entered in it when this process dies without `close`, and removes a folder.
 
     Args:

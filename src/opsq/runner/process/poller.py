@@ -10,7 +10,7 @@ import select
 from collections.abc import Callable
 
 
-class Events:
+class Poller:
     """Descriptors that are waited for.
 
     Plain poll: registering is a dictionary entry, where a selector costs 4 to 6 µs, four times a child.

@@ -19,7 +19,7 @@ RESTORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
-class Commands:
+class Spawner:
     """Starts commands, and remembers where each was found."""
 
     def __init__(self) -> None:

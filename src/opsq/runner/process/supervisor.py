@@ -1,6 +1,6 @@
 """Child processes: starts them, moves their bytes, tells when each has finished, and ends them as a group.
 
-One thread owns a `Children` and makes all calls; there is no event loop. This file must not know chunks, reservations
+One thread owns a `Supervisor` and makes all calls; there is no event loop. This file must not know chunks, reservations
 or the daemon: who starts a child decides what its end means.
 """
 
@@ -18,7 +18,7 @@ from typing import Self
 from opsq.clock import MonoNs
 from opsq.errors import Bug, OpsqError, WorkFailed
 from opsq.runner.process.child import Child, Finished, Said, Series, Sink, Source, Token
-from opsq.runner.process.orphan_guard import Guard
+from opsq.runner.process.orphan_guard import OrphanGuard
 from opsq.runner.process.pipes import (
     MEMORY_BYTES,
     Capture,
@@ -30,11 +30,11 @@ from opsq.runner.process.pipes import (
     waiting_bytes,
     widen,
 )
-from opsq.runner.process.poller import Events
+from opsq.runner.process.poller import Poller
 from opsq.runner.process.process_group import signal_group, survivor
-from opsq.runner.process.spawn import Commands, keep_descriptors_from_children, refusal
+from opsq.runner.process.spawn import Spawner, keep_descriptors_from_children, refusal
 
-__all__ = ["Child", "Children", "Finished", "Output", "Range"]
+__all__ = ["Child", "Finished", "Output", "Range", "Supervisor"]
 
 _WIDE_CHILDREN = 16
 """So many children get wide pipes: Linux gives a user 64 MiB of pipes in all, and makes all further ones narrow."""
@@ -43,7 +43,7 @@ _TICK_MIN_S, _TICK_MAX_S = 0.0005, 0.02
 """How often children are looked at whose end nothing announces: soon after their outputs end, then ever less often."""
 
 
-class Children:
+class Supervisor:
     """The programs that run now.
 
     Args:
@@ -76,17 +76,17 @@ class Children:
         self._spool_dir = os.fspath(spool_dir)
         self._memory_bytes = memory_bytes
         self._use_pidfd = use_pidfd
-        self._commands = Commands()
+        self._commands = Spawner()
         # A plain dictionary: os.environ decodes each variable each time, 80 µs a start.
         self._env = dict(os.environ)
         self._running: set[Child] = set()
         self._by_tick: set[Child] = set()
         self._tick_s = _TICK_MAX_S
         self._finished: list[Finished] = []
-        self._events = Events()
+        self._events = Poller()
         self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._owns_guard = guarded is None
-        self.guard = Guard(self._spool_dir, guarded or str)
+        self.guard = OrphanGuard(self._spool_dir, guarded or str)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opsq.errors import ContentChanged, UsageError
 from opsq.runner.feeding.invocation import Template, metadata_variables
 from opsq.runner.feeding.programs import Feeding
-from opsq.runner.feeding.record_arguments import Records
+from opsq.runner.feeding.record_arguments import ChunkRecords
 from opsq.runner.process.pipes import Range
 
 VALUES = {
@@ -104,9 +104,9 @@ def test_records_of_memory_and_of_a_file_are_those_of_a_split(
     path = tmp_path_factory.mktemp("records") / "content"
     path.write_bytes(b"xx" + content + b"yy")
     expected = _naive_records(content, separator)
-    assert list(Records(content, separator)) == expected
+    assert list(ChunkRecords(content, separator)) == expected
     fd = os.open(path, os.O_RDONLY)
-    records = Records(Range(fd, 2, len(content), b"no record of it"), separator)
+    records = ChunkRecords(Range(fd, 2, len(content), b"no record of it"), separator)
     os.close(fd)
     assert list(records) == expected
     records.close()
@@ -117,20 +117,20 @@ def test_records_of_a_long_file_are_read_piece_by_piece(tmp_path: Path) -> None:
     content = b"--".join(b"%d" % number for number in range(200_000))
     (tmp_path / "content").write_bytes(content)
     fd = os.open(tmp_path / "content", os.O_RDONLY)
-    records = Records(Range(fd, 0, len(content)), b"--")
+    records = ChunkRecords(Range(fd, 0, len(content)), b"--")
     os.close(fd)
     assert list(records) == content.split(b"--")
     records.close()
 
 
 def test_header_is_no_record() -> None:
-    assert list(Records(b"id,name\n1,a\n", b"\n", len(b"id,name\n"))) == [b"1,a"]
+    assert list(ChunkRecords(b"id,name\n1,a\n", b"\n", len(b"id,name\n"))) == [b"1,a"]
 
 
 def test_records_of_a_file_that_was_cut_are_changed_content(tmp_path: Path) -> None:
     (tmp_path / "content").write_bytes(b"1\n2\n")
     fd = os.open(tmp_path / "content", os.O_RDONLY)
-    records = Records(Range(fd, 0, 100, path="in.txt"), b"\n")
+    records = ChunkRecords(Range(fd, 0, 100, path="in.txt"), b"\n")
     with pytest.raises(ContentChanged, match=r"in\.txt ends before its chunk"):
         list(records)
     records.close()

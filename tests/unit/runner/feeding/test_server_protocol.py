@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.errors import ContentChanged, UsageError, WorkFailed
-from opsq.runner.feeding.server_protocol import Frames, Framing, Language, Question, Recording, Records
+from opsq.runner.feeding.server_protocol import (
+    AnswerReader,
+    FrameReader,
+    FrameWriter,
+    Question,
+    RecordReader,
+    RecordWriter,
+)
 from opsq.runner.process.pipes import Capture, Range
 
 
@@ -50,14 +57,14 @@ class FakeServer:
         self.answers.append((status, content))
 
 
-def _hear(language: Language, said: bytes, cuts: list[int]) -> None:
+def _hear(language: AnswerReader, said: bytes, cuts: list[int]) -> None:
     places = sorted({0, len(said), *(cut % (len(said) + 1) for cut in cuts)})
     for low, high in itertools.pairwise(places):
         language.hear(said[low:high])
 
 
-def _framing(path: str | None = None) -> Framing:
-    return Framing(lambda submission_id: path)
+def _framing(path: str | None = None) -> FrameWriter:
+    return FrameWriter(lambda submission_id: path)
 
 
 def _as_chunk(chunk: FakeChunk) -> Any:
@@ -98,13 +105,13 @@ def test_answers_in_frames_are_heard_whatever_the_pieces(
         b"%d %d" % (len(content), status) + (b" 7/%d\n" % number if echoes else b"\n") + content
         for number, (status, content) in enumerate(answers)
     )
-    _hear(Frames(server), said, cuts)
+    _hear(FrameReader(server), said, cuts)
     assert server.answers == answers
 
 
 def test_status_may_be_left_out() -> None:
     server = FakeServer([Question(b"", b"7/0")])
-    Frames(server).hear(b"2\nok")
+    FrameReader(server).hear(b"2\nok")
     assert server.answers == [(0, b"ok")]
 
 
@@ -123,14 +130,14 @@ def test_status_may_be_left_out() -> None:
 )
 def test_what_is_no_answer_is_told(said: bytes, match: str) -> None:
     with pytest.raises(WorkFailed, match=match):
-        Frames(FakeServer([Question(b"", b"7/3")])).hear(said)
+        FrameReader(FakeServer([Question(b"", b"7/3")])).hear(said)
 
 
 @pytest.mark.parametrize("said", [b"2\nok2\nok", b"2\nok2", b"2\nokx"])
 def test_more_answers_than_questions_are_told(said: bytes) -> None:
     server = FakeServer([Question(b"", b"7/3")])
     with pytest.raises(WorkFailed, match="the server wrote '"):
-        Frames(server).hear(said)
+        FrameReader(server).hear(said)
     assert server.answers == [(0, b"ok")]
 
 
@@ -151,23 +158,23 @@ def test_more_answers_than_questions_are_told(said: bytes) -> None:
 def test_records_are_counted_without_the_header(
     content: bytes, header: bytes, source: bytes, count: int, ends_open: bool
 ) -> None:
-    question = Recording(b"\n").question(_as_chunk(FakeChunk(header=header)), content)
+    question = RecordWriter(b"\n").question(_as_chunk(FakeChunk(header=header)), content)
     assert (question.source, question.records_count, question.ends_open) == (source, count, ends_open)
 
 
 def test_records_of_a_file_are_read(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"..a\nb")
     fd = os.open(tmp_path / "in", os.O_RDONLY)
-    question = Recording(b"\n").question(_as_chunk(FakeChunk()), Range(fd, 2, 3, b"id\n"))
+    question = RecordWriter(b"\n").question(_as_chunk(FakeChunk()), Range(fd, 2, 3, b"id\n"))
     assert (question.source, question.records_count) == (b"a\nb\n", 2)
     with pytest.raises(ContentChanged, match="ends before its chunk"):
-        Recording(b"\n").question(_as_chunk(FakeChunk()), Range(fd, 2, 30))
+        RecordWriter(b"\n").question(_as_chunk(FakeChunk()), Range(fd, 2, 30))
     os.close(fd)
 
 
 def test_separator_that_overlaps_itself_is_refused() -> None:
     with pytest.raises(UsageError, match="overlap itself"):
-        Recording(b"\n\n")
+        RecordWriter(b"\n\n")
 
 
 @given(
@@ -189,7 +196,7 @@ def test_as_many_records_as_were_asked_are_an_answer(
     """A server in which each record comes out as it went in; each chunk is written when the one before is answered."""
     clean = [[record.replace(separator, b"").replace(separator[:1], b"") for record in records] for records in chunks]
     server = FakeServer([Question(b"", b"", len(records), ends_open) for records in clean])
-    language = Records(server, separator)
+    language = RecordReader(server, separator)
     for records in clean:
         _hear(language, b"".join(record + separator for record in records), cuts)
     expected = [separator.join(records) + (b"" if ends_open else separator) for records in clean]
@@ -198,7 +205,7 @@ def test_as_many_records_as_were_asked_are_an_answer(
 
 @pytest.mark.parametrize(("first", "last"), [(b"", b"a\nb\nc\n"), (b"", b"a\nb\nc"), (b"a\n", b"b\nc\n")])
 def test_a_record_too_many_fails_the_chunk(first: bytes, last: bytes) -> None:
-    language = Records(FakeServer([Question(b"", b"", 2)]), b"\n")
+    language = RecordReader(FakeServer([Question(b"", b"", 2)]), b"\n")
     language.hear(first)
     with pytest.raises(WorkFailed, match="more than the 2 records"):
         language.hear(last)
@@ -206,7 +213,7 @@ def test_a_record_too_many_fails_the_chunk(first: bytes, last: bytes) -> None:
 
 def test_records_that_nobody_asked_for_are_told() -> None:
     server = FakeServer([Question(b"", b"", 1)])
-    language = Records(server, b"\n")
+    language = RecordReader(server, b"\n")
     language.hear(b"a\n")
     language.hear(b"")
     with pytest.raises(WorkFailed, match="wrote 'b', which nobody asked for"):

@@ -18,7 +18,7 @@ from opsq.clock import MonoNs
 from opsq.errors import Bug, CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, Refused, StorageFull
 from opsq.runner.process import pipes, spawn
 from opsq.runner.process.pipes import Capture, Feed, Output, Range, Tail
-from opsq.runner.process.supervisor import Child, Children, Finished
+from opsq.runner.process.supervisor import Child, Finished, Supervisor
 
 
 @pytest.fixture
@@ -281,6 +281,6 @@ def test_process_that_would_die_of_sigpipe_may_not_have_children(tmp_path: Path)
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         with pytest.raises(Bug, match="SIGPIPE"):
-            Children(tmp_path)
+            Supervisor(tmp_path)
     finally:
         signal.signal(signal.SIGPIPE, before)

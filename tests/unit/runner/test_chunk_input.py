@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from opsq.errors import ContentMissing, NotFound, OpsqError
-from opsq.runner.feeding import chunk_input
-from opsq.runner.feeding.chunk_input import Inputs
+from opsq.runner import chunk_input
+from opsq.runner.chunk_input import ChunkInputs
 
 
 class Remote:
@@ -43,13 +43,13 @@ class Remote:
     def upcoming(self, limit_count: int) -> list[tuple[int, int]]:
         return self.waiting[:limit_count]
 
-    def take(self, of: Inputs) -> bytes | Any:
+    def take(self, of: ChunkInputs) -> bytes | Any:
         submission_id, index = self.waiting.pop(0)
         return of.content_of(SimpleNamespace(submission_id=submission_id, index=index))  # type: ignore[arg-type]
 
 
-def reading(consumer: Remote) -> Inputs:
-    return Inputs(consumer)  # type: ignore[arg-type]
+def reading(consumer: Remote) -> ChunkInputs:
+    return ChunkInputs(consumer)  # type: ignore[arg-type]
 
 
 def test_each_chunk_is_read_once_and_those_that_come_next_ahead() -> None:

@@ -24,7 +24,7 @@ SHORT_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
 
 
-class Inputs:
+class ChunkInputs:
     """The contents of the chunks of one consumer. For one thread; `close` it.
 
     In a service over the network each read waits for an answer, and programs would start one answer apart however many slots there
