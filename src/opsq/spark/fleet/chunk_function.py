@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opsq.errors import InputUnreadable
 from opsq.spark.formats.chunk_format import read_chunk_format
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from opsq.client.core.content_access import Contents
     from opsq.client.sync.chunk import Chunk
     from opsq.client.sync.consumer import Consumer
-    from opsq.spark.fleet.tasks import Frames
     from opsq.spark.formats.decoder import Decode
+
+Frames = Literal["auto", "arrow", "pandas", "bytes"]
+"""What a function gets: Arrow tables, pandas frames or bytes; auto: Arrow for chunks of a DataFrame."""
 
 _KNOWN_COUNT = 256
 """The number of submissions whose chunk format is cached."""

@@ -17,7 +17,8 @@ from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.runner.polled_consumer import Until
 from opsq.runner.pool_options import ConsumeOptions
-from opsq.spark.fleet.tasks import COLUMNS, Frames, Plan, TaskSummary, work
+from opsq.spark.fleet.chunk_function import Frames
+from opsq.spark.fleet.tasks import COLUMNS, Plan, TaskSummary, work
 from opsq.spark.session.spark_session import is_remote
 from opsq.spark.source.daemon_address import resolve
 from opsq.spark.source.source_options import DaemonOptions

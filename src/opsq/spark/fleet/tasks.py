@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,14 +22,12 @@ from opsq.runner import pool
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Tally
+from opsq.spark.fleet.chunk_function import Frames, chunk_caller
 from opsq.spark.source.daemon_address import PATIENCE_S, Daemon
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
     from opsq.wire.messages import Claim
-
-Frames = Literal["auto", "arrow", "pandas", "bytes"]
-"""What a function gets: Arrow tables, pandas frames or bytes; auto: Arrow for chunks of a DataFrame."""
 
 COLUMNS = (
     "task int, host string, completed bigint, failed bigint, dead bigint, released bigint, seconds double, "
@@ -142,8 +140,6 @@ def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) 
 
 
 def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, int]:
-    from opsq.spark.fleet.chunk_function import chunk_caller
-
     tally = Tally()
     with queue.consumer(plan.options.whole_strategy) as consumer:
         call = chunk_caller(plan.function, plan.frames, consumer, queue.contents)

@@ -1,8 +1,7 @@
 """The rows of a report, as the page, the terminal and the JSON document show them.
 
 This file must not import PySpark: the command line describes its documents without it. Instants are RFC 3339 in UTC;
-    what is not known,
-or would be divided by zero, is None.
+what is unknown, or would be divided by zero, is None.
 """
 
 from __future__ import annotations

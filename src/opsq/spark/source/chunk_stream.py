@@ -102,8 +102,7 @@ class OpsqChunkReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Reserve the chunks of the next micro-batch; waits a moment while there are none.
 
         Spark calls this when the batch up to `start` is done. That batch is acknowledged here too: `commit` comes one
-            batch late, and
-        never for the last one.
+        batch late, and never for the last one.
         """
         self.commit(start)
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_chunks_per_trigger
