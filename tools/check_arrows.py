@@ -31,8 +31,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "client": frozenset({"clock", "content", "serialisation", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "daemon": frozenset(
-        {"clock", "content", "queue", "settings", "store", "wire"}
-    ),  # it opens the database and commits
+        {"client.core.address", "client.sync.connection", "clock", "content", "queue", "settings", "store", "wire"}
+    ),  # it opens the database and commits; start and stop are clients of a running one
     "queue": frozenset({"clock", "store", "strategy", "wire.messages"}),
     "store": frozenset({"clock"}),
     "wire": frozenset(),

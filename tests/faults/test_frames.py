@@ -80,7 +80,7 @@ def test_garbage_after_the_hello_is_answered_and_the_connection_closed(settings:
         client.socket.sendall(framed(content))
         refusal = error_of(client.receive())
         assert (refusal.id, refusal.code) == (0, "protocol")
-        assert "cannot be understood" in refusal.message
+        assert "cannot be decoded" in refusal.message
         assert client.is_closed()
     assert_serves(settings)
 
@@ -92,7 +92,7 @@ def test_frame_over_the_limit_is_refused_by_its_length_alone(settings: Settings,
         client.socket.sendall(length.to_bytes(4, "big"))
         refusal = error_of(client.receive())
         assert refusal.code == "protocol"
-        assert f"{length} bytes is over the limit of {64 << 10} bytes" in refusal.message
+        assert f"{length} bytes exceeds the limit of {64 << 10} bytes" in refusal.message
         assert client.is_closed()
 
 

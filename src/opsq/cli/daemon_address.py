@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from opsq.client.core.address import Address
+from opsq.client.core.address import Address, read_token
 from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
-from opsq.errors import InputUnreadable, InvalidStrategy, OpsqError, UsageError
+from opsq.errors import InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.settings import Settings, load
 from opsq.units import split_address
@@ -50,10 +50,11 @@ def settings_of(
 def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
     """A greeted connection to the daemon that the settings name; `name` is what `status` calls this side."""
     address: Address = settings.socket
+    token = ""
     if is_remote(settings):
-        address = split_address(settings.address)
+        address, token = split_address(settings.address), read_token(settings)
     return Connection.open(
-        address, name=name or f"cli-{os.getpid()}", token=token_of(settings), reconnect_s=reconnect_s, claim=claim
+        address, name=name or f"cli-{os.getpid()}", token=token, reconnect_s=reconnect_s, claim=claim
     )
 
 
@@ -68,29 +69,6 @@ def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> I
 def is_remote(settings: Settings) -> bool:
     """Whether the daemon is reached over TCP: an address was given, and no stronger --socket."""
     return bool(settings.address) and settings.source("socket") != "--socket"
-
-
-def token_of(settings: Settings) -> str:
-    """The token for the daemon that the settings name; empty if it is reached over a socket.
-
-    Raises:
-        InputUnreadable: it is needed, and its file cannot be read.
-    """
-    if not is_remote(settings):
-        return ""
-    if token := os.environ.get("OPSQ_TOKEN"):
-        return token
-    failure: OSError | None = None
-    for path in (settings.token_file, settings.client_token_file):
-        try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                return file.read().strip()
-        except OSError as error:
-            failure = failure or error
-    reason = failure.strerror if failure else "not found"
-    raise InputUnreadable(
-        f"No token for {settings.address}: {settings.token_file}: {reason}.", hint="Give --token-file or OPSQ_TOKEN."
-    )
 
 
 def held_of(handle: Handle) -> HeldChunks:

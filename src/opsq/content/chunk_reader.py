@@ -1,4 +1,4 @@
-"""Reads the chunks of one submission by range, from wherever its content lies.
+"""Reads the chunks of one submission, from wherever its content is stored.
 
 This file must not write anything. A `ChunkReader` serves one thread; descriptors are shared through the store.
 """
@@ -17,11 +17,11 @@ from opsq.errors import NotFound
 from opsq.ids import mask_indexes
 
 _COALESCED_BYTES = 8 << 20
-"""Neighbouring chunks are read together up to this size."""
+"""Adjacent chunks are read together up to this size."""
 
 
 class OpenRange(NamedTuple):
-    """A chunk, without its header, as a range of an open file: for `sendfile` and the like. The caller closes it."""
+    """A chunk without its header, as a range of an open file that the caller closes, for `sendfile` and the like."""
 
     descriptor: int
     offset_bytes: int
@@ -29,7 +29,7 @@ class OpenRange(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a part is: a file, or an object of a store without files; `shift` makes a position in the content one in it."""
+    """Where a part is: a file, or an object of a store without files; `shift` converts a position in the content to one in it."""
 
     path: str | bytes | None
     name: str
@@ -63,7 +63,7 @@ class ChunkReader:
 
     @cached_property
     def header(self) -> bytes:
-        """What comes in front of each chunk."""
+        """What is put in front of each chunk."""
         if self.content.header_object is None:
             return self.content.header
         name = f"{self.content.folder}/{self.content.header_object}"
@@ -71,18 +71,18 @@ class ChunkReader:
 
     @cached_property
     def is_remote(self) -> bool:
-        """Whether reading a chunk asks a service over the network: a submission is in files, or it is not, as a whole."""
+        """Whether reading a chunk sends requests over the network; the same for all chunks of a submission."""
         return bool(self.content.parts_count) and self._place(0).path is None
 
     def size(self, index: int) -> int:
-        """The size of a chunk in bytes, its header counted."""
+        """Return the size of a chunk in bytes, including its header."""
         if self.content.inline is not None:
             return len(self.header) + len(self.content.inline[self._checked(index)])
         start, end = self._bounds(index)
         return len(self.header) + end - start
 
     def read_short(self, index: int, limit_bytes: int) -> bytes | None:
-        """The bytes of a chunk; None if it is longer than `limit_bytes`, its header not counted. Raises as `read`."""
+        """Return a chunk; None if it is longer than `limit_bytes`, not counting its header. Raises as `read`."""
         if self.content.inline is not None:
             content = self.content.inline[self._checked(index)]
             return self.header + content if len(content) <= limit_bytes else None
@@ -93,14 +93,14 @@ class ChunkReader:
         return self.header + content if self.header else content
 
     def read(self, index: int) -> bytes:
-        """The bytes of a chunk.
+        """Return the bytes of a chunk.
 
         Raises:
             NotFound: there is no such chunk.
-            ContentMissing: its bytes are not where they were.
-            ContentChanged: its file, submitted in place, is not what it was.
+            ContentMissing: its bytes are missing.
+            ContentChanged: its file, submitted in place, has changed.
 
-        Cost: one read; with more than 256 chunks, at times one more of the table.
+        Cost: one read; with more than 256 chunks, sometimes a second one of the table.
         """
         if self.content.inline is not None:
             return self.header + self.content.inline[self._checked(index)]
@@ -109,7 +109,7 @@ class ChunkReader:
         return self.header + content if self.header else content
 
     def read_block(self, block: int, mask: int) -> Iterator[bytes]:
-        """The bytes of the chunks that `mask` names in `block`, ascending; neighbours are read together.
+        """Yield the chunks selected by `mask` in `block`, ascending; adjacent ones are read together.
 
         Raises:
             OpsqError: as `read`.
@@ -131,7 +131,7 @@ class ChunkReader:
             yield from self._read_group(group_part, group)
 
     def open_range(self, index: int) -> OpenRange | None:
-        """A chunk as a range of an open file; None if it is not one (inline, empty, or not on this file system).
+        """Return a chunk as a range of an open file; None if it is not in a file (inline, empty, or in an object store).
 
         Raises:
             OpsqError: as `read`.
@@ -147,7 +147,7 @@ class ChunkReader:
         return OpenRange(self._store.files.open(place.path, place.identity), place.shift + start, end - start)
 
     def whole_file(self, index: int) -> bytes | None:
-        """The path of the file that a chunk is, byte for byte, submitted in place; None if it is not one. The file is not looked at."""
+        """Return the path of the file submitted in place that is exactly this chunk; None if there is none. The file is not read."""
         if self.content.inline is not None or not self.content.parts_count or self.header:
             return None
         start, end = self._bounds(index)
@@ -161,7 +161,9 @@ class ChunkReader:
     def _checked(self, index: int) -> int:
         if 0 <= index < self.content.chunks_count:
             return index
-        raise NotFound(f"There is no chunk {index}: the submission has {self.content.chunks_count} chunks, from 0 on.")
+        raise NotFound(
+            f"There is no chunk {index}: the submission has {self.content.chunks_count} chunks, numbered from 0."
+        )
 
     def _bounds(self, index: int) -> tuple[int, int]:
         self._checked(index)
@@ -173,7 +175,7 @@ class ChunkReader:
         return min(bisect_right(self._parts.ends, start), self.content.parts_count - 1)
 
     def _place(self, number: int) -> _Place:
-        """Where part `number` is; the last answer is kept, since chunks come in runs."""
+        """Locate part `number`; the last result is cached, because chunks are read in runs."""
         if number == self._last_number:
             return self._last_place
         part = self._parts[number]

@@ -14,56 +14,56 @@ from opsq.content.file_io import Buffer, FileReader
 from opsq.errors import ContentMissing, StoreNotVisible, UsageError
 
 MARKER = "store-id"
-"""The object by which a client sees that it looks at the same store as the daemon."""
+"""The object by which a client verifies that it uses the same store as the daemon."""
 
 
 class ObjectWriter(ABC):
-    """An object that is being written. It exists for readers only after `close`."""
+    """An object being written; readers see it only after `close`."""
 
     @abstractmethod
     def write(self, content: Buffer) -> None:
         """Append all of `content`.
 
         Raises:
-            StorageFull: there is no room; the object is of no use any more.
+            StorageFull: the storage is full; the object cannot be used any more.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End the object. Effects: it is whole, and durable if that was asked for; its folder may still need a sync."""
+        """Finish the object. Effects: it is complete, and durable if requested; its folder may still need a sync."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Throw the object away; harmless after `close` and when called again."""
+        """Delete the object; does nothing after `close` or a second time."""
 
 
 class Store(ABC):
-    """A place where the bytes of chunks lie."""
+    """A place where the bytes of chunks are stored."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.files = FileReader()
-        """Reads the files of a local store, and in every kind those that were submitted in place."""
+        """Reads the files of a local store, and with every kind of store the files submitted in place."""
 
     @abstractmethod
     def create_folder(self, folder: str) -> None:
-        """Make the folder of a new submission.
+        """Create the folder of a new submission.
 
         Raises:
-            Conflict: it exists, so another submission with this request key was written before.
+            Conflict: it exists, so content with this request key was written before.
         """
 
     @abstractmethod
     def ensure_folder(self, folder: str) -> None:
-        """Make the folder of a submission that several processes write, if none of them has made it yet."""
+        """Create the folder of a submission that several processes write, unless it exists."""
 
     @abstractmethod
     def open_writer(self, name: str, *, is_durable: bool) -> ObjectWriter:
-        """Begin a new object in an existing folder."""
+        """Start a new object in an existing folder."""
 
     @abstractmethod
     def write_object(self, name: str, content: Buffer, *, is_durable: bool) -> None:
-        """Write a whole object, or replace it; readers see the old or the new one. Makes a missing folder."""
+        """Write or replace a whole object; readers see the old or the new one. Creates a missing folder."""
 
     @abstractmethod
     def sync_folder(self, folder: str) -> None:
@@ -74,50 +74,50 @@ class Store(ABC):
         """Read exactly `size` bytes from `offset`.
 
         Raises:
-            ContentMissing: the object is not there, or ends before.
+            ContentMissing: the object does not exist, or is too short.
         """
 
     @abstractmethod
     def size_bytes(self, name: str) -> int:
-        """The size of an object.
+        """Return the size of an object.
 
         Raises:
-            ContentMissing: the object is not there.
+            ContentMissing: the object does not exist.
         """
 
     @abstractmethod
     def delete_folder(self, folder: str) -> None:
-        """Delete a folder and all in it; nothing happens if it is not there.
+        """Delete a folder and everything in it, if it exists.
 
-        Cost: a call per object; not for an event loop.
+        Cost: one call per object; do not call on an event loop.
         """
 
     @abstractmethod
     def delete_object(self, name: str) -> None:
-        """Delete one object; nothing happens if it is not there."""
+        """Delete one object, if it exists."""
 
     @abstractmethod
     def objects(self, folder: str) -> Iterator[str]:
-        """The names in a folder of the objects that lie in it directly, in no order; none if the folder is not there."""
+        """Yield the names of the objects directly in a folder, unordered; none if it does not exist."""
 
     @abstractmethod
     def folders(self) -> Iterator[str]:
-        """The names of all folders, in no order."""
+        """Yield the names of all folders, unordered."""
 
     @abstractmethod
     def modified_at(self, folder: str) -> float | None:
-        """When something in the folder was last written, in seconds since 1970 UTC; None if the folder is gone."""
+        """Return when the folder was last written to, in seconds since 1970 UTC; None if it does not exist."""
 
     @abstractmethod
     def path(self, name: str) -> str | None:
-        """The path of an object as a local file; None in a store that has no files."""
+        """Return the path of an object as a local file; None in a store without files."""
 
     def close(self) -> None:
-        """Let go of what is held open; it opens again by itself when it is used."""
+        """Close open files; they are reopened when used again."""
         self.files.close()
 
     def mark(self) -> str:
-        """The id in the marker; makes one if there is none. Only the daemon calls this. Effects: durable on return."""
+        """Return the id in the marker, creating it if there is none; only the daemon calls this. Effects: durable on return."""
         try:
             return self.marker()
         except ContentMissing:
@@ -126,7 +126,7 @@ class Store(ABC):
             return marker
 
     def marker(self) -> str:
-        """The id in the marker.
+        """Return the id in the marker.
 
         Raises:
             ContentMissing: there is no marker.
@@ -134,10 +134,10 @@ class Store(ABC):
         return self.read_range(MARKER, 0, 32).decode("ascii", "replace")
 
     def check_marker(self, expected: str) -> None:
-        """See to it that this is the store of the daemon whose marker says `expected`.
+        """Check that this is the store of the daemon, whose marker is `expected`.
 
         Raises:
-            StoreNotVisible: the marker is not there or says something else.
+            StoreNotVisible: the marker is missing or differs.
         """
         try:
             found = self.marker()
@@ -145,19 +145,19 @@ class Store(ABC):
             found = ""
         if found != expected:
             raise StoreNotVisible(
-                f"The content store of the daemon, {self.url}, cannot be seen from here"
-                + ("." if not found else ": another store lies in its place."),
+                f"The daemon's content store, {self.url}, is not accessible from here"
+                + ("." if not found else ": there is a different store in its place."),
                 hint="Mount it at the same path, or set the daemon's store to an s3://, gs:// or az:// URL.",
             )
 
 
 def check_name(name: str) -> str:
-    """Give `name` back if it stays below the root of the store.
+    """Return `name` if it stays below the root of the store.
 
     Raises:
-        UsageError: it is absolute, empty, or has an empty, `.` or `..` step.
+        UsageError: it is absolute, empty, or has an empty, `.` or `..` component.
     """
     steps = f"/{name}/"
     if "//" in steps or "/./" in steps or "/../" in steps or "\0" in name:
-        raise UsageError(f"{name!r} is no name of an object in a store.")
+        raise UsageError(f"{name!r} is not a valid object name in a store.")
     return name

@@ -1,7 +1,7 @@
-"""Puts the content of one submission into a store: `ContentWriter` takes streams, files in place and single chunks.
+"""Writes the content of one submission into a store: `ContentWriter` takes streams, files in place and single chunks.
 
-This file must not look for records (`cutting` does) and knows no kind of store. What is not finished leaves nothing
-behind: any error, also an interrupt, removes the folder of the submission.
+This file must not look for records (`input_chunks` does) and knows no kind of store. Unfinished content leaves nothing behind: any
+error, including an interrupt, removes the folder of the submission.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from opsq.errors import Bug, ChunkTooLarge, ContentChanged, InputUnreadable
 PART_LIMIT_BYTES = 1 << 30
 """A part ends with the first chunk that reaches this size."""
 _GATHER_BYTES = 1 << 20
-"""Small pieces are gathered up to this size before they are written."""
+"""Small pieces are buffered up to this size before they are written."""
 _SMALL_BYTES = 1 << 16
 _ENDS_GATHER_COUNT = 1 << 15
 
 
 class ContentWriter:
-    """Writes the content of one submission. Use it in a `with` block, or call `abort` when `finish` is not reached.
+    """Writes the content of one submission. Use it in a `with` block, or call `abort` if `finish` is not reached.
 
     Args:
-        store: where to.
-        folder: of the submission, made on demand: the hex digits of its request key.
-        chunk_limit_bytes: a larger chunk is refused, its header counted.
-        is_durable: what `finish` returns survives a loss of power. False skips all syncs.
+        store: the destination.
+        folder: of the submission, created on demand: the hex digits of its request key.
+        chunk_limit_bytes: larger chunks, including the header, are refused.
+        is_durable: what `finish` returns survives a power failure. False skips all syncs.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ContentWriter:
         self._gathered_bytes = 0
         self._manifest: ObjectWriter | None = None
         self._ends = array("Q")
-        """Chunk ends that are not in the manifest yet."""
+        """Chunk ends that are not yet in the manifest."""
         self._last_end = 0
         self._buffer: bytearray | None = None
         self.chunks_count = 0
@@ -94,19 +94,19 @@ class ContentWriter:
         self.abort()
 
     def write_stream(self, stream: InputStream, splitting: Splitting, name: str) -> None:
-        """Copy a stream to its end, and cut it.
+        """Copy a whole stream, cutting it into chunks.
 
         Args:
-            stream: read from where it stands.
+            stream: read from its current position.
             splitting: the rule.
             name: for messages.
 
         Raises:
-            ChunkTooLarge: a record, or the records of a chunk, are above the chunk limit.
-            InputUnreadable: reading fails, or the CSV header is not that of the streams before.
-            StorageFull: the store has no room.
+            ChunkTooLarge: a record, or the records of a chunk, exceed the chunk limit.
+            InputUnreadable: reading fails, or the CSV header differs from that of earlier streams.
+            StorageFull: the store is full.
 
-        Effects: after any error nothing of the submission is left, and this writer is at its end.
+        Effects: after any error the content is deleted, and the writer cannot be used any more.
         """
         with self._all_or_nothing():
             buffer = self._buffer = self._buffer or bytearray(READ_BYTES)
@@ -116,37 +116,37 @@ class ContentWriter:
                 self._append(content, [start + end for end in ends] if start else ends)
 
     def append(self, content: Buffer, ends: list[int], header: bytes, name: str, splitting: Splitting) -> None:
-        """Append a stretch of a stream that somebody else cuts.
+        """Append a stretch of a stream that the caller cuts.
 
         Args:
-            content: the bytes; copied or written when this returns.
-            ends: of chunks, as offsets in all that was appended so far and this; the last one ends what becomes a chunk.
-            header: of the stream, with its line end; b"" if it has none or none yet.
+            content: the bytes; copied or written on return.
+            ends: chunk ends, as offsets in everything appended so far, including `content`.
+            header: of the stream, with its line end; b"" if it has none, or none yet.
             name: of the stream, for messages.
             splitting: the rule by which it is cut.
 
         Raises:
-            StorageFull: the store has no room.
+            StorageFull: the store is full.
         """
         with self._all_or_nothing():
             self._header.take(header, name, splitting)
             self._append(content, ends)
 
     def add_in_place(self, path: str | os.PathLike[str], splitting: Splitting) -> None:
-        """Cut a file without copying it: consumers will read it where it is, as long as it does not change.
+        """Cut a file without copying it: consumers read it in place, as long as it does not change.
 
         Raises:
             ChunkTooLarge: as `write_stream`.
-            InputUnreadable: the file cannot be read, or is no plain file.
-            ContentChanged: it changed meanwhile.
+            InputUnreadable: the file cannot be read, or is not a regular file.
+            ContentChanged: it changed while it was being cut.
 
-        Cost: by bytes, a few KiB read for each chunk; by records or CSV, all of the file is read.
+        Cost: by bytes, a read of a few KiB per chunk; by records or CSV, reads the whole file.
         """
         name = os.fspath(path)
         with self._all_or_nothing(), open_input(path) as file:
             if not is_regular(file):
                 raise InputUnreadable(
-                    f"{name} is no plain file, so it cannot be read in place.", hint="Leave out --in-place."
+                    f"{name} is not a regular file, so it cannot be read in place.", hint="Omit --in-place."
                 )
             identity = identity_of(file.fileno())
             self._end_part()
@@ -158,7 +158,7 @@ class ContentWriter:
             if identity_of(file.fileno()) != identity:
                 raise ContentChanged(
                     f"{name} changed while it was being cut.",
-                    hint="Try again when nothing writes to it, or with a copy.",
+                    hint="Retry when nothing writes to it, or submit a copy.",
                 )
             part = Part(os.fsencode(os.path.abspath(name)), identity[0] - skipped_bytes, skipped_bytes, identity)
             if self._last_end > start or splitting.by == "file":
@@ -166,11 +166,11 @@ class ContentWriter:
                 self.total_bytes += part.size_bytes
 
     def add_chunk(self, chunk: Buffer) -> None:
-        """Append one chunk as it is; many small ones are gathered, so that a call costs no write.
+        """Append one chunk unchanged; small ones are buffered, so that most calls write nothing.
 
         Raises:
-            ChunkTooLarge: it is above the chunk limit.
-            StorageFull: the store has no room.
+            ChunkTooLarge: it exceeds the chunk limit.
+            StorageFull: the store is full.
         """
         size = len(chunk)
         is_only_gathered = (
@@ -195,12 +195,12 @@ class ContentWriter:
             self._append(chunk, [self.total_bytes + size])
 
     def finish(self) -> Content:
-        """End the content.
+        """Finish the content.
 
         Returns:
-            The description that goes into the submission.
+            The description for the submission.
 
-        Effects: everything that it names is durable (unless `is_durable` is off).
+        Effects: everything it refers to is durable (unless `is_durable` is false).
         """
         with self._all_or_nothing():
             content = self._describe()
@@ -210,7 +210,7 @@ class ContentWriter:
             return content
 
     def abort(self) -> None:
-        """Throw away what was written; nothing happens after `finish`."""
+        """Delete what was written; does nothing after `finish`."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -226,7 +226,7 @@ class ContentWriter:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         if self._is_ended:
-            raise Bug(f"The content of {self._folder} has ended already.")
+            raise Bug(f"The content of {self._folder} is already finished.")
         try:
             yield
         except BaseException:
@@ -234,7 +234,7 @@ class ContentWriter:
             raise
 
     def _append(self, content: Buffer, ends: list[int]) -> None:
-        """Append bytes and the chunk ends known with them; begin a new part at an end when this one is large enough."""
+        """Append bytes and chunk ends; start a new part at a chunk end if the current one is large enough."""
         if self._part_bytes + self._gathered_bytes >= PART_LIMIT_BYTES:
             end = next((end for end in (self._last_end, *ends) if end >= self.total_bytes), None)
             if end is not None:
@@ -364,7 +364,7 @@ def in_place(
     chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
     is_durable: bool = True,
 ) -> Content:
-    """Describe files as content without copying a byte; writes at most the tables.
+    """Describe files as content without copying any bytes; writes at most the tables.
 
     Raises:
         OpsqError: as `ContentWriter.add_in_place`.

@@ -1,6 +1,6 @@
-"""Plain files: ranges read by `pread` on cached descriptors, durable writes, and what a failed write means.
+"""Regular files: reads ranges by `pread` on cached descriptors, writes durably, and explains failed writes.
 
-This file must not know of stores or chunks. A file submitted in place is known by its `Identity`.
+This file must not know about stores or chunks. A file submitted in place is identified by its `Identity`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Identity = tuple[int, int, int]
 
 
 def sync_descriptor(descriptor: int) -> None:
-    """Make the bytes of an open file durable; on macOS through the drive's own cache as well."""
+    """Make the bytes of an open file durable; on macOS also flush the drive's cache."""
     if hasattr(fcntl, "F_FULLFSYNC"):
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     else:
@@ -39,7 +39,7 @@ def sync_path(path: str) -> None:
 
 
 def write_all(descriptor: int, content: Buffer) -> None:
-    """Write all of `content`, in as many calls as it takes."""
+    """Write all of `content`, in as many calls as necessary."""
     done = os.write(descriptor, content)
     if done < len(content):
         view = memoryview(content)
@@ -48,17 +48,17 @@ def write_all(descriptor: int, content: Buffer) -> None:
 
 
 def write_failure(path: str, error: OSError) -> OpsqError:
-    """The exception that tells what a failed write to `path` means for the user."""
+    """Make the exception that explains a failed write to `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(
             f"The storage is full: writing {path} failed with {free_bytes(path)} bytes free.",
-            hint="Make room, or remove finished submissions with `opsq rm`, and try again.",
+            hint="Free some space, or remove finished submissions with `opsq rm`, and retry.",
         )
     return StoreNotVisible(f"Writing {path} failed: {error.strerror}.")
 
 
 def free_bytes(path: str) -> int:
-    """What an ordinary user may still write where `path` is, or would be."""
+    """Return the bytes available to ordinary users on the file system of `path`, which need not exist."""
     while True:
         try:
             room = os.statvfs(path)
@@ -69,13 +69,13 @@ def free_bytes(path: str) -> int:
 
 
 def identity_of(descriptor: int) -> Identity:
-    """Size, mtime and inode of an open file."""
+    """Return size, mtime and inode of an open file."""
     status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 class _Descriptor:
-    """An open descriptor; closed when nobody uses it any more, so that no thread loses to the cache what it reads."""
+    """An open descriptor; closed when it is no longer referenced, so that the cache cannot close it while a thread reads."""
 
     __slots__ = ("number",)
 
@@ -89,7 +89,7 @@ class _Descriptor:
 
 
 class FileReader:
-    """Reads ranges of files, and keeps the descriptors that were used last. May be used from several threads."""
+    """Reads ranges of files, caching recently used descriptors. Thread-safe."""
 
     def __init__(self) -> None:
         self._open: dict[str | bytes, _Descriptor] = {}
@@ -102,13 +102,13 @@ class FileReader:
             path: of the file.
             offset: in bytes.
             size: in bytes.
-            identity: what the file must be, before and after.
+            identity: what the file must have, also after the read.
 
         Raises:
-            ContentMissing: the file is not there, cannot be opened, or ends before.
-            ContentChanged: the file is not what `identity` says.
+            ContentMissing: the file does not exist, cannot be opened, or is too short.
+            ContentChanged: the file does not match `identity`.
 
-        Cost: one system call and one more for `identity`; an open when the file was not among the last 64.
+        Cost: one system call, two with `identity`; one more to open a file that is not among the last 64.
         """
         descriptor = self._descriptor(path)
         try:
@@ -127,14 +127,14 @@ class FileReader:
         return content
 
     def open(self, path: str | bytes, identity: Identity | None = None) -> int:
-        """A descriptor of the file that the caller closes; `identity` as for `read`."""
+        """Return a descriptor that the caller closes; `identity` as for `read`."""
         descriptor = self._descriptor(path)
         if identity is not None:
             _check_identity(path, descriptor.number, identity)
         return os.dup(descriptor.number)
 
     def forget(self, prefix: str) -> None:
-        """Close what is open below the folder `prefix`."""
+        """Close the descriptors below the folder `prefix`."""
         with self._lock:
             for path in [path for path in self._open if isinstance(path, str) and path.startswith(prefix + "/")]:
                 del self._open[path]
@@ -172,12 +172,12 @@ def _check_identity(path: str | bytes, descriptor: int, identity: Identity) -> N
     changed = [f"{name} {was} → {now}" for name, was, now in zip(names, identity, found, strict=True) if was != now]
     raise ContentChanged(
         f"{os.fsdecode(path)} has changed since it was submitted in place ({', '.join(changed)}).",
-        hint="Begin again with the file as it is now; `opsq submit` without --in-place keeps a copy.",
+        hint="Start over with the file as it is now; `opsq submit` without --in-place stores a copy.",
     )
 
 
 def make_folders(path: str) -> bool:
-    """Make a folder and those above it that are missing, all 0700; False if it was there."""
+    """Create a folder and its missing parents, all with mode 0700; false if it existed."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -191,7 +191,7 @@ def make_folders(path: str) -> bool:
 
 
 def unlink_if_there(path: str) -> None:
-    """Remove a file; nothing happens if it is not there."""
+    """Remove a file, if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:

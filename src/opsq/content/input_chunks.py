@@ -1,6 +1,6 @@
-"""Reads an input, applies a rule to it and names what goes wrong; yields the bytes as they pass, with the chunk ends.
+"""Reads an input and cuts it by a rule; yields its bytes with the chunk ends, and locates what is wrong in its errors.
 
-This file must not write anything. `plan` is what `--dry-run` shows: the cuts without the bytes.
+This file must not write anything. `plan` serves `--dry-run`: the chunks without their bytes.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, OverLimit, Splitter
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
 
 READ_BYTES = 1 << 20
-LIMIT_HINT = "Cut it smaller, or raise the setting chunk_limit_bytes of the daemon: see opsq.toml(5)."
+LIMIT_HINT = "Use smaller chunks, or raise the daemon's chunk_limit_bytes: see opsq.toml(5)."
 _BATCH_COUNT = 4096
 _NOTHING = memoryview(b"")
 
 
 class InputStream(Protocol):
-    """What an input must be able to do: any binary file object can."""
+    """What an input must support; any binary file object does."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill a part of `buffer`; 0 at the end."""
+        """Fill a part of `buffer`; returns 0 at the end."""
 
     def seekable(self) -> bool:
-        """True when `seek` works."""
+        """Whether `seek` works."""
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move, and tell the new position."""
+        """Move to a position, and return it."""
 
 
 class Cut(NamedTuple):
     """A stretch of an input.
 
     Attributes:
-        content: the bytes, from where the last cut ended; valid until the next cut is asked for; empty when only the
+        content: the bytes from the end of the last stretch; valid until the next one is requested; empty if only the
             ends are wanted.
-        ends: chunk ends that became known, as offsets in the content (the input without its header); an end may lie
+        ends: newly found chunk ends, as offsets in the content (the input without its header); an end may be
             before `content`.
         header: of the input, with its line end.
     """
@@ -52,41 +52,41 @@ class Cut(NamedTuple):
 
 
 def open_input(path: str | os.PathLike[str]) -> io.FileIO:
-    """Open a file that somebody submits.
+    """Open an input file.
 
     Raises:
-        InputUnreadable: it is not there, is a directory, or may not be read.
+        InputUnreadable: it does not exist, is a directory, or may not be read.
     """
     try:
         return io.FileIO(os.fspath(path), "rb")
     except OSError as error:
         raise InputUnreadable(f"{os.fspath(path)} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise InputUnreadable(f"{os.fspath(path)!r} is not the name of a file: {error}.") from error
+        raise InputUnreadable(f"{os.fspath(path)!r} is not a valid file name: {error}.") from error
 
 
 def is_regular(file: io.FileIO) -> bool:
-    """True for a plain file: its size is known, and any place of it can be read."""
+    """Whether it is a regular file: its size is known, and it can be read at any position."""
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
 def cut_stream(
     stream: InputStream, name: str, splitting: Splitting, limit_bytes: int, buffer: bytearray | None = None
 ) -> Iterator[Cut]:
-    """Read a stream to its end and cut it.
+    """Read a whole stream and cut it.
 
     Args:
-        stream: read from where it stands.
+        stream: read from its current position.
         name: for messages.
         splitting: the rule.
         limit_bytes: the chunk limit.
-        buffer: to work in, when the caller has one of `READ_BYTES`.
+        buffer: a work buffer of `READ_BYTES` to reuse.
 
     Raises:
         ChunkTooLarge: with the number of the line, record or chunk.
         InputUnreadable: reading fails.
 
-    Cost: memory of one buffer, whatever the size of stream, chunks and records.
+    Cost: the memory of one buffer, whatever the size of the stream, its chunks and records.
     """
     splitting.check_limit(limit_bytes)
     splitter = Splitter(splitting, limit_bytes)
@@ -126,7 +126,7 @@ def cut_stream(
 
 
 def cut_file(file: io.FileIO, name: str, splitting: Splitting, limit_bytes: int) -> Iterator[Cut]:
-    """Cut a regular file without giving its bytes; reads only what it must. Otherwise as `cut_stream`."""
+    """Cut a regular file as `cut_stream` does, but without its bytes, and reading only what is necessary."""
     if not splitting.is_seekable:
         for _, ends, header in cut_stream(file, name, splitting, limit_bytes):
             yield Cut(_NOTHING, ends, header)
@@ -143,11 +143,11 @@ def cut_file(file: io.FileIO, name: str, splitting: Splitting, limit_bytes: int)
 
 
 def _fill(stream: InputStream, name: str, view: memoryview, low: int) -> int:
-    """Read into `view` from `low` on until it is full or the stream ends; gives where that is."""
+    """Fill `view` from `low` until it is full or the stream ends; returns the end of the data."""
     try:
         while low < len(view):
             count = stream.readinto(view[low:])
-            if count is None:  # somebody who shares the descriptor has made it non-blocking
+            if count is None:  # another process that shares the descriptor has made it non-blocking
                 _wait_readable(stream)
             elif count == 0:
                 break
@@ -165,7 +165,7 @@ def _wait_readable(stream: InputStream) -> None:
 
 
 def _count_before(stream: InputStream, name: str, splitting: Splitting, stop: int) -> int:
-    """Read `stop` bytes, to learn how many records they are."""
+    """Read `stop` bytes and count their records."""
     counter = RecordCounter(splitting.scanner())
     kept, buffer = counter.keep_bytes, bytearray(READ_BYTES)
     view = memoryview(buffer)
@@ -182,18 +182,18 @@ def _count_before(stream: InputStream, name: str, splitting: Splitting, stop: in
 
 def _too_large(name: str, splitting: Splitting, limit_bytes: int, records_before: int) -> ChunkTooLarge:
     if splitting.by == "file":
-        return ChunkTooLarge(f"{name} is larger than the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
+        return ChunkTooLarge(f"{name} exceeds the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
     word = "record" if splitting.csv_header or splitting.delimiter != b"\n" else "line"
     number = records_before + 1
     if splitting.by == "bytes" or splitting.count == 1:
-        what = f"{word.capitalize()} {number} of {name} is"
+        what = f"{word.capitalize()} {number} of {name} exceeds"
     else:
-        what = f"The {splitting.count} {word}s from {word} {number} of {name} on are"
-    return ChunkTooLarge(f"{what} longer than the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
+        what = f"The {splitting.count} {word}s of {name} that start at {word} {number} exceed"
+    return ChunkTooLarge(f"{what} the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
 
 
 class PlannedChunk(NamedTuple):
-    """A chunk as it would be: of which input, from where (behind the header), how long."""
+    """A chunk that would be made: its input, its offset (after the header), its size."""
 
     name: str
     offset_bytes: int
@@ -201,7 +201,7 @@ class PlannedChunk(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a submission would be."""
+    """What would be submitted."""
 
     chunks_count: int
     total_bytes: int
@@ -218,13 +218,13 @@ def plan(
     chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
     first_count: int = 10,
 ) -> Plan:
-    """Cut inputs as a submission would, and write nothing.
+    """Cut inputs as a submission would, without writing anything.
 
     Args:
         inputs: (name for messages, stream) pairs.
         splitting: the rule.
         chunk_limit_bytes: the chunk limit.
-        first_count: how many of the first chunks to tell of.
+        first_count: how many of the first chunks to describe.
 
     Raises:
         ChunkTooLarge: as the submission would.
@@ -255,7 +255,7 @@ def plan(
 
 
 class HeaderCheck:
-    """Holds the header of the first input and sees that the others have the same."""
+    """Holds the header of the first input, and checks that all others have the same."""
 
     def __init__(self) -> None:
         self.header: bytes | None = None
@@ -273,9 +273,9 @@ class HeaderCheck:
         if self.header is None:
             self.header, self._first_name = header, name
         elif bool(self.header) != splitting.csv_header:
-            raise UsageError("A submission either repeats one CSV header in all chunks or has none.")
+            raise UsageError("Inputs with and without a CSV header cannot be in one submission.")
         elif header != self.header:
             raise InputUnreadable(
-                f"The header of {name} is not that of {self._first_name}.",
-                hint="Files with different columns are different submissions.",
+                f"The header of {name} differs from that of {self._first_name}.",
+                hint="Submit files with different columns separately.",
             )

@@ -1,7 +1,7 @@
-"""A store of plain files: writes that are synced while they go on, reads by `pread` on cached descriptors.
+"""A store of regular files: writes are synced while they grow, reads use `pread` on cached descriptors.
 
-This file must not know what the bytes mean. Folders are 0700 and files 0600, whatever the umask. An object under
-`open_writer` is written in place, because its folder is named by nobody yet; `write_object` writes beside and renames.
+This file must not know what the bytes mean. Folders have mode 0700 and files 0600, whatever the umask. `open_writer` writes in place,
+because no reader knows the folder yet; `write_object` writes a temporary file and renames it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from opsq.content.file_io import (
 from opsq.errors import Conflict, ContentMissing
 
 _SYNC_STEP_BYTES = 64 << 20
-"""A background sync begins whenever this much is unsynced, so that the last one has little left to do."""
+"""A background sync starts whenever this much is unsynced, so that the final sync is short."""
 
 
 class FileWriter(ObjectWriter):
-    """Writes one file; while it grows, a thread in the background syncs it in steps."""
+    """Writes one file; a background thread syncs it in steps while it grows."""
 
     def __init__(self, path: str, *, is_durable: bool) -> None:
         self.path = path
@@ -39,7 +39,6 @@ class FileWriter(ObjectWriter):
             raise write_failure(path, error) from error
 
     def write(self, content: Buffer) -> None:
-        """See `ObjectWriter.write`."""
         try:
             write_all(self._descriptor, content)
         except OSError as error:
@@ -52,7 +51,6 @@ class FileWriter(ObjectWriter):
             self._unsynced_bytes = 0
 
     def close(self) -> None:
-        """See `ObjectWriter.close`."""
         try:
             if self._syncer is not None:
                 self._syncer.stop()
@@ -64,13 +62,12 @@ class FileWriter(ObjectWriter):
             self._let_go()
 
     def abort(self) -> None:
-        """See `ObjectWriter.abort`."""
         if self._descriptor < 0:
             return
         try:
             if self._syncer is not None:
                 self._syncer.stop()
-        except OSError:  # a sync of bytes that are thrown away failed: that is no news
+        except OSError:  # syncing bytes that are deleted anyway failed: that does not matter
             pass
         finally:
             self._let_go()
@@ -82,7 +79,7 @@ class FileWriter(ObjectWriter):
 
 
 class _Syncer:
-    """A thread that syncs one descriptor each time it is woken, so that the sync at the end has little left to do."""
+    """A thread that syncs one descriptor whenever it is woken, so that the final sync is short."""
 
     def __init__(self, descriptor: int) -> None:
         from threading import Event, Thread
@@ -98,7 +95,7 @@ class _Syncer:
         self._wanted.set()
 
     def stop(self) -> None:
-        """End the thread; raise what a sync raised, for the system tells an error of a file only once."""
+        """Stop the thread; raises the error of any sync, because the system reports it only once."""
         self._is_stopping = True
         self._wanted.set()
         self._thread.join()
@@ -125,11 +122,9 @@ class LocalStore(Store):
         super().__init__(_url_of(self.root))
 
     def path(self, name: str) -> str:
-        """See `Store.path`."""
         return f"{self.root}/{check_name(name)}"
 
     def create_folder(self, folder: str) -> None:
-        """See `Store.create_folder`."""
         path = self.path(folder)
         try:
             if make_folders(self.root):
@@ -144,7 +139,6 @@ class LocalStore(Store):
             raise write_failure(path, error) from error
 
     def ensure_folder(self, folder: str) -> None:
-        """See `Store.ensure_folder`."""
         path = self.path(folder)
         try:
             make_folders(path)
@@ -152,11 +146,9 @@ class LocalStore(Store):
             raise write_failure(path, error) from error
 
     def open_writer(self, name: str, *, is_durable: bool) -> FileWriter:
-        """See `Store.open_writer`."""
         return FileWriter(self.path(name), is_durable=is_durable)
 
     def write_object(self, name: str, content: Buffer, *, is_durable: bool) -> None:
-        """See `Store.write_object`."""
         path = self.path(name)
         folder = os.path.dirname(path)
         beside = f"{path}.{os.urandom(4).hex()}.new"
@@ -176,7 +168,6 @@ class LocalStore(Store):
             raise write_failure(path, error) from error
 
     def sync_folder(self, folder: str) -> None:
-        """See `Store.sync_folder`."""
         path = self.path(folder)
         try:
             sync_path(path)
@@ -187,11 +178,9 @@ class LocalStore(Store):
             raise write_failure(path, error) from error
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
-        """See `Store.read_range`."""
         return self.files.read(self.path(name), offset, size)
 
     def size_bytes(self, name: str) -> int:
-        """See `Store.size_bytes`."""
         path = self.path(name)
         try:
             return os.stat(path).st_size
@@ -199,13 +188,11 @@ class LocalStore(Store):
             raise ContentMissing(f"{path} cannot be read: {error.strerror}.") from error
 
     def delete_folder(self, folder: str) -> None:
-        """See `Store.delete_folder`."""
         path = self.path(folder)
         self.files.forget(path)
         _remove_tree(path)
 
     def delete_object(self, name: str) -> None:
-        """See `Store.delete_object`."""
         path = self.path(name)
         try:
             unlink_if_there(path)
@@ -213,7 +200,6 @@ class LocalStore(Store):
             raise write_failure(path, error) from error
 
     def objects(self, folder: str) -> Iterator[str]:
-        """See `Store.objects`."""
         try:
             entries = os.scandir(self.path(folder))
         except FileNotFoundError:
@@ -222,7 +208,6 @@ class LocalStore(Store):
             yield from (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
     def folders(self) -> Iterator[str]:
-        """See `Store.folders`."""
         try:
             entries = os.scandir(self.root)
         except FileNotFoundError:
@@ -231,7 +216,6 @@ class LocalStore(Store):
             yield from (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def modified_at(self, folder: str) -> float | None:
-        """See `Store.modified_at`."""
         path = self.path(folder)
         try:
             return max(_modification_times(path))
@@ -240,7 +224,7 @@ class LocalStore(Store):
 
 
 def _url_of(path: str) -> str:
-    """A path as a URL; a plain one without the cost of the module that quotes."""
+    """Convert a path to a URL; imports `urllib` only if it needs quoting."""
     if not path.isascii() or not path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
         from urllib.parse import quote
 
@@ -259,7 +243,7 @@ def _modification_times(path: str) -> Iterator[float]:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove a folder and all in it; what vanishes meanwhile is as good as removed, links are not followed."""
+    """Remove a folder and everything in it; entries may vanish while it runs, and links are not followed."""
     try:
         entries = os.scandir(path)
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""The description of a submission's content that travels with it, and tables too long to travel; no chunk is read here.
+"""The description of a submission's content that is sent with it, and tables too long to send; this file must not read chunks.
 
-`Content` is opaque to the daemon: it is encoded by producers, stored as bytes, decoded by consumers. Chunk *i* is the
-range [end[i − 1], end[i]) of the parts laid end to end; a chunk never spans two parts.
+`Content` is opaque to the daemon: producers encode it, the daemon stores it as bytes, consumers decode it. Chunk *i* is the range
+[end[i − 1], end[i]) of the concatenated parts; a chunk never spans two parts.
 
-Where the ends are: with `inline`, the chunks themselves travel; else in `ends`, or in the object `manifest` of the
-folder; with none of the three, chunk *i* is the whole part *i*. All tables are little-endian unsigned 64-bit numbers.
+With `inline`, the description contains the chunks themselves; else the ends are in `ends`, or in the object `manifest` of the folder;
+with none of the three, chunk *i* is the whole part *i*. All tables are little-endian unsigned 64-bit numbers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from opsq.content.content_store import Store
 from opsq.errors import VersionMismatch
 
 INLINE_LIMIT_BYTES = 4096
-"""Content up to this size travels with the submission and needs no file."""
+"""Content up to this size is sent with the submission and needs no file."""
 INLINE_LIMIT_COUNT = 1024
-"""…if it has no more chunks than this."""
+"""…if it has at most this many chunks."""
 ENDS_LIMIT_COUNT = 256
-"""So many ends travel with the submission; more become an object."""
+"""At most this many ends are sent with the submission; more become an object."""
 PARTS_LIMIT_BYTES = 32 << 10
-"""Parts that take more, encoded, become an object."""
+"""Encoded parts larger than this become an object."""
 HEADER_LIMIT_BYTES = 8 << 10
 """A larger header becomes an object."""
 ABOUT_LIMIT_BYTES = 8 << 10
@@ -40,9 +40,9 @@ class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     Attributes:
         name: of an object in the submission's folder, or, with `identity`, the absolute path of a file submitted in
-            place; bytes, because a path need not be text.
-        size_bytes: how many bytes of it are content.
-        skipped_bytes: how many bytes come before the content (a CSV header).
+            place; bytes, because paths need not be text.
+        size_bytes: size of the content in it.
+        skipped_bytes: size of what precedes the content (a CSV header).
         identity: size in bytes, mtime in nanoseconds and inode of a file in place; None for an object.
     """
 
@@ -58,17 +58,17 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
     Attributes:
         folder: of the submission in the store; it need not exist (inline, or in place with few chunks).
         chunks_count: how many chunks there are.
-        total_bytes: of all chunks, headers not counted.
+        total_bytes: of all chunks, without headers.
         parts: in order; empty with `inline` or `parts_object`.
         parts_count: how many parts there are.
         inline: the chunks themselves.
         ends: the table of chunk ends.
         manifest: the object that holds the table of chunk ends.
         parts_object: the object that holds the parts (`encode_parts`).
-        header: comes in front of each chunk.
-        header_object: the object that holds a header too long to travel.
-        about: what the producer tells those who read the chunks of their form, such as a schema; opaque here.
-        about_object: the object that holds an `about` too long to travel.
+        header: put in front of each chunk.
+        header_object: the object that holds a header too long to send.
+        about: the producer's description of the chunk format, such as a schema; opaque here.
+        about_object: the object that holds an `about` too long to send.
     """
 
     folder: str
@@ -96,19 +96,19 @@ def decode(blob: bytes) -> Content:
     """Read what `encode` wrote.
 
     Raises:
-        VersionMismatch: this version does not understand it.
+        VersionMismatch: this version cannot decode it.
     """
     try:
         return _decoder.decode(blob)
     except msgspec.DecodeError as error:
         raise VersionMismatch(
-            f"The description of the content cannot be understood ({error}).",
-            hint="It was written by another version of opsq, or is not ours: use the version that submitted it.",
+            f"The description of the content cannot be decoded ({error}).",
+            hint="It was written by another version of opsq, or another program: use the version that submitted it.",
         ) from error
 
 
 def pack_numbers(numbers: array[int]) -> bytes:
-    """An array of type `Q` as a table."""
+    """Convert an array of type `Q` to a table."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()
@@ -116,7 +116,7 @@ def pack_numbers(numbers: array[int]) -> bytes:
 
 
 def unpack_numbers(table: bytes) -> array[int]:
-    """A table as an array of type `Q`."""
+    """Convert a table to an array of type `Q`."""
     numbers = array("Q", table)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -124,7 +124,7 @@ def unpack_numbers(table: bytes) -> array[int]:
 
 
 def encode_parts(parts: Sequence[Part]) -> bytes:
-    """Parts as an object: a table of their ends in the content, a table of the ends of their records, the records."""
+    """Encode parts as an object: a table of their ends in the content, a table of the ends of their records, the records."""
     records = [encode(part) for part in parts]
     content_ends, record_ends = array("Q"), array("Q")
     content_end = record_end = 0
@@ -137,7 +137,7 @@ def encode_parts(parts: Sequence[Part]) -> bytes:
 
 
 def read_about(store: Store, content: Content) -> bytes:
-    """What the producer tells of the form of the chunks; empty if it tells nothing."""
+    """Read the producer's description of the chunk format; empty if there is none."""
     if content.about_object is None:
         return content.about
     name = f"{content.folder}/{content.about_object}"
@@ -145,13 +145,13 @@ def read_about(store: Store, content: Content) -> bytes:
 
 
 class Table(Sequence[int]):
-    """A table in an object, read page by page as it is needed.
+    """A table in an object, read page by page on demand.
 
     Args:
-        store: where the object is.
+        store: holds the object.
         name: of the object.
         offset: of the table in the object, in bytes.
-        count: of numbers.
+        count: how many numbers it has.
     """
 
     _PAGE_COUNT = 512
@@ -192,7 +192,7 @@ class Table(Sequence[int]):
 
 
 class PartTable:
-    """The parts of a content, wherever they are; finds the one that holds a position."""
+    """The parts of a content, wherever they are stored."""
 
     def __init__(self, store: Store, content: Content) -> None:
         self._store = store

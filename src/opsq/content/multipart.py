@@ -1,7 +1,7 @@
-"""Content of one submission that many processes write: each a part of its own, put together by one who knows them all.
+"""Writes one content from many processes: each writes its own parts, and one process composes them.
 
-This file must not know who the processes are. A part is named by whoever writes it, so that a second attempt at the same
-work never touches the first; what `compose` is not told of is no part of the content, and is left to be swept up.
+This file must not know who the processes are. Each writer names its part uniquely, so that a second attempt at the same work never
+touches the first; parts that are not passed to `compose` are left for the sweep.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
 from opsq.errors import ChunkTooLarge
 
 _GATHER_BYTES = 1 << 20
-"""Small chunks are gathered up to this size before they are written."""
+"""Small chunks are buffered up to this size before they are written."""
 
 
 class WrittenPart(NamedTuple):
@@ -38,9 +38,9 @@ class WrittenPart(NamedTuple):
 
     Attributes:
         name: of its object in the folder of the submission.
-        ends: where each chunk ends in it, as a table (`manifest.pack_numbers`).
+        ends: the chunk ends in it, as a table (`manifest.pack_numbers`).
         size_bytes: of all chunks.
-        digest: of the bytes of all chunks and of where they end.
+        digest: of the bytes and ends of all chunks.
     """
 
     name: str
@@ -50,16 +50,16 @@ class WrittenPart(NamedTuple):
 
 
 class PartWriter:
-    """Writes one part of a submission that has more writers. Use it in a `with` block: what is not finished is deleted.
+    """Writes one part of a submission. Use it in a `with` block: an unfinished part is deleted.
 
-    The object is made with the first chunk; a writer that got no chunk leaves nothing.
+    The object is created with the first chunk; a writer without chunks leaves nothing.
 
     Args:
-        store: where to.
+        store: the destination.
         folder: of the submission.
-        stem: begins the name of the object; the rest makes it unlike any other.
-        chunk_limit_bytes: a larger chunk is refused.
-        is_durable: what `finish` returns survives a loss of power.
+        stem: start of the name of the object; the rest makes it unique.
+        chunk_limit_bytes: larger chunks are refused.
+        is_durable: what `finish` returns survives a power failure.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class PartWriter:
         """Append one chunk.
 
         Raises:
-            ChunkTooLarge: it is above the chunk limit.
-            StorageFull: the store has no room.
+            ChunkTooLarge: it exceeds the chunk limit.
+            StorageFull: the store is full.
         """
         size_bytes = len(chunk)
         if size_bytes > self._limit_bytes:
             raise ChunkTooLarge(
-                f"A chunk of {size_bytes} bytes is above the chunk limit of {self._limit_bytes} bytes.",
-                hint="Cut smaller chunks, or raise the daemon's chunk_limit.",
+                f"A chunk of {size_bytes} bytes exceeds the chunk limit of {self._limit_bytes} bytes.",
+                hint="Use smaller chunks, or raise the daemon's chunk_limit_bytes.",
             )
         self._digest.update(chunk)
         self._size_bytes += size_bytes
@@ -121,7 +121,7 @@ class PartWriter:
             self._open().write(chunk)
 
     def finish(self) -> WrittenPart | None:
-        """End the part; None if it has no chunk. Effects: what is returned is durable (unless `is_durable` is off)."""
+        """Finish the part; None if it has no chunks. Effects: the part is durable (unless `is_durable` is false)."""
         if not self._ends:
             return None
         self._flush()
@@ -134,7 +134,7 @@ class PartWriter:
         return WrittenPart(self._name, ends, self._size_bytes, self._digest.digest())
 
     def abort(self) -> None:
-        """Throw the part away; nothing happens after `finish`."""
+        """Delete the part; does nothing after `finish`."""
         writer, self._object = self._object, None
         self._gathered.clear()
         if writer is not None:
@@ -162,15 +162,15 @@ def compose(
     about: bytes = b"",
     is_durable: bool = True,
 ) -> Content:
-    """Describe the content that parts make together, in the order given; tables too long to travel become objects.
+    """Compose parts, in the order given, into one content; tables too long for the description become objects.
 
     Args:
-        store: where the parts are.
+        store: holds the parts.
         folder: of the submission.
         written: the parts.
-        header: comes in front of each chunk.
-        about: what the description tells of the form of the chunks.
-        is_durable: the tables survive a loss of power, as the parts do.
+        header: put in front of each chunk.
+        about: describes the format of the chunks, for their readers.
+        is_durable: the tables survive a power failure, as the parts do.
     """
 
     def as_object(name: str, content: bytes) -> str:
@@ -205,7 +205,7 @@ def compose(
 
 
 def digest_of(written: Sequence[WrittenPart]) -> bytes:
-    """What two contents have in common that were cut from the same rows into the same parts, whatever these are called."""
+    """Return a digest that is equal for the same chunks in the same parts, whatever the names of the parts."""
     whole = sha256()
     for part in written:
         whole.update(part.digest)

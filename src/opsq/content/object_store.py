@@ -1,7 +1,7 @@
 """A store in an object storage service (s3, gs, az), through obstore.
 
-This file must not know what the bytes mean, and is the only one that imports obstore. Objects there are durable once
-they exist and exist only when whole, so there is nothing to sync; folders exist as long as an object is in them.
+This file must not know what the bytes mean, and is the only one that imports obstore. Objects appear only when complete, and are
+durable then, so there is nothing to sync; folders exist as long as they contain an object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 _UPLOAD_BYTES = 16 << 20
-"""Size of the pieces of a multipart upload: 10 000 of them make 160 GB, the largest object."""
+"""Size of the pieces of a multipart upload: the maximum of 10 000 pieces gives objects of up to 160 GB."""
 _UPLOADS_LIMIT = 4
 _RETRIES_LIMIT = 6
 _RETRY_S = 60
@@ -43,7 +43,7 @@ class CloudStore(Store):
 
     Args:
         url: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
-        options: go before what the environment says (`AWS_…`, `GOOGLE_…`, `AZURE_…`).
+        options: override the environment (`AWS_…`, `GOOGLE_…`, `AZURE_…`).
 
     Raises:
         UsageError: the URL or an option is wrong.
@@ -56,7 +56,7 @@ class CloudStore(Store):
         try:
             self._objects = from_url(
                 url,
-                config=cast("S3Config", dict(options)),  # the same keyword takes the options of the other services
+                config=cast("S3Config", dict(options)),  # the same keyword takes the options of all services
                 client_options=client,
                 retry_config=retry,
             )
@@ -66,36 +66,31 @@ class CloudStore(Store):
             raise UsageError(f"The store {url} cannot be used: {_first_line(error)}") from error
 
     def path(self, name: str) -> None:
-        """See `Store.path`."""
         check_name(name)
 
     def create_folder(self, folder: str) -> None:
-        """See `Store.create_folder`."""
         if self.modified_at(folder) is not None:
             raise Conflict(
-                f"{self.url}/{folder} exists: content with this request key was written before.",
-                hint="Repeat the request that sent it, or submit under a new key.",
+                f"{self.url}/{folder} already exists: content with this request key was written before.",
+                hint="Repeat the original request, or submit with a new key.",
             )
 
     def ensure_folder(self, folder: str) -> None:
-        """See `Store.ensure_folder`."""
+        """Do nothing: a folder exists as long as an object is in it."""
 
     def open_writer(self, name: str, *, is_durable: bool) -> ObjectWriter:
-        """See `Store.open_writer`."""
         return _CloudWriter(self, check_name(name))
 
     def write_object(self, name: str, content: Buffer, *, is_durable: bool) -> None:
-        """See `Store.write_object`."""
         try:
             obstore.put(self._objects, check_name(name), content)
         except _FAILURES as error:
             raise self.failure(name, error) from error
 
     def sync_folder(self, folder: str) -> None:
-        """See `Store.sync_folder`."""
+        """Do nothing: a folder exists as long as an object is in it."""
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
-        """See `Store.read_range`."""
         if size == 0:
             return b""
         try:
@@ -109,14 +104,12 @@ class CloudStore(Store):
         return content
 
     def size_bytes(self, name: str) -> int:
-        """See `Store.size_bytes`."""
         try:
             return obstore.head(self._objects, check_name(name))["size"]
         except _FAILURES as error:
             raise self.failure(name, error) from error
 
     def delete_folder(self, folder: str) -> None:
-        """See `Store.delete_folder`."""
         check_name(folder)
         try:
             for batch in obstore.list(self._objects, folder, chunk_size=1000):
@@ -127,7 +120,6 @@ class CloudStore(Store):
             raise self.failure(folder, error) from error
 
     def delete_object(self, name: str) -> None:
-        """See `Store.delete_object`."""
         try:
             obstore.delete(self._objects, check_name(name))
         except FileNotFoundError:
@@ -136,7 +128,6 @@ class CloudStore(Store):
             raise self.failure(name, error) from error
 
     def objects(self, folder: str) -> Iterator[str]:
-        """See `Store.objects`."""
         try:
             entries = obstore.list_with_delimiter(self._objects, check_name(folder))["objects"]
         except FileNotFoundError:
@@ -146,7 +137,6 @@ class CloudStore(Store):
         yield from (entry["path"].rpartition("/")[2] for entry in entries)
 
     def folders(self) -> Iterator[str]:
-        """See `Store.folders`."""
         try:
             prefixes = obstore.list_with_delimiter(self._objects)["common_prefixes"]
         except _FAILURES as error:
@@ -154,7 +144,6 @@ class CloudStore(Store):
         yield from (prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes)
 
     def modified_at(self, folder: str) -> float | None:
-        """See `Store.modified_at`."""
         latest: float | None = None
         try:
             for batch in obstore.list(self._objects, check_name(folder), chunk_size=1000):
@@ -164,11 +153,11 @@ class CloudStore(Store):
         return latest
 
     def begin(self, name: str) -> WritableFile:
-        """Begin an upload in pieces."""
+        """Start an upload in pieces."""
         return obstore.open_writer(self._objects, name, buffer_size=_UPLOAD_BYTES, max_concurrency=_UPLOADS_LIMIT)
 
     def failure(self, name: str, error: Exception) -> OpsqError:
-        """The exception that tells what a failure of the service at `name` means for the user."""
+        """Make the exception that explains a failure of the service for `name`."""
         place = f"{self.url}/{name}" if name else self.url
         if isinstance(error, FileNotFoundError):
             return ContentMissing(f"{place} is gone.")
@@ -176,10 +165,10 @@ class CloudStore(Store):
             return ContentMissing(f"{place} is shorter than it was.")
         if isinstance(error, PermissionDeniedError | UnauthenticatedError):
             return NotPermitted(
-                f"The store refuses {place}: {_first_line(error)}", hint="Check the credentials and rights in use."
+                f"The store refuses {place}: {_first_line(error)}", hint="Check the credentials and their permissions."
             )
         if isinstance(error, InvalidPathError):
-            return UsageError(f"{place} is no name of an object: {_first_line(error)}")
+            return UsageError(f"{place} is not a valid object name: {_first_line(error)}")
         return StoreNotVisible(
             f"The store does not serve {place}: {_first_line(error)}", hint="Check its endpoint and the network."
         )
@@ -198,7 +187,7 @@ class _CloudWriter(ObjectWriter):
             raise store.failure(name, error) from error
 
     def write(self, content: Buffer) -> None:
-        # obstore keeps what it is given, without a copy, until a piece is full: a buffer filled again meanwhile would go up instead.
+        # obstore keeps a reference, not a copy, until a piece is full: a reused buffer would be uploaded with its new content.
         kept = content if isinstance(content, bytes) else bytes(content)
         try:
             self._upload.write(kept)
@@ -215,14 +204,14 @@ class _CloudWriter(ObjectWriter):
             raise self._store.failure(self._name, error) from error
 
     def abort(self) -> None:
-        """End the upload and delete its object: pieces of an upload that never ends would be kept and paid for ever."""
+        """Finish the upload and delete its object: the pieces of an unfinished upload would be stored and billed for ever."""
         if self._is_open:
             self.close()
             self._store.delete_object(self._name)
 
 
 def _speaks_http(options: Mapping[str, str]) -> bool:
-    """True when the user named an endpoint without TLS, or allowed it in the environment."""
+    """Whether the user chose an endpoint without TLS, or allowed it in the environment."""
     endpoints = [value for key, value in options.items() if "endpoint" in key.lower()]
     if not endpoints:
         names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
@@ -232,5 +221,5 @@ def _speaks_http(options: Mapping[str, str]) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """The part of an obstore message that people can read; the rest is its internal state."""
+    """Return the readable part of an obstore message; the rest is internal state."""
     return str(error).partition("\n")[0].strip()

@@ -1,6 +1,6 @@
-"""Finds where records end in a buffer: after a delimiter, or after a line end outside quotes.
+"""Finds record ends in a buffer: after a delimiter, or after a line end outside quotes.
 
-This file must not read or write anything, and knows nothing of chunks.
+This file must not read or write anything, and knows nothing about chunks.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ _WINDOW_BYTES = 1 << 16
 
 
 class Scanner(ABC):
-    """Finds record ends between two positions of a buffer; where the last call stopped, the next one begins."""
+    """Finds record ends between two positions of a buffer; each call continues where the last one stopped."""
 
     keep_bytes = 0
-    """So many bytes before the place where scanning stopped must be in the buffer again when it goes on."""
+    """How many bytes before the stopping point must still be in the buffer when scanning continues."""
 
     @abstractmethod
     def first(self, buffer: bytearray, low: int, high: int) -> int:
-        """The first record end in (low, high], or -1. After a find the next call begins there."""
+        """Return the first record end in (low, high], or -1; the next call starts at the end found."""
 
     @abstractmethod
     def last(self, buffer: bytearray, low: int, high: int) -> int:
-        """The last record end in (low, high], or -1."""
+        """Return the last record end in (low, high], or -1."""
 
     @abstractmethod
     def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
-        """Every record end in (low, high], ascending. Cost: some 100 ns a record, and its bytes once more in memory."""
+        """Return every record end in (low, high], ascending. Cost: about 100 ns per record, and a copy of its bytes."""
 
     def count(self, buffer: bytearray, low: int, high: int) -> tuple[int, int]:
-        """How many records end in (low, high], and where the last of them does (-1 if none, or if `keep_bytes` is 0)."""
+        """Count the record ends in (low, high]; also returns the last one (-1 if none, or if `keep_bytes` is 0)."""
         found = self.all(buffer, low, high)
         return len(found), found[-1] if found else -1
 
@@ -47,37 +47,32 @@ class Delimited(Scanner):
         self.keep_bytes = len(delimiter) - 1
 
     def first(self, buffer: bytearray, low: int, high: int) -> int:
-        """See `Scanner.first`."""
         found = buffer.find(self._delimiter, low, high)
         return found + len(self._delimiter) if found >= 0 else -1
 
     def last(self, buffer: bytearray, low: int, high: int) -> int:
-        """See `Scanner.last`."""
         if self._overlaps:
             return self.count(buffer, low, high)[1]
         found = buffer.rfind(self._delimiter, low, high)
         return found + len(self._delimiter) if found >= 0 else -1
 
     def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
-        """See `Scanner.all`."""
         return _ends_in(bytes(memoryview(buffer)[low:high]), self._delimiter, low)
 
     def count(self, buffer: bytearray, low: int, high: int) -> tuple[int, int]:
-        """See `Scanner.count`."""
         if self.keep_bytes == 0:
             return buffer.count(self._delimiter, low, high), -1
         return super().count(buffer, low, high)
 
 
 class Quoted(Scanner):
-    """Records end with a line end outside double quotes; a doubled quote inside quotes changes nothing."""
+    """Records end with a line end outside double quotes; a doubled quote inside quotes has no effect."""
 
     def __init__(self) -> None:
         self._is_inside = False
-        """Whether the place where the last call stopped is inside quotes."""
+        """Whether the last call stopped inside quotes."""
 
     def first(self, buffer: bytearray, low: int, high: int) -> int:
-        """See `Scanner.first`."""
         while low < high:
             stop = min(low + _WINDOW_BYTES, high)
             found = self.all(buffer, low, stop)
@@ -88,7 +83,6 @@ class Quoted(Scanner):
         return -1
 
     def last(self, buffer: bytearray, low: int, high: int) -> int:
-        """See `Scanner.last`."""
         is_inside = self._is_inside = self._is_inside ^ bool(buffer.count(_QUOTE, low, high) & 1)
         while True:
             quote = buffer.rfind(_QUOTE, low, high)
@@ -101,7 +95,6 @@ class Quoted(Scanner):
             high, is_inside = quote, not is_inside
 
     def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
-        """See `Scanner.all`."""
         is_inside, place = self._is_inside, low
         ends: list[int] = []
         pieces = bytes(memoryview(buffer)[low:high]).split(_QUOTE)
@@ -115,7 +108,7 @@ class Quoted(Scanner):
 
 
 class RecordCounter:
-    """Counts the records that have passed, so that an error can say where in the input it is."""
+    """Counts records as they pass, so that an error can locate itself in the input."""
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
@@ -125,7 +118,7 @@ class RecordCounter:
         self.count = 0
 
     def feed(self, buffer: bytearray, base: int, stop: int) -> None:
-        """Count up to the offset `stop` of the stream; `buffer` begins at offset `base`, as for `Splitter.feed`."""
+        """Count up to offset `stop` of the stream; `buffer` starts at offset `base`, as for `Splitter.feed`."""
         low = max(self._cursor - self.keep_bytes, self._record_end) - base
         passed, last = self._scanner.count(buffer, low, stop - base)
         self.count += passed
@@ -135,12 +128,12 @@ class RecordCounter:
 
 
 def overlaps_itself(delimiter: bytes) -> bool:
-    r"""True when two occurrences of `delimiter` can share bytes, as in `\n\n`."""
+    r"""Whether two occurrences of `delimiter` can share bytes, as with `\n\n`."""
     return any(delimiter.startswith(delimiter[shift:]) for shift in range(1, len(delimiter)))
 
 
 def _ends_in(piece: bytes, delimiter: bytes, offset: int) -> list[int]:
-    """The places after each delimiter in `piece`, taken leftmost first, plus `offset`; nothing per record runs in Python."""
+    """Return the position after each delimiter in `piece`, plus `offset`, without a Python loop over the records."""
     records = piece.split(delimiter)
     records.pop()
     width = len(delimiter)

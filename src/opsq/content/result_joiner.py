@@ -1,7 +1,7 @@
-"""Joins results into one output, in the order given; `atomic_output` makes a file that is either whole or not there.
+"""Joins results into one output, in the order given; `atomic_output` writes a file that is either complete or absent.
 
-This file must not decide which results there are. Memory stays constant whatever the sizes; neighbouring ranges of an
-object are copied as one, inside the kernel where the output allows it.
+This file must not decide which results there are. Memory stays constant whatever the sizes; adjacent ranges of an object are copied as
+one, inside the kernel if the output allows it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opsq.errors import ContentMissing, UsageError
 
 _GATHER_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
-"""A range up to this size is gathered with its neighbours: the calls that copy it would cost more."""
+"""A range up to this size is buffered: system calls to copy it would cost more."""
 _COPY_BYTES = 1 << 20
 _KERNEL_COPY_BYTES = 1 << 30
 _CANNOT = (
@@ -34,29 +34,29 @@ _CANNOT = (
     errno.EPERM,
     errno.ETXTBSY,
 )
-"""What the kernel says when it cannot copy between two such descriptors; anything else is a failure."""
+"""Error codes by which the kernel refuses to copy between two descriptors; any other is a failure."""
 
 _Copier = Callable[[int, int, int], int]
-"""Copies up to so many bytes from (descriptor, position); gives how many."""
+"""Copies up to `count` bytes from (descriptor, position); returns how many."""
 
 Result = Buffer | tuple[str, int, int]
-"""The bytes of a result, or (object, offset, length) in the submission's folder (`results.Stored`)."""
+"""The bytes of a result, or (object, offset, length) in the submission's folder (`result_objects.Stored`)."""
 
 
 def join_results(results: Iterable[Result], store: Store, folder: str, out: BinaryIO) -> int:
     """Write results one after the other.
 
     Args:
-        results: in the order wanted.
-        store: where the large ones lie.
+        results: in the order to write.
+        store: holds the large ones.
         folder: of the submission.
-        out: a binary file, also a pipe; left flushed.
+        out: a binary file or pipe; flushed on return.
 
     Returns:
         How many bytes were written.
 
     Raises:
-        ContentMissing: a result is not where it was; what came before has been written.
+        ContentMissing: a result is missing; those before it have been written.
         OSError: writing failed.
     """
     joiner = _Joiner(store, folder, out)
@@ -70,7 +70,7 @@ def join_results(results: Iterable[Result], store: Store, folder: str, out: Bina
 
 
 class _Joiner:
-    """Gathers small results and neighbouring ranges, and writes them in order."""
+    """Buffers small results, merges adjacent ranges, and writes everything in order."""
 
     def __init__(self, store: Store, folder: str, out: BinaryIO) -> None:
         self._store = store
@@ -111,7 +111,7 @@ class _Joiner:
             self._gathered.clear()
 
     def _write(self, content: bytes) -> None:
-        """Write all: an unbuffered file may take less than it is given."""
+        """Write everything: an unbuffered file may write less than requested."""
         view = memoryview(content)
         while view:
             count = self._out.write(view)
@@ -139,7 +139,7 @@ class _Joiner:
             position += len(content)
 
     def _copy_in_kernel(self, source: int, path: str, position: int, end: int) -> int:
-        """Copy as far as the kernel can; gives where that is."""
+        """Copy as far as the kernel can; returns the position reached."""
         while position < end and self._copiers:
             try:
                 count = self._copiers[0](source, position, min(end - position, _KERNEL_COPY_BYTES))
@@ -156,7 +156,7 @@ class _Joiner:
 
 
 def _copiers(out: BinaryIO) -> list[_Copier]:
-    """The ways in which the kernel may copy into `out`, best first; none for what is no file of the system."""
+    """Return the ways in which the kernel can copy into `out`, best first; none if it has no descriptor."""
     try:
         target = out.fileno()
     except (OSError, AttributeError, io.UnsupportedOperation):
@@ -171,15 +171,15 @@ def _copiers(out: BinaryIO) -> list[_Copier]:
 
 @contextmanager
 def atomic_output(path: str | os.PathLike[str], *, is_durable: bool = True) -> Iterator[BinaryIO]:
-    """Write a file that appears under its name only when the block ends well; after an error nothing has changed.
+    """Write a file that appears under its name only if the block succeeds; after an error nothing has changed.
 
     Args:
-        path: of the file; a link is followed; what is no plain file (a device, a pipe) is written to as it is.
-        is_durable: the file survives a loss of power once the block has ended.
+        path: of the file; links are followed; anything but a regular file (a device, a pipe) is written to directly.
+        is_durable: the file survives a power failure once the block has ended.
 
     Raises:
-        UsageError: the file cannot be made.
-        StorageFull: there is no room.
+        UsageError: the file cannot be created.
+        StorageFull: the storage is full.
     """
     place = os.path.realpath(path)
     mode = _mode_of(place)
@@ -196,7 +196,7 @@ def atomic_output(path: str | os.PathLike[str], *, is_durable: bool = True) -> I
 
 
 def _beside(place: str, mode: int | None, *, is_durable: bool) -> Iterator[BinaryIO]:
-    """Open a new file beside `place`; give it that name at the end, or remove it after an error."""
+    """Open a new file next to `place`; rename it to that at the end, or remove it after an error."""
     folder, name = os.path.split(place)
     path = os.path.join(folder, f".{name[:60]}.{os.urandom(4).hex()}.new")
     try:

@@ -1,7 +1,7 @@
-"""Puts large results into the store: one growing object per consumer and submission, not one per chunk.
+"""Writes large results into the store: one growing object per consumer and submission, not one per chunk.
 
-This file must not look into results, and does not know chunks: whoever appends remembers the place. (Two files for
-each task brought a shared file system down in another scheduler.)
+This file must not interpret results, and does not know chunks: the caller keeps the returned location. (Two files per task brought
+down a shared file system in another scheduler.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ_BYTES = 1 << 20
 
 
 class Stored(NamedTuple):
-    """Where a result lies: an object in the submission's folder, and a range of it."""
+    """Where a result is stored: an object in the submission's folder, and a range in it."""
 
     object: str
     offset: int
@@ -27,16 +27,16 @@ class Stored(NamedTuple):
 
 
 class ResultWriter:
-    """Appends results of one submission. Not for several threads.
+    """Appends results of one submission. Not thread-safe.
 
-    A place that `append` returned may be told to others after the next `sync`. In a store of files there is one file,
-    open only from the first append to the sync; in an object store there is one object for each sync.
+    Locations returned by `append` may be used by others after the next `sync`. In a store of files there is one file,
+    open only from the first append to the sync; in an object store there is one object per sync.
 
     Args:
-        store: where to.
+        store: the destination.
         folder: of the submission.
-        consumer: becomes a part of the name, so that people can see whose results these are.
-        is_durable: what was synced survives a loss of power.
+        consumer: part of the name, so that people can see whose results these are.
+        is_durable: synced results survive a power failure.
     """
 
     def __init__(self, store: Store, folder: str, consumer: str, *, is_durable: bool = True) -> None:
@@ -57,7 +57,7 @@ class ResultWriter:
         """Append a result.
 
         Raises:
-            StorageFull: there is no room; results appended before are not touched.
+            StorageFull: the storage is full; earlier results are not affected.
         """
         if self._path is None:
             if self._end >= _BATCH_LIMIT_BYTES:
@@ -70,7 +70,7 @@ class ResultWriter:
         return stored
 
     def append_file(self, descriptor: int) -> Stored:
-        """Append all of an open file, read from its beginning, in constant memory (in a store of files).
+        """Append a whole open file, in constant memory (in a store of files).
 
         Raises:
             StorageFull: as `append`.
@@ -84,7 +84,7 @@ class ResultWriter:
         return Stored(first.object, first.offset, position) if first else Stored(self._object, self._end, 0)
 
     def sync(self) -> None:
-        """Make durable, and readable by others, what was appended. Cost: one sync; a few at first."""
+        """Make appended results durable, and readable by others. Cost: one sync; a few the first time."""
         if self._path is None:
             self._upload()
             return
@@ -119,7 +119,7 @@ class ResultWriter:
             make_folders(os.path.dirname(path))
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
         except FileNotFoundError as error:
-            raise ContentMissing(f"{path} is gone, so the submission was removed.") from error
+            raise ContentMissing(f"{path} is gone: the submission was removed.") from error
         except OSError as error:
             raise write_failure(path, error) from error
 

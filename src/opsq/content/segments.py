@@ -1,6 +1,6 @@
-"""Cuts one stream into contents of bounded size, each of whole chunks, so that work on the first begins before the stream ends.
+"""Cuts one stream into segments of bounded size, each of whole chunks, so that work starts before the stream ends.
 
-This file must not submit anything; a writer for each content is made by whoever asks.
+This file must not submit anything; the caller provides a writer for the content of each segment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from opsq.content.manifest import Content
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, Splitting
 
 FIRST_BYTES = 4 << 20
-"""The first one is small, so that work begins soon; each next one is twice as large, up to the largest."""
+"""Size of the first segment, small so that work starts soon; each next one is twice as large, up to the largest."""
 LARGEST_BYTES = 64 << 20
 
 
@@ -25,20 +25,20 @@ def cut_segments(
     *,
     chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
 ) -> Iterator[Content]:
-    """Write a stream to its end, in segments.
+    """Write a whole stream in segments.
 
     Args:
-        stream: read from where it stands.
+        stream: read from its current position.
         name: for messages.
         splitting: the rule.
-        open_writer: makes a writer for the next segment.
-        chunk_limit_bytes: a larger chunk is refused.
+        open_writer: creates a writer for the next segment.
+        chunk_limit_bytes: larger chunks are refused.
 
     Yields:
-        Each segment as soon as it is whole, in the order of the stream: at least one, without a chunk if the stream is empty.
+        Each segment as soon as it is complete, in order; at least one, with no chunks if the stream is empty.
 
     Raises:
-        OpsqError: as `ContentWriter.write_stream`; what was yielded stays, of the segment under way nothing is left.
+        OpsqError: as `ContentWriter.write_stream`; yielded segments are kept, the unfinished one is deleted.
     """
     writer, start, position, limit_bytes = open_writer(), 0, 0, FIRST_BYTES
     try:

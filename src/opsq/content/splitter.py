@@ -1,8 +1,8 @@
-r"""Finds where chunks end in a stream of bytes, in constant memory: `Splitting` is the rule, a `Splitter` applies it.
+r"""Finds chunk boundaries in a stream of bytes, in constant memory: `Splitting` is the rule, a `Splitter` applies it.
 
-This file must not write anything and knows no store. A *record* ends with the delimiter (or with the stream); under
-`csv_header` with a line end outside quotes (RFC 4180), and the first record of each file is the header. A delimiter
-that can overlap itself (`\n\n`) is taken leftmost first, as `bytes.split` does.
+This file must not write anything and knows no store. A *record* ends with the delimiter (or the stream); with `csv_header`, with a
+line end outside quotes (RFC 4180), and the first record of each file is the header. A delimiter that can overlap itself (`\n\n`) is
+matched leftmost first, as `bytes.split` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_CHUNK_LIMIT_BYTES = 64 << 20
 
 _DELIMITER_LIMIT_BYTES = 1024
 _SEEK_BYTES = 4096
-"""How far before the place where a chunk must end the first look goes."""
+"""How far before the latest possible chunk end the search first looks."""
 _FORWARD_BYTES = 1 << 16
 _WINDOW_BYTES = 1 << 18
 
@@ -32,14 +32,14 @@ class Splitting(msgspec.Struct, frozen=True):
 
     Args:
         by: `bytes`: as many whole records as fit in `count` bytes, at least one; `records`: `count` records;
-            `file`: one chunk per file, also for an empty one.
+            `file`: one chunk per file, even if empty.
         count: bytes (1 … the chunk limit) or records (≥ 1) per chunk.
-        delimiter: what ends a record; 1 … 1024 bytes.
-        csv_header: records are CSV records, and the first of each file is put in front of each chunk instead of being
-            work itself.
+        delimiter: ends a record; 1 … 1024 bytes.
+        csv_header: records are CSV records, and the first of each file is repeated in front of each chunk instead of being
+            a record of its own.
 
     Raises:
-        UsageError: the values do not make a rule.
+        UsageError: the values are invalid or contradict each other.
     """
 
     by: Literal["bytes", "records", "file"] = "bytes"
@@ -53,9 +53,11 @@ class Splitting(msgspec.Struct, frozen=True):
         if not 1 <= len(self.delimiter) <= _DELIMITER_LIMIT_BYTES:
             raise UsageError(f"A delimiter has 1 to {_DELIMITER_LIMIT_BYTES} bytes, not {len(self.delimiter)}.")
         if self.csv_header and self.delimiter != LINE_END:
-            raise UsageError("CSV records end with a line end: a header cannot be combined with another delimiter.")
+            raise UsageError("CSV records end with a line end: a header cannot be combined with a different delimiter.")
         if self.csv_header and self.by == "file":
-            raise UsageError("With one chunk per file each chunk has its own header already: leave out one of the two.")
+            raise UsageError(
+                "With one chunk per file, each chunk already has its header: use only one of the two options."
+            )
 
     def check_limit(self, limit_bytes: int) -> None:
         """Refuse a chunk size above the chunk limit.
@@ -65,23 +67,23 @@ class Splitting(msgspec.Struct, frozen=True):
         """
         if self.by == "bytes" and self.count > limit_bytes:
             raise UsageError(
-                f"Chunks of {self.count} bytes are above the chunk limit of {limit_bytes} bytes: ask for less."
+                f"Chunks of {self.count} bytes exceed the chunk limit of {limit_bytes} bytes: choose a smaller size."
             )
 
     def scanner(self) -> Scanner:
-        """What finds the ends of records, for one stream."""
+        """Return a scanner that finds record ends in one stream."""
         return Quoted() if self.csv_header else Delimited(self.delimiter)
 
     @property
     def is_seekable(self) -> bool:
-        """True when chunk ends can be found by looking near them, without reading all in between."""
+        """Whether chunk ends can be found by reading near them, without reading everything in between."""
         return self.by == "file" or (self.by == "bytes" and not self.csv_header and not overlaps_itself(self.delimiter))
 
 
 class OverLimit(Exception):
-    """The chunk that begins at `start` is larger than the chunk limit.
+    """The chunk that starts at `start` is larger than the chunk limit.
 
-    A signal inside this package: the caller knows the name of the file and makes it a `ChunkTooLarge`.
+    Internal to this package: the caller knows the name of the file and raises `ChunkTooLarge`.
     """
 
     def __init__(self, start: int, chunks_before: int = 0, *, has_header: bool = False) -> None:
@@ -92,9 +94,9 @@ class OverLimit(Exception):
 
 
 class Splitter:
-    """Applies a rule to one stream: feed it the bytes in order, it gives back the chunk ends.
+    """Applies a rule to one stream: takes the bytes in order, and returns the chunk ends.
 
-    Positions are offsets in the stream. `content_start` is where the content begins: 0, or behind the header once that
+    Positions are offsets in the stream. `content_start` is where the content starts: 0, or after the header once that
     is complete (None before).
     """
 
@@ -109,23 +111,23 @@ class Splitter:
         self._start = 0
         """Start of the open chunk."""
         self._record_end = 0
-        """End of the last whole record known in the open chunk; its start when there is none."""
+        """End of the last complete record in the open chunk; its start if there is none."""
         self._cursor = 0
-        """Everything before it has been looked at."""
+        """Everything before it has been scanned."""
         self._missing = self._count
-        """Records that the open chunk still wants."""
+        """Records still missing from the open chunk."""
         self._chunks_count = 0
 
     def feed(self, buffer: bytearray, base: int, high: int) -> list[int]:
-        """Take the stream up to `base + high`.
+        """Process the stream up to `base + high`.
 
         Args:
-            buffer: holds the stream from `base` on, at least from `keep_bytes` before the end of the last feed.
+            buffer: holds the stream from `base`, starting at most `keep_bytes` before the end of the last feed.
             base: the offset in the stream of `buffer[0]`.
             high: how much of `buffer` is valid.
 
         Returns:
-            The ends of the chunks that are now complete, ascending; an end may lie before `base`.
+            The ends of the chunks that are now complete, ascending; an end may be before `base`.
 
         Raises:
             OverLimit: a chunk is larger than the chunk limit.
@@ -142,7 +144,7 @@ class Splitter:
         return ends
 
     def finish(self, size: int) -> list[int]:
-        """End the stream at `size`; what is open becomes the last chunk, with or without a delimiter."""
+        """End the stream at `size`; an open chunk becomes the last one, with or without a delimiter."""
         if self.content_start is None:
             self.content_start = self._start = size
         return [size] if self._by == "file" or size > self._start else []
@@ -174,7 +176,7 @@ class Splitter:
         return OverLimit(self._start, self._chunks_count, has_header=bool(self.content_start))
 
     def _low(self, base: int) -> int:
-        """Where to go on looking: a delimiter may have begun before the cursor, but not before the last end."""
+        """Where to resume scanning: a delimiter may start before the cursor, but not before the last end."""
         return max(self._cursor - self.keep_bytes, self._record_end) - base
 
     def _cut_bytes(self, buffer: bytearray, base: int, high: int, ends: list[int]) -> None:
@@ -227,18 +229,18 @@ class Splitter:
 
 
 def seek_ends(descriptor: int, size: int, splitting: Splitting, limit_bytes: int) -> Iterator[int]:
-    """The chunk ends of a regular file, found by reading a little before each place where a chunk must end.
+    """Yield the chunk ends of a regular file, reading only a little before each possible end.
 
     Args:
-        descriptor: open for reading; the position is not used.
-        size: the bytes of the file that count.
-        splitting: one whose `is_seekable` holds.
+        descriptor: open for reading; its position is not used.
+        size: how many bytes of the file to use.
+        splitting: a rule with `is_seekable`.
         limit_bytes: the chunk limit.
 
     Raises:
         OverLimit: a chunk is larger than the chunk limit.
 
-    Cost: a read of about the length of a record for each chunk, whatever the size of the chunks.
+    Cost: per chunk, a read of about one record, whatever the size of the chunk.
     """
     if splitting.by == "file":
         if size > limit_bytes:
@@ -261,7 +263,7 @@ def seek_ends(descriptor: int, size: int, splitting: Splitting, limit_bytes: int
 
 
 def _end_before(descriptor: int, start: int, high: int, delimiter: bytes, window: int) -> tuple[int, int]:
-    """The end of the last record that ends in (start, high] or -1, and the window that was wide enough."""
+    """Return the end of the last record in (start, high], or -1, and the window that was wide enough."""
     wanted = window
     while True:
         low = max(start, high - wanted)
@@ -274,7 +276,7 @@ def _end_before(descriptor: int, start: int, high: int, delimiter: bytes, window
 
 
 def _end_after(descriptor: int, start: int, low: int, size: int, delimiter: bytes) -> int:
-    """The end of the first record that ends after `low`; `size` if none does."""
+    """Return the end of the first record that ends after `low`; `size` if there is none."""
     position = max(start, low - len(delimiter) + 1)
     while piece := os.pread(descriptor, min(_FORWARD_BYTES, size - position), position):
         found = piece.find(delimiter)

@@ -18,11 +18,11 @@ def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] |
     Args:
         location: a path or `file:///path` for local files; `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or
             `az://CONTAINER/PREFIX` for object stores.
-        options: for object stores, in place of the environment: `endpoint`, `region`, `access_key_id`, … as obstore
-            names them.
+        options: for object stores, overriding the environment: `endpoint`, `region`, `access_key_id`, …, named as in
+            obstore.
 
     Raises:
-        UsageError: the URL is of no known kind, or an option is wrong.
+        UsageError: the kind of URL is unknown, or an option is wrong.
     """
     text = os.fspath(location)
     scheme, separator, rest = text.partition("://")
@@ -30,7 +30,7 @@ def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] |
         scheme, rest = "file", text
     elif scheme == "file":
         if not rest.startswith("/"):
-            raise UsageError(f"{text!r} names no path on this machine: write file:///PATH.")
+            raise UsageError(f"{text!r} is not a path on this machine: write file:///PATH.")
         if "%" in rest:
             from urllib.parse import unquote_to_bytes
 
@@ -43,4 +43,4 @@ def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] |
         from opsq.content.object_store import CloudStore
 
         return CloudStore(text, options or {})
-    raise UsageError(f"{text!r} is no content store: give a path, file://, s3://, gs:// or az://.")
+    raise UsageError(f"{text!r} is not a content store: use a path, or a file://, s3://, gs:// or az:// URL.")

@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 import apsw
 
-from opsq.daemon.control_connection import ControlConnection
+from opsq.daemon.control_connection import fetch_state
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError, Unreachable
 from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
 from opsq.store.filesystem import network_filesystem
 from opsq.version import __version__
-from opsq.wire.messages import DaemonState, Status
 
 _ROOM_BYTES = 256 << 20
 _LINGER_DIR = Path("/var/lib/systemd/linger")
@@ -145,10 +144,8 @@ def _socket(settings: Settings) -> Iterator[Fact]:
 
 def _daemon(settings: Settings) -> Iterator[Fact]:
     try:
-        with ControlConnection(settings) as control:
-            state = control.ask(Status(1), 10)
-        if isinstance(state, DaemonState):
-            yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
+        state = fetch_state(settings, 10.0)
+        yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
         return
     except Unreachable as error:
         if settings.address:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from opsq.daemon.control_connection import ControlConnection
+from opsq.client.sync.connection import Connection
+from opsq.daemon.control_connection import fetch_state, open_control_connection
 from opsq.errors import (
     AlreadyRunning,
     Bug,
@@ -30,7 +31,7 @@ from opsq.errors import (
     from_code,
 )
 from opsq.settings import Settings
-from opsq.wire.messages import DaemonState, Status, Stop
+from opsq.wire.messages import Changed, Stop
 
 _ANSWER_S = 10.0
 """How long another process that holds the lock may take to answer."""
@@ -99,7 +100,7 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
         TimedOut: the daemon answered, but did not exit.
     """
     try:
-        control = ControlConnection(settings)
+        connection = open_control_connection(settings)
     except Unreachable:
         if settings.address or not is_locked(settings.lock_path):
             return StopResult("not_running")
@@ -107,17 +108,15 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
             f"{settings.state_dir} is in use, but no daemon answers at {settings.socket}.",
             hint="A program has opened the queue in its own process: stop that program.",
         ) from None
-    with control:
-        with contextlib.suppress(Unreachable):  # it exited before its answer was read
-            control.ask(Stop(1, settings.drain_s if drain_s is None else drain_s))
-        has_ended = control.wait_closed(_ANSWER_S)
+    with connection:
+        has_exited = _request_stop(connection, settings.drain_s if drain_s is None else drain_s)
     end = time.monotonic() + _ANSWER_S
     while not settings.address and is_locked(settings.lock_path):
         if time.monotonic() > end:
-            has_ended = False
+            has_exited = False
             break
         time.sleep(0.002)
-    if not has_ended:
+    if not has_exited:
         raise TimedOut(
             f"The daemon of {settings.state_dir} answered, but has not exited.", hint=f"See {settings.log_path}."
         )
@@ -168,10 +167,20 @@ def is_locked(lock_path: str) -> bool:
     return False
 
 
+def _request_stop(connection: Connection, drain_s: float) -> bool:
+    """Request a stop and wait; whether the daemon has closed the connection."""
+    try:
+        connection.call(Stop(connection.next_id(), drain_s), Changed)
+        end = time.monotonic() + _ANSWER_S
+        while (left_s := end - time.monotonic()) > 0:
+            connection.receive(left_s)
+    except Unreachable:
+        return True
+    return False
+
+
 def _running(settings: Settings) -> StartResult:
-    with ControlConnection(settings) as control:
-        state = control.ask(Status(1), _ANSWER_S)
-    return StartResult("already_running", state.pid if isinstance(state, DaemonState) else 0, settings.socket)
+    return StartResult("already_running", fetch_state(settings, _ANSWER_S).pid, settings.socket)
 
 
 def _spawn(settings: Settings, *, is_temporary: bool) -> StartResult:

@@ -14,10 +14,9 @@ import time
 from typing import Self
 
 from opsq.daemon import lifecycle
-from opsq.daemon.control_connection import ControlConnection
+from opsq.daemon.control_connection import fetch_state
 from opsq.errors import Conflict, NotPermitted, OpsqError
 from opsq.settings import Settings
-from opsq.wire.messages import DaemonState, Status
 
 UNUSED_S = 2.0
 """How often a temporary daemon without connections checks whether it is still needed."""
@@ -112,9 +111,9 @@ class DaemonUse:
 
     def _is_unused(self) -> bool:
         for _ in range(_LOOKS_COUNT):
-            with contextlib.suppress(OpsqError), ControlConnection(self._settings) as control:
-                state = control.ask(Status(1), 1.0)
-                if isinstance(state, DaemonState) and state.connections_count <= 1 and not state.total.reserved_count:
+            with contextlib.suppress(OpsqError):
+                state = fetch_state(self._settings, 1.0)
+                if state.connections_count <= 1 and not state.total.reserved_count:
                     return True
             time.sleep(_LOOK_S)  # it may not have noticed yet that our connections are closed
         return False

@@ -1,6 +1,6 @@
 """Frames: a 4-byte big-endian length, then that many bytes of MessagePack: an array of messages.
 
-This file owns the byte format and its limits; it does no I/O and knows no message by name.
+This file owns the byte format and its limits; it must not do I/O or know any message by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opsq.errors import ProtocolError
 from opsq.wire.messages import Reply, Request
 
 FRAME_LIMIT_BYTES = 16 << 20
-"""The longest frame either side sends or accepts, by default 16 MiB."""
+"""The longest frame that either side sends or accepts by default: 16 MiB."""
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(messages: Sequence[Request | Reply]) -> bytes:
-    """One frame with these messages, in order."""
+    """Encode messages, in order, as one frame."""
     frame = bytearray(4)
     _encoder.encode_into(messages, frame, 4)
     frame[:4] = (len(frame) - 4).to_bytes(4, "big")
@@ -31,7 +31,7 @@ def encode(messages: Sequence[Request | Reply]) -> bytes:
 
 
 class FrameReader(Generic[T]):
-    """Turns a stream of bytes into messages; keeps what is incomplete.
+    """Decodes a stream of bytes into messages; keeps incomplete frames.
 
     Args:
         decoder: what a frame must hold.
@@ -47,12 +47,14 @@ class FrameReader(Generic[T]):
         """Add received bytes; yields the messages of every frame that is now complete.
 
         Raises:
-            ProtocolError: the frame is longer than the limit, or is not a list of known messages with fields in range. The stream cannot
+            ProtocolError: a frame exceeds the limit, or is not a list of known messages with fields in range; the stream cannot
                 be used any more.
         """
         buffer = self._buffer
         if not buffer and type(data) is bytes and len(data) - 4 == int.from_bytes(data[:4], "big") <= self._limit_bytes:
-            yield from self._decode(memoryview(data)[4:])  # one whole frame, as most arrive: nothing needs to be copied
+            yield from self._decode(
+                memoryview(data)[4:]
+            )  # exactly one frame, the usual case: nothing needs to be copied
             return
         buffer += data
         start = 0
@@ -60,7 +62,7 @@ class FrameReader(Generic[T]):
             while len(buffer) - start >= 4:
                 length = int.from_bytes(buffer[start : start + 4], "big")
                 if length > self._limit_bytes:
-                    raise ProtocolError(f"A frame of {length} bytes is over the limit of {self._limit_bytes} bytes.")
+                    raise ProtocolError(f"A frame of {length} bytes exceeds the limit of {self._limit_bytes} bytes.")
                 end = start + 4 + length
                 if len(buffer) < end:
                     break
@@ -74,10 +76,10 @@ class FrameReader(Generic[T]):
         try:
             return self._decoder.decode(frame)
         except msgspec.DecodeError as error:
-            raise ProtocolError(f"A frame of {len(frame)} bytes cannot be understood: {error}.") from error
+            raise ProtocolError(f"A frame of {len(frame)} bytes cannot be decoded: {error}.") from error
 
 
-# Made when first needed: each takes milliseconds, of which a hot verb has few, and neither side needs the other's.
+# Created on first use: each takes milliseconds, and neither side needs the other's.
 
 
 @cache
@@ -91,10 +93,10 @@ def _replies() -> msgspec.msgpack.Decoder[list[Reply]]:
 
 
 def request_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Request]:
-    """A reader for the daemon's side."""
+    """Return a reader for the daemon's side."""
     return FrameReader(_requests(), limit_bytes)
 
 
 def reply_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Reply]:
-    """A reader for the client's side."""
+    """Return a reader for the client's side."""
     return FrameReader(_replies(), limit_bytes)

@@ -177,7 +177,7 @@ def test_requests_over_the_frame_limit_travel_in_several_frames() -> None:
             received = peer.socket.recv(1 << 16)
             peer.requests += peer.reader.feed(received)
         assert [request.id for request in peer.requests] == list(range(100, 200))
-        with pytest.raises(UsageError, match="over the frame limit of 200 bytes"):
+        with pytest.raises(UsageError, match="exceeds the frame limit of 200 bytes"):
             connection.send([Requeue(1, 1, list(range(1000)))])
     peer.socket.close()
 

@@ -102,7 +102,7 @@ def test_results_are_joined_in_order(store: Store, tmp_path: Path) -> None:
 
 
 def test_the_marker_is_made_once(store: Store) -> None:
-    with pytest.raises(StoreNotVisible, match="cannot be seen from here"):
+    with pytest.raises(StoreNotVisible, match="is not accessible from here"):
         store.check_marker("0" * 32)
     marker = store.mark()
     assert store.mark() == marker

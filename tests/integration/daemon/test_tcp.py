@@ -11,7 +11,7 @@ import pytest
 
 from daemons import Client, error_of, log_with, running, settings_of
 from opsq.daemon import lifecycle
-from opsq.daemon.control_connection import ControlConnection
+from opsq.daemon.control_connection import fetch_state
 from opsq.errors import NotPermitted, UsageError
 from opsq.settings import Settings, load
 from opsq.wire.frames import encode
@@ -141,7 +141,6 @@ def test_short_token_is_refused(runtime_dir: Path) -> None:
 def test_stop_over_tcp_uses_the_token_file(settings: Settings) -> None:
     """From another machine: an address and a token file are all that is needed."""
     remote = load({"state_dir": "/nowhere", "address": settings.listen, "token_file": settings.token_file})
-    with ControlConnection(remote) as control:
-        assert isinstance(control.ask(Status(1)), DaemonState)
+    assert fetch_state(remote, 10.0).pid
     assert lifecycle.stop(remote).status == "stopped"
     assert not os.path.exists(settings.socket)

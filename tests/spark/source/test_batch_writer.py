@@ -348,7 +348,7 @@ def test_chunk_above_the_limit_names_what_to_change(spark: SparkSession, daemon:
     # Of a column: what is the same for all rows, the optimizer works out at once and sends along with each task.
     frame = spark.range(1).select(f.repeat(f.col("id").cast("string"), 70 << 20).alias("text"))
     with pytest.raises(
-        PythonException, match=r"above the chunk limit of \d+ bytes.*smaller rowsPerChunk or bytesPerChunk"
+        PythonException, match=r"exceeds the chunk limit of \d+ bytes.*smaller rowsPerChunk or bytesPerChunk"
     ):
         frame.write.format("opsq").mode("append").options(stateDir=str(daemon.state_dir), chunkFormat="text").save()
     assert parts(daemon) == []

@@ -39,10 +39,10 @@ def test_another_store_in_the_place_of_ours_is_noticed(tmp_path: Path) -> None:
     store, other = LocalStore(tmp_path / "one"), LocalStore(tmp_path / "two")
     marker = store.mark()
     store.check_marker(marker)
-    with pytest.raises(StoreNotVisible, match=r"two, cannot be seen from here\. "):
+    with pytest.raises(StoreNotVisible, match=r"two, is not accessible from here\. "):
         other.check_marker(marker)
     other.mark()
-    with pytest.raises(StoreNotVisible, match="another store lies in its place"):
+    with pytest.raises(StoreNotVisible, match="there is a different store in its place"):
         other.check_marker(marker)
 
 

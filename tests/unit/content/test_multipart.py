@@ -71,7 +71,7 @@ def test_a_part_that_is_not_finished_leaves_nothing(store: LocalStore):
     kept = write(store, [b"kept"])
     with PartWriter(store, FOLDER, "part-0", chunk_limit_bytes=2 << 20, is_durable=False) as writer:
         writer.add_chunk(b"x" * (2 << 20))
-        with pytest.raises(ChunkTooLarge, match="above the chunk limit of 2097152 bytes"):
+        with pytest.raises(ChunkTooLarge, match="exceeds the chunk limit of 2097152 bytes"):
             writer.add_chunk(b"x" * (2 << 20) + b"y")
     assert kept is not None
     assert list(store.objects(FOLDER)) == [kept.name]

@@ -115,7 +115,7 @@ def test_a_result_object_that_was_cut_short_is_told(store: LocalStore, tmp_path:
 
 def test_a_result_cannot_name_a_file_outside_the_store(store: LocalStore) -> None:
     for name in ("../../secret", "/etc/passwd", "results/../../x", ""):
-        with pytest.raises(UsageError, match="is no name of an object"):
+        with pytest.raises(UsageError, match="is not a valid object name"):
             joined([(name, 0, 1)], store)
 
 

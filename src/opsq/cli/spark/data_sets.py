@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import is_remote, token_of
+from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
+from opsq.client.core.address import read_token
 from opsq.errors import Bug, Conflict, UsageError
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ def daemon_options(caller: Caller) -> dict[str, str]:
     """The daemon of a command line, as options of the data source. A token is redacted by Spark wherever it shows options."""
     found = {"address": caller.target}
     if is_remote(caller.settings):
-        found["token"] = token_of(caller.settings)
+        found["token"] = read_token(caller.settings)
     return found
 
 

@@ -6,7 +6,6 @@ This file connects to nothing (see transport.py), and reads settings only when a
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsq.errors import InputUnreadable, UsageError
@@ -62,26 +61,32 @@ def find_daemon(
         settings = load({"state_dir": None if state_dir is None else os.fspath(state_dir)})
         if state_dir is not None or not settings.address:
             return settings.socket, ""
-        return split_address(settings.address), _token(settings) if token is None else token
+        return split_address(settings.address), read_token(settings) if token is None else token
     target = address if isinstance(address, tuple) else parse_address(os.fspath(address))
     if token is None and not isinstance(target, str):
         from opsq.settings import load
 
-        token = _token(load())
+        token = read_token(load())
     return target, token or ""
 
 
-def _token(settings: Settings) -> str:
-    """The token in `OPSQ_TOKEN`, else in the token file, else in the client token file."""
+def read_token(settings: Settings) -> str:
+    """Return the token in `OPSQ_TOKEN`, else in the token file, else in the client token file.
+
+    Raises:
+        InputUnreadable: there is none.
+    """
     if token := os.environ.get("OPSQ_TOKEN"):
         return token
     failure: OSError | None = None
     for path in (settings.token_file, settings.client_token_file):
         try:
-            return Path(path).read_text("ascii", "replace").strip()
+            with open(path, encoding="ascii", errors="replace") as file:
+                return file.read().strip()
         except OSError as error:
             failure = failure or error
+    reason = failure.strerror if failure else "not found"
     raise InputUnreadable(
-        f"No token: {settings.token_file} cannot be read ({failure.strerror if failure else 'missing'}).",
-        hint="Give token=, OPSQ_TOKEN or OPSQ_TOKEN_FILE.",
+        f"There is no token for the daemon: {settings.token_file}: {reason}.",
+        hint="Pass a token with OPSQ_TOKEN, or a token file with --token-file or OPSQ_TOKEN_FILE.",
     )

@@ -69,7 +69,7 @@ def frames(requests: Sequence[Request], limit_bytes: int) -> Iterator[bytes]:
         return
     if len(requests) == 1:
         raise UsageError(
-            f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes is over the frame limit of {limit_bytes} bytes.",
+            f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes.",
             hint="Send less at once, or raise frame_limit of the daemon.",
         )
     half = len(requests) // 2
