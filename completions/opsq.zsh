@@ -503,8 +503,8 @@ _opsq() {
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
                 '(-n --rows-per-chunk)-n+[So many rows a chunk; the last of a partition has fewer.]:N: ' \
                 '(-n --rows-per-chunk)--rows-per-chunk=[So many rows a chunk; the last of a partition has fewer.]:N: ' \
-                '(-b --bytes-per-chunk)-b+[About so many bytes a chunk; 1M by default.]:SIZE: ' \
-                '(-b --bytes-per-chunk)--bytes-per-chunk=[About so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)-b+[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
@@ -576,8 +576,8 @@ _opsq() {
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
                 '(-n --rows-per-chunk)-n+[So many rows a chunk; the last of a partition has fewer.]:N: ' \
                 '(-n --rows-per-chunk)--rows-per-chunk=[So many rows a chunk; the last of a partition has fewer.]:N: ' \
-                '(-b --bytes-per-chunk)-b+[About so many bytes a chunk; 1M by default.]:SIZE: ' \
-                '(-b --bytes-per-chunk)--bytes-per-chunk=[About so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)-b+[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
