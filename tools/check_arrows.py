@@ -1,6 +1,6 @@
-"""Checks the import arrows of the house: who in src/opsq may import whom; ARROWS below is the only list.
+"""Checks the import arrows: who in src/opsq may import whom (ARROWS and ROOMS), and that no files form a circle.
 
-It reads sources with `ast` and must never import opsq, so that it also works while the package is broken.
+Imports under TYPE_CHECKING count like any other. It reads sources with `ast` and must never import opsq, so that it also works while the package is broken.
 
     python tools/check_arrows.py [ROOT]      exits 1 and names file, line and arrow for each import that runs back
 """
@@ -48,6 +48,31 @@ ARROWS: dict[str, frozenset[str]] = {
     "wording": frozenset({"units"}),
     "version": frozenset(),
 }
+
+# Package → its rooms and files in layers, lowest first: each may import what stands in lower layers, and itself.
+# "*" is everything that is not named; the `__init__` of the package stands on top.
+ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "queue": (
+        ("policy", "timers", "peer"),
+        ("live_submission",),
+        ("batch",),
+        ("dispatch",),
+        ("state",),
+        ("folding", "clock_steps", "rule_changes"),
+        ("chunks",),
+        ("submissions",),
+        ("views",),
+        ("engine",),
+    ),
+    "client": (("core",), ("aio", "embedded"), ("sync",)),
+    "runner": (("polled_consumer", "process"), ("feeding",), ("*",)),
+    "spark": (("formats", "history_export", "session"), ("report", "source"), ("fleet", "notebook")),
+    "cli": (("*",), ("run", "spark"), ("verbs",)),
+}
+TOP = 1 << 30
+
+# Packages in which circles of files are still being broken.
+CIRCLES_LEFT = frozenset({"runner", "spark"})
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -107,23 +132,82 @@ def is_allowed(importer: str, imported: str, allowed: frozenset[str]) -> bool:
     return any(is_within(imported, unit) for unit in allowed)
 
 
+def room_of(module: str) -> tuple[str, int] | None:
+    """The room of a module and the layer that it is in; None when its package has no rooms, or does not name it."""
+    package, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    if not rest:
+        return "", TOP
+    layers = ROOMS.get(package, ())
+    for name in (room, "*"):
+        for number, layer in enumerate(layers):
+            if name in layer:
+                return name, number
+    return None
+
+
+def is_upward(importer: str, imported: str) -> bool:
+    """Whether an arrow inside one package leads to a room that is not below."""
+    if importer.partition(".")[0] != imported.partition(".")[0]:
+        return False
+    here, there = room_of(importer), room_of(imported)
+    return here is not None and there is not None and here[0] != there[0] and here[1] <= there[1]
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Find circles of modules, the shortest through each module that is in no circle found before.
+
+    Each begins and ends with the same module.
+    """
+    found: list[list[str]] = []
+    for start in sorted(arrows):
+        if not any(start in circle for circle in found):
+            way = _way_back(arrows, start)
+            if way is not None:
+                found.append(way)
+    return found
+
+
+def _way_back(arrows: dict[str, set[str]], start: str) -> list[str] | None:
+    """The shortest way from a module back to itself; None when there is none."""
+    ways = [[start]]
+    seen: set[str] = set()
+    for way in ways:
+        for module in sorted(arrows.get(way[-1], set())):
+            if module == start:
+                return [*way, start]
+            if module not in seen:
+                seen.add(module)
+                ways.append([*way, module])
+    return None
+
+
 def full_name(module: str) -> str:
     """Write a module as Python does: "store.database" → "opsq.store.database"."""
     return f"{PACKAGE}.{module}" if module else PACKAGE
 
 
 def check(root: Path) -> list[str]:
-    """Return one line per arrow that runs back or per module without a rule; empty when all is well."""
+    """Return one line per arrow that runs back, circle of files, or module without a rule; empty when all is well."""
     problems = []
+    arrows: dict[str, set[str]] = {}
     for path in sorted(root.rglob("*.py")):
         importer = module_name(path, root)
         unit = rule_for(importer)
         if unit is None:
             problems.append(f"{path}: {full_name(importer)} has no rule; add it to ARROWS in tools/check_arrows.py")
             continue
+        if importer.partition(".")[0] in ROOMS and room_of(importer) is None:
+            problems.append(f"{path}: {full_name(importer)} has no room; add it to ROOMS in tools/check_arrows.py")
         for line, imported in sorted(set(imports_of(path, root))):
-            if not is_allowed(importer, imported, ARROWS[unit]):
+            if not is_allowed(importer, imported, ARROWS[unit]) or is_upward(importer, imported):
                 problems.append(f"{path}:{line}: {full_name(importer)} must not import {full_name(imported)}")
+            elif imported != importer and importer.partition(".")[0] not in CIRCLES_LEFT:
+                arrows.setdefault(importer, set()).add(imported)
+    for circle in circles(arrows):
+        path = root.joinpath(*circle[0].split("."))
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        problems.append(f"{file}: files import each other in a circle: {' → '.join(map(full_name, circle))}")
     return problems
 
 

@@ -23,7 +23,11 @@ BACKWARD = [
     ),
     ("store/lanes.py", "import opsq.daemon", "opsq.store.lanes must not import opsq.daemon"),
     ("wire/frames.py", "def f():\n    from ..client import aio", "opsq.wire.frames must not import opsq.client.aio"),
-    ("queue/gates.py", "from opsq.wire.frames import encode", "opsq.queue.gates must not import opsq.wire.frames"),
+    (
+        "queue/dispatch/gates.py",
+        "from opsq.wire.frames import encode",
+        "opsq.queue.dispatch.gates must not import opsq.wire.frames",
+    ),
     ("client/aio.py", "from opsq.queue import engine", "opsq.client.aio must not import opsq.queue.engine"),
     ("strategy/text.py", "from opsq import connect", "opsq.strategy.text must not import opsq"),
     ("strategy/__init__.py", "from ..store import lanes", "opsq.strategy must not import opsq.store.lanes"),
@@ -31,11 +35,29 @@ BACKWARD = [
     ("errors.py", "from . import ids", "opsq.errors must not import opsq.ids"),
     ("__init__.py", "from .queue import engine", "opsq must not import opsq.queue.engine"),
     ("newcomer.py", "import os", "opsq.newcomer has no rule"),
+    ("queue/newcomer.py", "import os", "opsq.queue.newcomer has no room"),
+    (
+        "queue/dispatch/front.py",
+        "if TYPE_CHECKING:\n    from opsq.queue.state import EngineState",
+        "opsq.queue.dispatch.front must not import opsq.queue.state",
+    ),
+    (
+        "queue/state.py",
+        "from opsq.queue.chunks.complete import Completions",
+        "opsq.queue.state must not import opsq.queue.chunks.complete",
+    ),
+    ("client/aio/queue.py", "from ..sync import queue", "opsq.client.aio.queue must not import opsq.client.sync"),
+    (
+        "cli/output/tables.py",
+        "from opsq.cli.verbs.ls import run",
+        "opsq.cli.output.tables must not import opsq.cli.verbs.ls",
+    ),
 ]
 
 FORWARD = [
     ("store/database.py", "from opsq.errors import NotFound\nfrom . import lanes"),
-    ("queue/gates.py", "from opsq.wire.messages import Reserve\nfrom opsq.wire import messages"),
+    ("queue/chunks/reserve.py", "from opsq.queue.dispatch.front import Front\nfrom ..state import EngineState"),
+    ("queue/dispatch/gates.py", "from opsq.wire.messages import Reserve\nfrom opsq.wire import messages"),
     ("client/embedded.py", "from opsq.queue import engine\nfrom ..store import database"),
     ("client/__init__.py", "from .embedded import Queue"),
     ("cli/submit.py", "import opsq.daemon.server\nfrom opsq import connect"),
@@ -56,6 +78,7 @@ def package_with(root: Path, name: str, text: str) -> Path:
         (root / unit / "__init__.py").touch()
     for module in ("errors", "ids", "client/aio", "queue/engine", "store/lanes", "wire/messages"):
         (root / f"{module}.py").touch()
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text(text + "\n")
     return root
 
@@ -81,6 +104,19 @@ def test_forward_import_is_accepted(tmp_path: Path, name: str, text: str):
     """Arrows of the house, absolute or relative, pass; so do foreign names that begin like ours."""
     outcome = run_checker(package_with(tmp_path / "opsq", name, text))
     assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_circle_of_files_is_refused_with_its_path(tmp_path: Path):
+    """Also one through an import that only type checkers see; only one line is printed, from the first file back to it."""
+    root = package_with(tmp_path / "opsq", "daemon/server.py", "from opsq.daemon import session\nfrom . import sockets")
+    (root / "daemon" / "sockets.py").touch()
+    (root / "daemon" / "session.py").write_text("from opsq.daemon.committer import Committer\n")
+    (root / "daemon" / "committer.py").write_text("if TYPE_CHECKING:\n    from .server import Server\n")
+    outcome = run_checker(root)
+    assert outcome.returncode == 1
+    [line] = outcome.stderr.splitlines()
+    circle = "opsq.daemon.committer → opsq.daemon.server → opsq.daemon.session → opsq.daemon.committer"
+    assert line == f"{root / 'daemon' / 'committer.py'}: files import each other in a circle: {circle}"
 
 
 def test_import_of_opsq_loads_nothing_heavy():
