@@ -97,28 +97,28 @@ _opsq() {
             '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` on an address that other machines can reach.]' \
             '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
-            '--store=[Where content lies\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
             '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:WORD:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
             '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
             '--connection-limit=[Most connections at once.]:N: ' \
-            '--log-level=[What the log tells\: debug, info, warning, error.]:WORD:(debug info warning error)' \
+            '--log-level=[What is logged\: debug, info, warning, error.]:WORD:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
             '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
-            '--drain-s=[How long a stopping daemon waits for what is reserved.]:D: ' \
+            '--drain-s=[How long a stopping daemon waits for reserved chunks.]:D: ' \
             '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \
-            '--heartbeat-s=[How often a connection shows that it lives.]:D: ' \
+            '--heartbeat-s=[How often a connection sends a heartbeat.]:D: ' \
             '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
             '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
-            '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
+            '--backoff-factor=[Factor by which the wait grows with each failure.]:N: ' \
             '--backoff-max-s=[Longest wait after a failure.]:D: ' \
-            '--max-backlog-chunks=[Most unfinished chunks before submissions are held back; 0\: any number.]:N: ' \
-            '--min-free-bytes=[What must be left on the disk; less holds submissions back.]:SIZE: ' \
+            '--max-backlog-chunks=[Most unfinished chunks before submissions are refused; 0\: any number.]:N: ' \
+            '--min-free-bytes=[What must be left on the disk; with less, submissions are refused.]:SIZE: ' \
             '--history-days=[Days for which history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
             '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \
@@ -135,28 +135,28 @@ _opsq() {
             '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` on an address that other machines can reach.]' \
             '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
-            '--store=[Where content lies\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
             '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:WORD:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
             '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
             '--connection-limit=[Most connections at once.]:N: ' \
-            '--log-level=[What the log tells\: debug, info, warning, error.]:WORD:(debug info warning error)' \
+            '--log-level=[What is logged\: debug, info, warning, error.]:WORD:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
             '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
-            '--drain-s=[How long a stopping daemon waits for what is reserved.]:D: ' \
+            '--drain-s=[How long a stopping daemon waits for reserved chunks.]:D: ' \
             '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \
-            '--heartbeat-s=[How often a connection shows that it lives.]:D: ' \
+            '--heartbeat-s=[How often a connection sends a heartbeat.]:D: ' \
             '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
             '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
-            '--backoff-factor=[By what the wait grows with each failure.]:N: ' \
+            '--backoff-factor=[Factor by which the wait grows with each failure.]:N: ' \
             '--backoff-max-s=[Longest wait after a failure.]:D: ' \
-            '--max-backlog-chunks=[Most unfinished chunks before submissions are held back; 0\: any number.]:N: ' \
-            '--min-free-bytes=[What must be left on the disk; less holds submissions back.]:SIZE: ' \
+            '--max-backlog-chunks=[Most unfinished chunks before submissions are refused; 0\: any number.]:N: ' \
+            '--min-free-bytes=[What must be left on the disk; with less, submissions are refused.]:SIZE: ' \
             '--history-days=[Days for which history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
             '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \

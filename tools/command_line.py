@@ -124,14 +124,14 @@ def read() -> CommandLine:
 
 def setting_values(setting: Setting) -> Values:
     """What a setting takes."""
-    choices = inspect.getclosurevars(setting.read).nonlocals.get("choices")
+    choices = inspect.getclosurevars(setting.kind.read).nonlocals.get("choices")
     if isinstance(choices, tuple):
         return Values("WORD", "words", choices)
     if isinstance(setting.default, bool):
         return Values("")
-    if setting.write is format_duration:
+    if setting.kind.write is format_duration:
         return Values("D")
-    if setting.write is format_size:
+    if setting.kind.write is format_size:
         return Values("SIZE")
     if setting.name.endswith("_mode"):
         return Values("MODE")
@@ -204,7 +204,7 @@ def _flag(verb: str, param: Any) -> Flag:
         values = _values(verb, names[-1], param)
     default = "" if param.default in (None, False, "", 0.0) or param.is_flag else f"{param.default}"
     if setting is not None and not default and setting.default not in ("", False):
-        default = setting.write(setting.default)
+        default = setting.kind.write(setting.default)
     return Flag(names, " ".join(param.help.split()), values, bool(param.multiple), default, param.envvar or "")
 
 

@@ -1,46 +1,53 @@
-"""What values of settings may look like: each kind reads what a flag, a variable or a file gives, or raises `ValueError`.
+"""The kinds of values that settings have: each reads what a flag, a variable or a file gives, or raises `ValueError`.
 
-Must not know any setting, and stays cheap to import.
+It must not know any setting, and must stay cheap to import.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from opsq.units import parse_duration, parse_size, split_address
+from opsq.units import format_duration, format_size, parse_duration, parse_size, split_address
 
 
-def path(given: object) -> str:
+class Kind(NamedTuple):
+    """How values of a setting are read, and how they are written so that they can be read again."""
+
+    read: Callable[[object], Any]
+    write: Callable[[Any], str] = str
+
+
+def _path(given: object) -> str:
     """An absolute path; a relative one starts from the working folder, `~` from home."""
     if not isinstance(given, str) or not given or "\0" in given:
         raise ValueError(f"{given!r} is not a path")
     return os.path.abspath(os.path.expanduser(given))
 
 
-def text(given: object) -> str:
+def _text(given: object) -> str:
     """Any text."""
     if not isinstance(given, str):
         raise ValueError(f"{given!r} is not a text")
     return given
 
 
-def store(given: object) -> str:
+def _store(given: object) -> str:
     """A store as URL; a plain path becomes one, so that every side reads it alike."""
-    url = text(given)
-    return url if "://" in url else "file://" + path(url).replace("%", "%25")
+    url = _text(given)
+    return url if "://" in url else "file://" + _path(url).replace("%", "%25")
 
 
-def address(given: object) -> str:
+def _address(given: object) -> str:
     """HOST:PORT, or nothing."""
-    found = text(given)
+    found = _text(given)
     if found:
         split_address(found)
     return found
 
 
-def mode(given: object) -> int:
+def _mode(given: object) -> int:
     """A file mode: text is octal, as with chmod; a TOML number counts as it is (0o660)."""
     found = given if isinstance(given, int) else -1
     if isinstance(given, str) and given and not set(given.removeprefix("0o")) - set("01234567"):
@@ -50,7 +57,7 @@ def mode(given: object) -> int:
     return found
 
 
-def boolean(given: object) -> bool:
+def _boolean(given: object) -> bool:
     """True or false, in TOML or in words."""
     if isinstance(given, bool):
         return given
@@ -60,7 +67,7 @@ def boolean(given: object) -> bool:
     raise ValueError(f"{given!r} is neither true nor false")
 
 
-def choice(*choices: str) -> Callable[[object], str]:
+def choice(*choices: str) -> Kind:
     """One of these words."""
 
     def read(given: object) -> str:
@@ -68,10 +75,10 @@ def choice(*choices: str) -> Callable[[object], str]:
             raise ValueError(f"{given!r} is none of {', '.join(choices)}")
         return str(given)
 
-    return read
+    return Kind(read)
 
 
-def number(
+def _number(
     parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False
 ) -> Callable[[object], Any]:
     """Read a number between `low` and `high`: text by `parse`, a TOML number as it is."""
@@ -89,7 +96,7 @@ def number(
     return read
 
 
-def real(text: str) -> float:
+def _real(text: str) -> float:
     """A number from text."""
     try:
         return float(text)
@@ -97,26 +104,28 @@ def real(text: str) -> float:
         raise ValueError(f"{text!r} is not a number") from None
 
 
-def count(low: int, high: int) -> Callable[[object], Any]:
+def number(low: float, high: float) -> Kind:
+    """Any number."""
+    return Kind(_number(_real, low, high))
+
+
+def count(low: int, high: int) -> Kind:
     """A whole number."""
-    return number(real, low, high, is_whole=True)
+    return Kind(_number(_real, low, high, is_whole=True))
 
 
-def duration(low: float, high: float = 1e9) -> Callable[[object], Any]:
+def duration(low: float, high: float = 1e9) -> Kind:
     """A duration in seconds."""
-    return number(parse_duration, low, high, unit=" seconds")
+    return Kind(_number(parse_duration, low, high, unit=" seconds"), format_duration)
 
 
-def size(low: int, high: int) -> Callable[[object], Any]:
+def size(low: int, high: int) -> Kind:
     """A size in bytes."""
-    return number(parse_size, low, high, unit=" bytes", is_whole=True)
+    return Kind(_number(parse_size, low, high, unit=" bytes", is_whole=True), format_size)
 
 
-def write_boolean(value: bool) -> str:
-    """A truth as one writes it in TOML."""
-    return "true" if value else "false"
-
-
-def write_mode(value: int) -> str:
-    """A file mode as one writes it for chmod."""
-    return f"0{value:o}"
+PATH = Kind(_path)
+STORE = Kind(_store)
+ADDRESS = Kind(_address)
+MODE = Kind(_mode, "0{:o}".format)
+BOOLEAN = Kind(_boolean, lambda value: "true" if value else "false")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from opsq import setting_kinds as kind
 from opsq.errors import InputUnreadable, UsageError
-from opsq.units import format_duration, format_size
+from opsq.setting_kinds import Kind
 
 SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
 """The longest path of a Unix socket: `sun_path` has 104 bytes on macOS and 108 on Linux, one for a closing NUL."""
@@ -95,17 +95,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def texts(self) -> dict[str, str]:
         """Each setting with its value as one would write it in the file."""
-        return {setting.name: setting.write(getattr(self, setting.name)) for setting in SETTINGS}
+        return {setting.name: setting.kind.write(getattr(self, setting.name)) for setting in SETTINGS}
 
 
 class Setting(NamedTuple):
     """One setting: its name in the file, as flag (`--name-with-dashes`) and in the environment (`OPSQ_NAME`)."""
 
     name: str
-    read: Callable[[object], Any]
+    kind: Kind
     default: Any
     text: str
-    write: Callable[[Any], str] = str
 
     @property
     def flag(self) -> str:
@@ -140,7 +139,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
         name = setting.name
         for given, source in _candidates(setting, flags, environ, files):
             try:
-                values[name] = setting.read(given)
+                values[name] = setting.kind.read(given)
             except ValueError as error:
                 raise UsageError(f"{name} from {source}: {error}.") from error
             sources[name] = source
@@ -229,7 +228,7 @@ def _read_file(path: str) -> dict[str, object]:
                 f"{path} has an unknown setting {key!r}.",
                 hint=f"Did you mean {near[0]!r}?" if near else "`opsq config` lists all settings.",
             )
-        if isinstance(given, str) and _BY_NAME[key].read is kind.path and not given.startswith(("/", "~/")):
+        if isinstance(given, str) and _BY_NAME[key].kind is kind.PATH and not given.startswith(("/", "~/")):
             raise UsageError(f"{key} from {path}: {given!r} is not an absolute path.")
     return content
 
@@ -280,27 +279,21 @@ def _derived_socket(state_dir: str, source: str) -> tuple[str, str]:
 _YEARS = 36500.0
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("state_dir", kind.path, "", "folder of database, socket, lock, tokens, log and content"),
-    Setting("socket", kind.path, "", "Unix socket of the daemon; default opsq.sock in the state folder"),
-    Setting("socket_mode", kind.mode, 0o600, "file mode of the socket", kind.write_mode),
-    Setting("address", kind.address, "", "HOST:PORT of a daemon to reach over TCP in place of the socket"),
+    Setting("state_dir", kind.PATH, "", "folder of database, socket, lock, tokens, log and content"),
+    Setting("socket", kind.PATH, "", "Unix socket of the daemon; default opsq.sock in the state folder"),
+    Setting("socket_mode", kind.MODE, 0o600, "file mode of the socket"),
+    Setting("address", kind.ADDRESS, "", "HOST:PORT of a daemon to reach over TCP in place of the socket"),
     Setting(
-        "listen", kind.address, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"
+        "listen", kind.ADDRESS, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"
     ),
-    Setting(
-        "listen_force",
-        kind.boolean,
-        False,
-        "allow `listen` on an address that other machines can reach",
-        kind.write_boolean,
-    ),
-    Setting("token_file", kind.path, "", "the token that permits everything over TCP; made at start if missing"),
-    Setting("client_token_file", kind.path, "", "the token that permits no operator verb over TCP; optional"),
+    Setting("listen_force", kind.BOOLEAN, False, "allow `listen` on an address that other machines can reach"),
+    Setting("token_file", kind.PATH, "", "the token that permits everything over TCP; made at start if missing"),
+    Setting("client_token_file", kind.PATH, "", "the token that permits no operator verb over TCP; optional"),
     Setting(
         "store",
-        kind.store,
+        kind.STORE,
         "",
-        "where content lies: file://, s3://, gs:// or az:// URL; default content/ in the state folder",
+        "where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder",
     ),
     Setting(
         "durability",
@@ -309,67 +302,49 @@ SETTINGS: tuple[Setting, ...] = (
         "durable: synced before each reply; normal: a power cut may lose the last",
     ),
     Setting(
-        "allow_network_fs",
-        kind.boolean,
-        False,
-        "allow the state folder on a network file system, with slower locking",
-        kind.write_boolean,
+        "allow_network_fs", kind.BOOLEAN, False, "allow the state folder on a network file system, with slower locking"
     ),
-    Setting("frame_limit_bytes", kind.size(1 << 16, 1 << 30), 16 << 20, "longest frame of the protocol", format_size),
-    Setting("chunk_limit_bytes", kind.size(1, 1 << 40), 64 << 20, "largest chunk", format_size),
+    Setting("frame_limit_bytes", kind.size(1 << 16, 1 << 30), 16 << 20, "longest frame of the protocol"),
+    Setting("chunk_limit_bytes", kind.size(1, 1 << 40), 64 << 20, "largest chunk"),
     Setting("connection_limit", kind.count(1, 1_000_000), 10_000, "most connections at once"),
     Setting(
         "log_level",
         kind.choice("debug", "info", "warning", "error"),
         "info",
-        "what the log tells: debug, info, warning, error",
+        "what is logged: debug, info, warning, error",
     ),
-    Setting("log_bytes", kind.size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated", format_size),
+    Setting("log_bytes", kind.size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated"),
     Setting("log_count", kind.count(1, 1000), 5, "how many rotated logs are kept"),
-    Setting(
-        "trace_sql", kind.boolean, False, "write each SQL statement to the log, with what it cost", kind.write_boolean
-    ),
-    Setting(
-        "drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for what is reserved", format_duration
-    ),
-    Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its children", format_duration),
-    Setting("reservation_s", kind.duration(0.001), 600.0, "length of a reservation", format_duration),
-    Setting(
-        "heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection shows that it lives", format_duration
-    ),
+    Setting("trace_sql", kind.BOOLEAN, False, "write each SQL statement to the log, with what it cost"),
+    Setting("drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for reserved chunks"),
+    Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its children"),
+    Setting("reservation_s", kind.duration(0.001), 600.0, "length of a reservation"),
+    Setting("heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection sends a heartbeat"),
     Setting("heartbeat_misses", kind.count(1, 1000), 3, "how many missed heartbeats end a connection"),
     Setting("max_attempts", kind.count(1, 1 << 31), 5, "failures until a chunk is dead"),
     Setting("max_lost", kind.count(1, 1 << 31), 5, "lost consumers until a chunk is dead"),
-    Setting("backoff_base_s", kind.duration(0), 1.0, "wait after the first failure of a chunk", format_duration),
-    Setting("backoff_factor", kind.number(kind.real, 1, 100), 2.0, "by what the wait grows with each failure"),
-    Setting("backoff_max_s", kind.duration(0), 300.0, "longest wait after a failure", format_duration),
+    Setting("backoff_base_s", kind.duration(0), 1.0, "wait after the first failure of a chunk"),
+    Setting("backoff_factor", kind.number(1, 100), 2.0, "factor by which the wait grows with each failure"),
+    Setting("backoff_max_s", kind.duration(0), 300.0, "longest wait after a failure"),
     Setting(
         "max_backlog_chunks",
         kind.count(0, 1 << 53),
         0,
-        "most unfinished chunks before submissions are held back; 0: any number",
+        "most unfinished chunks before submissions are refused; 0: any number",
     ),
     Setting(
         "min_free_bytes",
         kind.size(0, 1 << 50),
         64 << 20,
-        "what must be left on the disk; less holds submissions back",
-        format_size,
+        "what must be left on the disk; with less, submissions are refused",
     ),
-    Setting("history_days", kind.number(kind.real, 0, _YEARS), 30.0, "days for which history is kept"),
+    Setting("history_days", kind.number(0, _YEARS), 30.0, "days for which history is kept"),
     Setting("history_rows", kind.count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
     Setting(
-        "finished_days",
-        kind.number(kind.real, 0, _YEARS),
-        7.0,
-        "days for which finished submissions and their content are kept",
+        "finished_days", kind.number(0, _YEARS), 7.0, "days for which finished submissions and their content are kept"
     ),
     Setting(
-        "restart_lease_s",
-        kind.duration(0.1),
-        30.0,
-        "how long a restarted daemon waits for consumers to come back",
-        format_duration,
+        "restart_lease_s", kind.duration(0.1), 30.0, "how long a restarted daemon waits for consumers to come back"
     ),
 )
 

@@ -13,8 +13,8 @@ from opsq.cli.output import progress
 from opsq.cli.output.progress import ProgressMeter, WorkViewer, described
 from opsq.cli.output.readable import brief, clean
 from opsq.errors import UsageError
-from opsq.runner.exit_policy import verdicts_of
-from opsq.runner.progress import View
+from opsq.runner.exit_policy import parse_exit_policy
+from opsq.runner.progress import PoolProgress
 from opsq.wire.messages import Counts
 
 # --- how many at once -----------------------------------------------------------------------------------------------------------
@@ -50,13 +50,13 @@ def test_jobs_that_are_no_number_of_programs_are_refused(text: str):
 
 
 def test_without_lists_0_completes_and_all_else_is_retried():
-    verdicts = verdicts_of(None, None, None)
+    verdicts = parse_exit_policy(None, None, None)
     assert [verdicts.of(0, None), verdicts.of(1, None), verdicts.of(None, 9)] == ["complete", "retry", "retry"]
     assert not verdicts.names(127, None)
 
 
 def test_lists_name_statuses_ranges_and_signals():
-    verdicts = verdicts_of("0, 3", "75,127", "64-66,SIGSEGV,kill")
+    verdicts = parse_exit_policy("0, 3", "75,127", "64-66,SIGSEGV,kill")
     found = [verdicts.of(status, None) for status in (0, 3, 75, 63, 64, 66, 67)]
     assert found == ["complete", "complete", "retry", "retry", "bury", "bury", "retry"]
     assert [verdicts.of(None, number) for number in (signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM)] == [
@@ -69,7 +69,7 @@ def test_lists_name_statuses_ranges_and_signals():
 
 
 def test_other_is_all_that_no_list_names():
-    verdicts = verdicts_of(None, "75,SIGKILL", "other")
+    verdicts = parse_exit_policy(None, "75,SIGKILL", "other")
     assert [verdicts.of(0, None), verdicts.of(75, None), verdicts.of(None, signal.SIGKILL)] == [
         "complete",
         "retry",
@@ -80,8 +80,8 @@ def test_other_is_all_that_no_list_names():
 
 
 def test_list_that_has_0_takes_it_from_success():
-    assert verdicts_of(None, "0", None).of(0, None) == "retry"
-    assert verdicts_of("3", None, None).of(0, None) == "retry"
+    assert parse_exit_policy(None, "0", None).of(0, None) == "retry"
+    assert parse_exit_policy("3", None, None).of(0, None) == "retry"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_list_that_has_0_takes_it_from_success():
 )
 def test_lists_that_contradict_or_name_nothing_are_refused(lists: tuple[str | None, str | None, str | None], told: str):
     with pytest.raises(UsageError) as raised:
-        verdicts_of(*lists)
+        parse_exit_policy(*lists)
     assert told in raised.value.message
 
 
@@ -163,7 +163,7 @@ def test_course_goes_on_when_what_is_finished_is_removed():
 
 
 def test_view_names_what_runs_in_few_words():
-    view = View(3, [(7, {"tenant": "a"}), (8, {}), (9, {})], 5, 2, 60, None)
+    view = PoolProgress(3, [(7, {"tenant": "a"}), (8, {}), (9, {})], 5, 2, 60, None)
     assert described(view) == "3 running, 60 operations, 2 failed; on 7 (tenant=a) and 8 and 1 more"
 
 
