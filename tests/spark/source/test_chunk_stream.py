@@ -19,11 +19,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import opsq
 from daemons import running
+from opsq.client.core.new_submission import new_request_key
 from opsq.errors import InvalidStrategy, NotFound, UsageError
 from opsq.settings import Settings
 from opsq.spark.source.batch_reader import ChunkPieces
 from opsq.spark.source.chunk_stream import OpsqChunkReader, chunk_schema
-from opsq.spark.source.commit import WritePlan, new_request_key, submit_parts, write_part
+from opsq.spark.source.commit import WritePlan, submit_parts, write_part
 from opsq.spark.source.daemon_address import resolve, store_of
 from opsq.spark.source.data_source import OpsqDataSource
 from opsq.spark.source.lease_stream import StreamPosition, position_of

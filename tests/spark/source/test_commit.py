@@ -13,12 +13,13 @@ import pytest
 
 import opsq
 from daemons import end, running
+from opsq.client.core.new_submission import new_request_key
 from opsq.content.store_kinds import open_store
 from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, NoRoom, StoreNotVisible, Unreachable
 from opsq.settings import Settings
 from opsq.spark.formats.chunk_format import read_chunk_format
 from opsq.spark.source import commit
-from opsq.spark.source.commit import PartMessage, WritePlan, new_request_key, submit_parts, withdraw, write_part
+from opsq.spark.source.commit import PartMessage, WritePlan, submit_parts, withdraw, write_part
 from opsq.spark.source.daemon_address import Daemon, StoreAccess, resolve, store_of
 from opsq.spark.source.source_options import parse_write
 from opsq.wire.messages import Describe, Described
@@ -140,7 +141,7 @@ def test_request_key_that_another_submission_holds_leaves_that_its_content(daemo
     plan = plan_of(daemon, queue)
     submission = submit_parts(plan, [write(plan, [1, 2])], SCHEMA)
     other = write(plan, [3, 4])
-    with pytest.raises(Conflict, match=f"held by submission {submission}, whose content is another"):
+    with pytest.raises(Conflict, match=f"belongs to submission {submission}, which has other content"):
         submit_parts(plan, [other], SCHEMA)
     assert chunks_of(submission, queue) == [b'"n"\n1\n2\n']
 

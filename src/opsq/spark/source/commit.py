@@ -8,7 +8,6 @@ sweep.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -60,11 +59,6 @@ class WritePlan(msgspec.Struct, frozen=True):
     def folder(self) -> str:
         """The submission's folder in the store."""
         return self.request_key.hex()
-
-
-def new_request_key() -> bytes:
-    """A key for one run of one write."""
-    return os.urandom(16)
 
 
 def submit_options(options: WriteOptions) -> dict[str, Any]:
