@@ -37,6 +37,10 @@ class Change(NamedTuple):
     cancel: Callable[[Now], None]
 
 
+def nothing_to_undo(_: Now) -> None:
+    """Cancel an entry that has changed nothing: it comes again, or whoever asked for it is refused."""
+
+
 class FoldSlice(Entry, Protocol):
     """Completions that this batch folds."""
 

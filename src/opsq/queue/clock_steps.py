@@ -59,11 +59,10 @@ class ClockSteps:
         self._state.missed_step_ms = 0
 
     def _move(self, step_ms: int) -> None:
-        batch = self._state.batch
-        batch.statements.append(partial(_move, self._boot, self._offset_ms, step_ms))
-        batch.entries.append(_Stepped(self, step_ms))
+        write = partial(_move, self._boot, self._offset_ms, step_ms)
+        self._state.batch.add(lambda _: self._settle(step_ms), lambda _: self._cancel(step_ms), write)
 
-    def moved(self, step_ms: int) -> None:
+    def _settle(self, step_ms: int) -> None:
         """The instants were moved in the file."""
         for submission in self._state.live.values():
             row = submission.row
@@ -72,7 +71,7 @@ class ClockSteps:
             if row.expires_ms is not None and row.expires_at is not None and submission.state in {"scheduled", "open"}:
                 submission.row = row._replace(expires_at=row.expires_at + step_ms)
 
-    def not_moved(self, step_ms: int) -> None:
+    def _cancel(self, step_ms: int) -> None:
         """The batch is gone: the step is seen again."""
         self._offset_ms -= step_ms
 
@@ -88,17 +87,3 @@ def _move(boot: str, offset_ms: int, step_ms: int, database: Database, _: Batch)
         backlog.move_leases(writer, step_ms)
     meta.put(writer, "boot", boot)
     meta.put(writer, "clock_offset", offset_ms)
-
-
-class _Stepped:
-    __slots__ = ("_clock_steps", "_step_ms")
-
-    def __init__(self, steps: ClockSteps, step_ms: int) -> None:
-        self._clock_steps = steps
-        self._step_ms = step_ms
-
-    def settle(self, now: Now) -> None:
-        self._clock_steps.moved(self._step_ms)
-
-    def cancel(self, now: Now) -> None:
-        self._clock_steps.not_moved(self._step_ms)

@@ -32,15 +32,15 @@ class HistoryRow(msgspec.Struct, gc=False):
     submission_id: int
     block: int
     mask: int
-    attempt: int
-    reservation_id: int
-    consumer: str
-    run_s: float
-    run_max_s: float
-    wait_s: float
-    exit_status: int | None
-    signal: int | None
-    reason: str
+    attempt: int = 0
+    reservation_id: int = 0
+    consumer: str = ""
+    run_s: float = 0.0
+    run_max_s: float = 0.0
+    wait_s: float = 0.0
+    exit_status: int | None = None
+    signal: int | None = None
+    reason: str = ""
 
 
 class Where(NamedTuple):

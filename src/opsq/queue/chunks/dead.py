@@ -12,7 +12,7 @@ from collections.abc import Callable
 from opsq.clock import Now
 from opsq.errors import Conflict, OpsqError
 from opsq.queue.batch import Batch
-from opsq.queue.chunks.dead_slices import Job, Slice, event_row, masks_of, refusal
+from opsq.queue.chunks.dead_slices import Job, Slice, masks_of, refusal
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import BlockWork, LiveSubmission
 from opsq.queue.peer import Peer
@@ -21,6 +21,7 @@ from opsq.store import backlog, dead, history, lanes, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.dead import Place, Where
+from opsq.store.history import HistoryRow
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, DeadSelection, Drop, Requeue
 
 SLICE_CHUNKS = 512
@@ -219,7 +220,9 @@ class DeadLetters:
         masks = masks_of(chunks)
         works = {index: submission.block(state.reader, index) for index in masks}
         batch = state.batch
-        batch.history += [event_row(submission.id, history.REQUEUED, index, mask, now) for index, mask in masks.items()]
+        batch.history += [
+            HistoryRow(now.wall, history.REQUEUED, submission.id, index, mask) for index, mask in masks.items()
+        ]
         batch.forbids_fold = True
 
         def write(database: Database, _: Batch) -> None:
@@ -326,7 +329,9 @@ class DeadLetters:
         if not chunks:
             return
         masks, batch = masks_of(chunks), self._state.batch
-        batch.history += [event_row(submission.id, history.DROPPED, index, mask, now) for index, mask in masks.items()]
+        batch.history += [
+            HistoryRow(now.wall, history.DROPPED, submission.id, index, mask) for index, mask in masks.items()
+        ]
 
         def write(database: Database, _: Batch) -> None:
             backlog.delete_dead(database.writer, submission.id, chunks)

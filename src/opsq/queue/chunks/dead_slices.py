@@ -10,7 +10,6 @@ from opsq.errors import Conflict, OpsqError
 from opsq.ids import SubmissionId
 from opsq.queue.peer import Peer
 from opsq.store.dead import Place, Where
-from opsq.store.history import HistoryRow
 from opsq.wire.messages import Changed, DeadFilter, DeadSelection, Drop, ErrorReply, Reply
 
 NOTHING = DeadFilter()
@@ -55,11 +54,6 @@ def masks_of(chunks: list[int]) -> dict[int, int]:
     for chunk in chunks:
         masks[chunk // 64] = masks.get(chunk // 64, 0) | 1 << chunk % 64
     return masks
-
-
-def event_row(submission_id: SubmissionId, event: str, block: int, mask: int, now: Now) -> HistoryRow:
-    """What the history tells of chunks that nobody holds."""
-    return HistoryRow(now.wall, event, submission_id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, "")
 
 
 def refusal(job: Job, error: OpsqError) -> ErrorReply:

@@ -426,9 +426,19 @@ class ReserveCalls:
     def _reply_after_commit(self, call: Call, reservation: Reservation, grants: list[Grant]) -> None:
         """A lease is a row, so its reply waits for the commit."""
         batch = self._state.batch
-        batch.leased |= {id(part): part for part in reservation.parts.values()}
-        batch.entries.append(_Leased(self._reservations, reservation))
+        self._reservations.store_lease(reservation)
+        batch.add(lambda _: self._settle_leased(reservation), lambda _: self._cancel_leased(reservation))
         batch.replies.append((call.peer, self.reserved(call.peer, call.request.id, reservation, grants)))
+
+    def _settle_leased(self, reservation: Reservation) -> None:
+        if reservation.peer is not None and not reservation.peer.is_connected:
+            self._reservations.give_back(reservation)  # nobody received it
+
+    def _cancel_leased(self, reservation: Reservation) -> None:
+        if reservation.peer is not None:
+            reservation.peer.described.clear()
+        for part in list(reservation.parts.values()):
+            self._reservations.free(part.submission, part.work, part.mask)
 
     def _is_over(self, plan: _Plan) -> bool:
         """Whether nothing may come any more; where that is not known yet, the next turn goes on with the search."""
@@ -440,24 +450,3 @@ class ReserveCalls:
 def _is_single(request: Reserve | CompleteAndReserve) -> bool:
     """Whether a call is for one chunk that its connection is to hold."""
     return request.count == 1 and request.lease_s is None
-
-
-class _Leased:
-    """A lease that is being committed."""
-
-    __slots__ = ("_reservation", "_reservations")
-
-    def __init__(self, reservations: Reservations, reservation: Reservation) -> None:
-        self._reservations = reservations
-        self._reservation = reservation
-
-    def settle(self, now: Now) -> None:
-        peer = self._reservation.peer
-        if peer is not None and not peer.is_connected:
-            self._reservations.give_back(self._reservation)  # nobody was told of it
-
-    def cancel(self, now: Now) -> None:
-        if self._reservation.peer is not None:
-            self._reservation.peer.described.clear()
-        for part in list(self._reservation.parts.values()):
-            self._reservations.free(part.submission, part.work, part.mask)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import Conflict, NotFinished
 from opsq.ids import SubmissionId
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, nothing_to_undo
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
@@ -35,7 +35,7 @@ class Finisher:
         self._on_ended = on_ended
         self._ending_count = 0
         self._is_behind = False
-        self.removing: dict[int, bytes] = {}
+        self.removing: dict[SubmissionId, bytes] = {}
         self.removed_content: list[str] = []
 
     def restore(self, now: Now) -> None:
@@ -57,15 +57,16 @@ class Finisher:
         batch.unleased += [
             part.row_key for work in submission.blocks.values() for part in work.parts if part.reservation.is_lease
         ]
-        batch.statements.append(
+        batch.count(submission.lanes, (0, 0, 0, 0, skipped))
+        batch.add(
+            lambda _: self._settle_ended(submission, final_state, reason, skipped, now.wall),
+            lambda later: self._cancel_ended(submission, final_state, later),
             lambda database, _: submissions.set_final(
                 database.writer, submission.id, submission.lanes, final_state, now.wall, skipped, reason
-            )
+            ),
         )
-        batch.count(submission.lanes, (0, 0, 0, 0, skipped))
-        batch.entries.append(_Ended(self, submission, final_state, reason, skipped, now.wall))
 
-    def settle_ended(
+    def _settle_ended(
         self, submission: LiveSubmission, final_state: str, reason: str, skipped: int, finished_at: int
     ) -> None:
         """The end of a submission was committed."""
@@ -96,7 +97,7 @@ class Finisher:
         self._on_ended(submission)
         state.forget_if_over(submission)
 
-    def not_ended(self, submission: LiveSubmission, final_state: str, now: Now) -> None:
+    def _cancel_ended(self, submission: LiveSubmission, final_state: str, now: Now) -> None:
         """The batch of an end is gone."""
         self._ending_count -= 1
         if final_state == "expired" and submission.row.expires_ms is not None:
@@ -108,7 +109,7 @@ class Finisher:
         submission = self._state.find(request.submission_id)
         is_running = submission.state in {"open", "scheduled"} and not submission.is_closing
         if is_running:
-            self._record(submission, history.CANCELLED, 0, 0, request.reason, now)
+            self._record(submission, history.CANCELLED, request.reason, now)
             self.end(submission, "cancelled", request.reason, now)
         self._state.batch.replies.append((peer, Changed(request.id, int(is_running))))
 
@@ -128,17 +129,15 @@ class Finisher:
                 if submission.row.expires_ms is not None:
                     state.expiries.add(after(now.mono, 1.0), submission_id)  # in case that the end does not come about
                 continue
-            self._record(submission, history.EXPIRED, 0, 0, "", now)
+            self._record(submission, history.EXPIRED, "", now)
             self.end(submission, "expired", "Its time to live was over before all of it was done.", now)
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to end; wall-clock expiry is looked at each second, and at once while more is due."""
         return MonoNs(0) if self._is_behind and not self._ending_count else self._state.expiries.next_due()
 
-    def _record(self, submission: LiveSubmission, event: str, block: int, mask: int, reason: str, now: Now) -> None:
-        self._state.batch.history.append(
-            HistoryRow(now.wall, event, submission.id, block, mask, 0, 0, "", 0.0, 0.0, 0.0, None, None, reason)
-        )
+    def _record(self, submission: LiveSubmission, event: str, reason: str, now: Now) -> None:
+        self._state.batch.history.append(HistoryRow(now.wall, event, submission.id, 0, 0, reason=reason))
 
     # --- gone ---
 
@@ -160,17 +159,23 @@ class Finisher:
     def hide(self, submission: LiveSubmission) -> None:
         """Begin the removal of a final submission."""
         submission.is_closing = True
-        self._state.batch.statements.append(lambda database, _: submissions.hide(database.writer, submission.id))
-        self._state.batch.entries.append(_Hidden(self, submission))
+        self._state.batch.add(
+            lambda _: self._settle_hidden(submission),
+            lambda _: self._cancel_hidden(submission),
+            lambda database, _: submissions.hide(database.writer, submission.id),
+        )
 
-    def settle_hidden(self, submission: LiveSubmission) -> None:
+    def _cancel_hidden(self, submission: LiveSubmission) -> None:
+        submission.is_closing = False
+
+    def _settle_hidden(self, submission: LiveSubmission) -> None:
         """The removal of a submission has begun."""
         self._state.states[submission.state] -= 1
         submission.state = "removed"
         self._state.live.pop(submission.id, None)
         self.removing[submission.id] = submission.row.request_key
 
-    def settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
+    def _settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
         """Nothing is left of a removed submission."""
         self.removing.pop(submission_id, None)
         self._state.unfolded_done.pop(submission_id, None)
@@ -181,66 +186,14 @@ class Finisher:
     def remove_slice(self) -> None:
         """Delete a slice of a removed submission with the batch."""
         submission_id, request_key = next(iter(self.removing.items()))
-        entry = _Slice(self, SubmissionId(submission_id), request_key)
-        self._state.batch.statements.append(entry.write)
-        self._state.batch.entries.append(entry)
+        gone: list[GoneLane] | None = None
 
+        def write(database: Database, _: Batch) -> None:
+            nonlocal gone
+            gone = submissions.remove_slice(database.writer, submission_id)
 
-class _Ended:
-    __slots__ = ("_final_state", "_finished_at", "_finisher", "_reason", "_skipped", "_submission")
+        def settle(_: Now) -> None:
+            if gone is not None:
+                self._settle_removed(submission_id, request_key, gone)
 
-    def __init__(
-        self,
-        finisher: Finisher,
-        submission: LiveSubmission,
-        final_state: str,
-        reason: str,
-        skipped: int,
-        finished_at: int,
-    ) -> None:
-        self._finisher = finisher
-        self._submission = submission
-        self._final_state = final_state
-        self._reason = reason
-        self._skipped = skipped
-        self._finished_at = finished_at
-
-    def settle(self, now: Now) -> None:
-        self._finisher.settle_ended(self._submission, self._final_state, self._reason, self._skipped, self._finished_at)
-
-    def cancel(self, now: Now) -> None:
-        self._finisher.not_ended(self._submission, self._final_state, now)
-
-
-class _Hidden:
-    __slots__ = ("_finisher", "_submission")
-
-    def __init__(self, finisher: Finisher, submission: LiveSubmission) -> None:
-        self._finisher = finisher
-        self._submission = submission
-
-    def settle(self, now: Now) -> None:
-        self._finisher.settle_hidden(self._submission)
-
-    def cancel(self, now: Now) -> None:
-        self._submission.is_closing = False
-
-
-class _Slice:
-    __slots__ = ("_finisher", "_gone", "_id", "_request_key")
-
-    def __init__(self, finisher: Finisher, submission_id: SubmissionId, request_key: bytes) -> None:
-        self._finisher = finisher
-        self._id = submission_id
-        self._request_key = request_key
-        self._gone: list[GoneLane] | None = None
-
-    def write(self, database: Database, batch: Batch) -> None:
-        self._gone = submissions.remove_slice(database.writer, self._id)
-
-    def settle(self, now: Now) -> None:
-        if self._gone is not None:
-            self._finisher.settle_removed(self._id, self._request_key, self._gone)
-
-    def cancel(self, now: Now) -> None:
-        """Nothing to undo: the slice comes again."""
+        self._state.batch.add(settle, nothing_to_undo, write)

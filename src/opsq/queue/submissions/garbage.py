@@ -6,8 +6,7 @@ submissions. Must not decide which submissions go.
 
 from __future__ import annotations
 
-from opsq.clock import Now
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, nothing_to_undo
 from opsq.queue.state import EngineState
 from opsq.store import lanes, rules
 from opsq.store.database import Database
@@ -28,18 +27,10 @@ class Garbage:
 
     def sweep(self) -> None:
         """Have the batch look at the next slice."""
-        self._state.batch.statements.append(self._write)
-        self._state.batch.entries.append(self)
+        self._state.batch.add(lambda _: self._state.fronts.forget_lanes(self._gone), nothing_to_undo, self._write)
 
     def _write(self, database: Database, _: Batch) -> None:
         writer = database.writer
         self._gone, self._lane_id = lanes.prune_slice(writer, self._lane_id, SLICE_ROWS)
         rules.drop_weights(writer, ((lane.key, lane.value) for lane in self._gone))
         self._place = rules.prune_passes(writer, self._place, SLICE_ROWS)
-
-    def settle(self, now: Now) -> None:
-        """The slice is swept."""
-        self._state.fronts.forget_lanes(self._gone)
-
-    def cancel(self, now: Now) -> None:
-        """What lies in the slice is met in the next round."""

@@ -5,16 +5,12 @@ Must not make submissions, nor know unique keys, which are free again when their
 
 from __future__ import annotations
 
-from functools import partial
-
 from opsq.clock import Now
 from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId
-from opsq.queue.batch import Batch
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.store import request_keys, submissions
-from opsq.store.database import Database
 from opsq.wire.messages import Find, Found, NewSubmission, Withdraw
 
 
@@ -85,8 +81,11 @@ class Keys:
         known = self._by_request(key)
         if known is None and key not in self._withdrawing and not request_keys.is_withdrawn(state.reader, key):
             self._withdrawing.add(key)
-            state.batch.statements.append(partial(_withdraw, key, now.wall))
-            state.batch.entries.append(_Withdrawn(self._withdrawing, key))
+            state.batch.add(
+                lambda _: self._withdrawing.discard(key),
+                lambda _: self._withdrawing.discard(key),
+                lambda database, _: request_keys.withdraw(database.writer, key, now.wall),
+            )
         state.batch.replies.append((peer, Found(request.id, known, known is None)))
 
     def _by_request(self, request_key: bytes) -> SubmissionId | None:
@@ -95,21 +94,3 @@ class Keys:
 
     def _by_idempotency(self, key: str) -> SubmissionId | None:
         return self._by_idempotency_key.get(key) or request_keys.by_idempotency_key(self._state.reader, key)
-
-
-def _withdraw(request_key: bytes, withdrawn_at: int, database: Database, _: Batch) -> None:
-    request_keys.withdraw(database.writer, request_key, withdrawn_at)
-
-
-class _Withdrawn:
-    __slots__ = ("_key", "_withdrawing")
-
-    def __init__(self, withdrawing: set[bytes], key: bytes) -> None:
-        self._withdrawing = withdrawing
-        self._key = key
-
-    def settle(self, now: Now) -> None:
-        self._withdrawing.discard(self._key)
-
-    def cancel(self, now: Now) -> None:
-        self._withdrawing.discard(self._key)

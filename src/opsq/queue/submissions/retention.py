@@ -5,9 +5,11 @@ History goes by age and count, by itself or when asked for; only what is folded 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from opsq.clock import MonoNs, Now
 from opsq.errors import Conflict, OpsqError, UsageError
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, nothing_to_undo
 from opsq.queue.folding import Folding
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
@@ -67,7 +69,7 @@ class Retention:
                 state.batch.statements.append(lambda database, _: self._prune(database, before_at))
                 withdrawn_before = now.wall - int(policy.finished_days * DAY_MS)
                 state.batch.statements.append(lambda database, _: request_keys.prune(database.writer, withdrawn_before))
-            state.batch.entries.append(self)
+            state.batch.add(self._end_slice, self._end_slice)
 
     def _prune(self, database: Database, before_at: int) -> None:
         if not history.prune_slice(
@@ -75,12 +77,8 @@ class Retention:
         ):
             self._is_pruning = False
 
-    def settle(self, now: Now) -> None:
-        """A slice is gone; the next may follow."""
-        self._is_busy = False
-
-    def cancel(self, now: Now) -> None:
-        """The slice comes again."""
+    def _end_slice(self, _: Now) -> None:
+        """A slice is gone and the next may follow, or it comes again."""
         self._is_busy = False
 
     def next_due(self) -> MonoNs:
@@ -103,27 +101,22 @@ class Retention:
         self._state.batch.on_failed.append(pruning.refuse)
 
 
+@dataclass(slots=True)
 class _Pruning:
     """A request to prune, slice by slice."""
 
-    __slots__ = ("_before_at", "_count", "_folding", "_keep_count", "_peer", "_request_id", "_slice_count", "_state")
-
-    def __init__(
-        self, state: EngineState, folding: Folding, peer: Peer, request_id: int, before_at: int, keep_count: int
-    ) -> None:
-        self._state = state
-        self._folding = folding
-        self._peer = peer
-        self._request_id = request_id
-        self._before_at = before_at
-        self._keep_count = keep_count
-        self._count = 0
-        self._slice_count = 0
+    _state: EngineState
+    _folding: Folding
+    _peer: Peer
+    _request_id: int
+    _before_at: int
+    _keep_count: int
+    _count: int = 0
+    _slice_count: int = 0
 
     def go_on(self) -> None:
         """Have the next batch take a slice."""
-        self._state.batch.statements.append(self._write)
-        self._state.batch.entries.append(self)
+        self._state.batch.add(self._settle, nothing_to_undo, self._write)
         self._state.batch.on_failed.append(self.refuse)
 
     def _write(self, database: Database, _: Batch) -> None:
@@ -131,7 +124,7 @@ class _Pruning:
             database.writer, self._before_at, self._keep_count, self._folding.folded_seq
         )
 
-    def settle(self, now: Now) -> None:
+    def _settle(self, _: Now) -> None:
         """A slice is gone; the next follows, or there is none."""
         self._count += self._slice_count
         if self._slice_count and self._folding.is_ending:
@@ -140,9 +133,6 @@ class _Pruning:
             self.go_on()
         else:
             self._state.reply(self._peer, Changed(self._request_id, self._count))
-
-    def cancel(self, now: Now) -> None:
-        """The slice is still there; the request is refused."""
 
     def refuse(self, error: OpsqError) -> None:
         """The batch is gone."""

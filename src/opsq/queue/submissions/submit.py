@@ -116,9 +116,13 @@ class Submitter:
             state.unique_keys[new.unique_key] = row.id
         self._admission.accept(batch, new.chunks_count)
         state.has_until_start |= new.unique_until_start
-        entry = _Submitted(self, new, row)
-        batch.entries.append(entry)
-        batch.statements.append(entry.write)
+        stored = row
+
+        def write(database: Database, batch: Batch) -> None:
+            nonlocal stored
+            stored = _insert(new, row, database, batch)
+
+        batch.add(lambda now: self._settle_stored(new, stored, now), lambda _: self._forget_keys(new, row), write)
         for key, weight in new.weights.items():
             self._rule_changes.put_weight(key, new.metadata[key], weight, by_submission=True)
         return Created(row.id, True)
@@ -169,7 +173,7 @@ class Submitter:
             short_content=new.content if len(new.content) <= submissions.SHORT_CONTENT_BYTES else None,
         )
 
-    def stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
+    def _settle_stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
         """A submission was committed."""
         self._forget_keys(new, row)
         state = self._state
@@ -182,10 +186,6 @@ class Submitter:
             self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
         if row.expires_ms is not None and row.state != "completed":
             state.expiries.add(after(now.mono, row.expires_ms / 1000), row.id)
-
-    def refused(self, new: NewSubmission, row: SubmissionRow) -> None:
-        """The batch of a submission is gone."""
-        self._forget_keys(new, row)
 
     def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
         self._keys.leave(new)
@@ -215,12 +215,13 @@ class Submitter:
             return
         self._opening.add(submission_id)
         submission.pins += 1
-        self._state.batch.statements.append(
-            lambda database, _: submissions.set_open(database.writer, submission.row, submission.lanes)
+        self._state.batch.add(
+            lambda _: self._settle_opened(submission),
+            lambda now: self._cancel_opened(submission, now),
+            lambda database, _: submissions.set_open(database.writer, submission.row, submission.lanes),
         )
-        self._state.batch.entries.append(_Opened(self, submission))
 
-    def opened(self, submission: LiveSubmission) -> None:
+    def _settle_opened(self, submission: LiveSubmission) -> None:
         """The opening of a submission was committed."""
         self._opening.discard(submission.id)
         submission.pins -= 1
@@ -230,7 +231,7 @@ class Submitter:
             submission.state = "open"
             self._state.became_free(submission)
 
-    def not_opened(self, submission: LiveSubmission, now: Now) -> None:
+    def _cancel_opened(self, submission: LiveSubmission, now: Now) -> None:
         """The batch of an opening is gone: try again."""
         self._opening.discard(submission.id)
         submission.pins -= 1
@@ -270,43 +271,17 @@ def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | 
     return at, None
 
 
-class _Submitted:
-    __slots__ = ("_new", "_row", "_submitter")
-
-    def __init__(self, submitter: Submitter, new: NewSubmission, row: SubmissionRow) -> None:
-        self._submitter = submitter
-        self._new = new
-        self._row = row
-
-    def write(self, database: Database, batch: Batch) -> None:
-        new, writer = self._new, database.writer
-        found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
-        row = self._row = self._row._replace(lanes=lanes.encode(found))
-        submissions.insert(writer, row, new.content, new.attachment)
-        if new.idempotency_key is not None:
-            request_keys.keep(writer, new.idempotency_key, row.id)
-        lane_ids = [lane for lane, _ in found.values()]
-        lanes.attach(writer, row.id, lane_ids)
-        if row.state == "open":
-            lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
-        batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, 0))
-
-    def settle(self, now: Now) -> None:
-        self._submitter.stored(self._new, self._row, now)
-
-    def cancel(self, now: Now) -> None:
-        self._submitter.refused(self._new, self._row)
-
-
-class _Opened:
-    __slots__ = ("_submission", "_submitter")
-
-    def __init__(self, submitter: Submitter, submission: LiveSubmission) -> None:
-        self._submitter = submitter
-        self._submission = submission
-
-    def settle(self, now: Now) -> None:
-        self._submitter.opened(self._submission)
-
-    def cancel(self, now: Now) -> None:
-        self._submitter.not_opened(self._submission, now)
+def _insert(new: NewSubmission, row: SubmissionRow, database: Database, batch: Batch) -> SubmissionRow:
+    """Insert the rows of a submission; the row itself as it was stored, with its lanes."""
+    writer = database.writer
+    found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
+    row = row._replace(lanes=lanes.encode(found))
+    submissions.insert(writer, row, new.content, new.attachment)
+    if new.idempotency_key is not None:
+        request_keys.keep(writer, new.idempotency_key, row.id)
+    lane_ids = [lane for lane, _ in found.values()]
+    lanes.attach(writer, row.id, lane_ids)
+    if row.state == "open":
+        lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
+    batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, 0))
+    return row

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from opsq.clock import Now
 from opsq.errors import OpsqError
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, nothing_to_undo
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.store import submissions
-from opsq.store.database import Database
 from opsq.wire.messages import HeldChunks, Reserved
 
 
@@ -72,22 +70,13 @@ class UniqueUntilStart:
         )
         batch.started |= dict.fromkeys(leased)
         if batch.started:
-            batch.statements.append(_free_keys)
-            batch.entries += [_Started(submission) for submission in batch.started]
+            batch.add(
+                lambda _: _settle(list(batch.started)),
+                nothing_to_undo,
+                lambda database, batch: submissions.set_started(database.writer, [one.id for one in batch.started]),
+            )
 
 
-def _free_keys(database: Database, batch: Batch) -> None:
-    submissions.set_started(database.writer, [submission.id for submission in batch.started])
-
-
-class _Started:
-    __slots__ = ("_submission",)
-
-    def __init__(self, submission: LiveSubmission) -> None:
-        self._submission = submission
-
-    def settle(self, now: Now) -> None:
-        self._submission.row = self._submission.row._replace(unique_until=submissions.STARTED)
-
-    def cancel(self, now: Now) -> None:
-        """The key is held as before."""
+def _settle(started: list[LiveSubmission]) -> None:
+    for submission in started:
+        submission.row = submission.row._replace(unique_until=submissions.STARTED)
