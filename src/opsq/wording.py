@@ -1,7 +1,7 @@
 """The sentences for what the engine finds and refuses: it gives a code and details, and this file alone words them.
 
-It must not decide anything, nor import what it words. Clients word what the daemon sends: the exceptions of `errors`, `explain` of work.
-A template names details in braces; what follows the colon says how a detail is written (`_Words.format_field`).
+It must not decide anything, nor import what it words. Clients word what the daemon sends: the exceptions of `errors`,
+and `explain` of work. A template names details in braces; what follows the colon says how a detail is written.
 """
 
 from __future__ import annotations

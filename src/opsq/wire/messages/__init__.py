@@ -2,9 +2,9 @@
 
 Import messages from here; the modules below divide them by subject. Nothing here decides anything or does I/O.
 
-A message travels as a MessagePack array whose first element is its class name. Requests carry an `id` chosen by the client, unique
-among its unanswered requests; every reply repeats it. Messages without an `id` are one-way. Units are in the names: `_s` seconds,
-`_at` milliseconds since 1970 UTC, `_bytes`, `_count`. Masks are unsigned.
+A message travels as a MessagePack array whose first element is its class name. Requests carry an `id` chosen by the
+client, unique among its unanswered requests; every reply repeats it. Messages without an `id` are one-way. Units are in
+the names: `_s` seconds, `_at` milliseconds since 1970 UTC, `_bytes`, `_count`. Masks are unsigned.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ class PauseState(Record):
 class LimitState(Record):
     """A limit for one pair, or (value None) for each value of the key.
 
-    `reserved_count` is how many chunks are reserved under the busiest value, `busiest`; None: they are not counted, as for a rate alone.
+    `reserved_count` is how many chunks are reserved under the busiest value, `busiest`; None: they are not counted, as
+    for a rate alone.
     """
 
     key: str
@@ -57,7 +58,7 @@ class Pause(Message):
 
 
 class Resume(Message):
-    """End the pause with exactly these pairs. → Changed (0: there was none). Ending an operator's pause needs `by_operator`."""
+    """End the pause with exactly these pairs; an operator's needs `by_operator`. → Changed (0: there was none)."""
 
     id: Id
     metadata: dict[Key, Value] = {}
@@ -65,7 +66,7 @@ class Resume(Message):
 
 
 class Limit(Message):
-    """Bound a pair, or (`value` None) each value of a key; replaces the limit for the same. → Changed. Operators only."""
+    """Limit a pair, or (`value` None) each value of a key; replaces that limit. → Changed. Operators only."""
 
     id: Id
     key: Key
@@ -75,7 +76,7 @@ class Limit(Message):
     burst: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     by_name: Annotated[str, Meta(max_length=255)] = ""
     rate_span_s: Annotated[float, Meta(gt=0, le=1e9)] = 1.0
-    """The time for which the rate was given: it changes nothing but how people are told of it."""
+    """The unit of time for which the rate was given: it only affects how the rate is shown."""
 
 
 class Unlimit(Message):
@@ -118,7 +119,7 @@ class Stop(Message):
 
 
 class Backup(Message):
-    """Copy the database to `path` (absolute; must not exist) while work goes on. → Changed with the bytes. Operators only."""
+    """Copy the database to `path` (absolute; must not exist) while work continues. → Changed (bytes). Operators only."""
 
     id: Id
     path: str

@@ -1,4 +1,4 @@
-"""Messages about chunks: reserve, complete, fail, release and extend; read their content; list, requeue and drop dead ones.
+"""Messages about chunks: reserve, complete, fail, release, extend; read content; list, requeue and drop dead ones.
 
 These are the hot ones: a field more costs on every chunk.
 """
@@ -38,7 +38,7 @@ class SubmissionContent(Record):
 
 
 class HeldChunks(Record):
-    """Chunks of one block that the sender holds or held: `mask` of them are meant, `reservation_id`…`mac` are the token."""
+    """Chunks of one block that the sender holds or held: `mask` says which; `reservation_id` … `mac` are the token."""
 
     submission_id: Id
     block: Block
@@ -52,8 +52,8 @@ class HeldChunks(Record):
 class Completion(Record):
     """Chunks that are done.
 
-    `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending: bytes, or
-    `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times.
+    `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending:
+    bytes, or `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times.
     """
 
     held: HeldChunks
@@ -84,7 +84,7 @@ class ChunkMask(Record):
 
 
 class Refusal(Record):
-    """Chunks for which a request was refused: `code` is that of an exception, `cause` and `details` tell their state."""
+    """Chunks for which a request was refused: `code` is that of an exception; `cause` and `details` give the state."""
 
     submission_id: Id
     block: Block
@@ -105,9 +105,9 @@ class Refusal(Record):
 class Reserve(Message):
     """Reserve up to `count` chunks. → Reserved.
 
-    `wait_s` 0 answers at once, None parks without limit. `lease_s` makes it a lease of that length (0: the shortest that its submissions
-    ask for). `until_empty` answers with no grants as soon as the strategy can serve nothing any more, now or later, without a new
-    submission.
+    `wait_s` 0 answers at once, None waits without limit. `lease_s` makes it a lease of that length (0: the shortest
+    that its submissions ask for). `until_empty` answers with no grants as soon as the strategy can serve nothing more,
+    now or later, without a new submission.
     """
 
     id: Id
@@ -121,7 +121,7 @@ class Reserve(Message):
 class Reserved(Message):
     """What was reserved; no grants: nothing was free in time, or (`is_empty`) nothing can come without a new submission.
 
-    `submissions` describes the submissions of the grants that this connection has not been told of lately.
+    `submissions` describes submissions of the grants that were not described on this connection recently.
     """
 
     id: Id
@@ -173,7 +173,7 @@ class ReleaseConsumer(Message):
 
 
 class Extend(Message):
-    """Move the deadline of the reservations that `held` names to `lease_s` from now (None: their own length). → Completed."""
+    """Move the deadline of reservations to `lease_s` from now (None: to a full reservation or lease). → Completed."""
 
     id: Id
     held: list[HeldChunks]
@@ -195,7 +195,7 @@ class Completed(Message):
 
 
 class Started(Message):
-    """One-way: work on these chunks has begun, so losing the consumer counts against them."""
+    """One-way: work on these chunks has started, so losing the consumer counts against them."""
 
     chunks: list[ChunkMask]
 
@@ -208,7 +208,7 @@ class Revoked(Message):
 
 
 class Describe(Message):
-    """Ask for the content of submissions. → Described; unknown ids are left out, and the last ones if a reply cannot hold them."""
+    """Ask for the content of submissions. → Described, without unknown ids, and without those that do not fit."""
 
     id: Id
     submission_ids: Annotated[list[Id], Meta(max_length=10_000)]
@@ -222,7 +222,7 @@ class Described(Message):
 
 
 class DeadFilter(Record):
-    """Which dead letters are meant: all conditions must hold, but an exit status and a signal are alternatives; empty ones always hold.
+    """Which dead chunks: all conditions must hold; exit statuses and signals are alternatives; empty ones always hold.
 
     `from_at` ≤ instant of death < `to_at`; `reason` is a part of the reason, in upper or lower case.
     """
@@ -250,7 +250,7 @@ class DeadChunk(Record):
 
 
 class Dead(Message):
-    """List dead chunks behind the one whose submission and index are `after`, of one submission or of all (None). → DeadChunks.
+    """List dead chunks after submission and index `after`, of one submission or of all (None). → DeadChunks.
 
     A page may be short, or empty, and yet have others behind it.
     """
@@ -271,7 +271,7 @@ class DeadChunks(Message):
 
 
 class DeadSelection(Message):
-    """Which dead chunks a request means: all that match `where`, of one submission or of any (None), or just `indexes` of one."""
+    """Which dead chunks: all that match `where`, of one submission or of any (None), or just `indexes` of one."""
 
     id: Id
     submission_id: Id | None
@@ -280,14 +280,14 @@ class DeadSelection(Message):
 
 
 class Requeue(DeadSelection):
-    """Give dead chunks new attempts; revives submissions that failed, were cancelled or expired, with skipped chunks. → Changed.
+    """Give dead chunks new attempts; revives submissions that failed, were cancelled or expired. → Changed.
 
     Large selections take several commits.
     """
 
 
 class Drop(DeadSelection):
-    """Give dead chunks up: they count as skipped from then on and can no longer be requeued. → Changed. Operators only."""
+    """Give dead chunks up: they count as skipped and can no longer be requeued. → Changed. Operators only."""
 
 
 Requests = (

@@ -16,7 +16,8 @@ from opsq.wire.messages.fields import Detail, Id, Message, Record
 class Claim(Record):
     """A name that only one connection may have at a time, until it ends.
 
-    Under the same `key` another connection takes it over: a consumer that reconnects is not shut out by what is left of itself.
+    Under the same `key` another connection takes it over: a consumer that reconnects is not shut out by its own old
+    connection.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]

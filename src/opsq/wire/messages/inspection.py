@@ -1,4 +1,4 @@
-"""Messages that look at the queue and change nothing: status, history, and why a strategy or a submission behaves as it does.
+"""Messages that inspect the queue: status, history, and why a strategy or a submission behaves as it does.
 
 This file must not define a request that writes, except `Prune`, which forgets history.
 """
@@ -45,9 +45,9 @@ class Status(Message):
 class DaemonState(Message):
     """Answer to Status.
 
-    `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: nobody is connected, or counters cannot tell.
-    `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number. `room_waiting_count`: submissions that wait for
-    room. `disk_free_bytes`: what is left on the disk, None: it cannot be told.
+    `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: none is connected, or counters
+    do not show it. `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number.
+    `room_waiting_count`: submissions that wait for room. `disk_free_bytes`: what is left on the disk; None: unknown.
     """
 
     id: Id
@@ -74,9 +74,10 @@ class DaemonState(Message):
 
 
 class HistoryFilter(Record):
-    """Which events are meant: all conditions must hold, but an exit status and a signal are alternatives; empty ones always hold.
+    """Which events: all conditions must hold; exit statuses and signals are alternatives; empty ones always hold.
 
-    `index` is a chunk of `submission_id`; `consumer` how its name begins; `from_at` ≤ instant < `to_at`; `reason` a part of it.
+    `index` is a chunk of `submission_id`; `consumer` a prefix of its name; `from_at` ≤ instant < `to_at`; `reason` a
+    part of it.
     """
 
     submission_id: Id | None = None
@@ -92,10 +93,11 @@ class HistoryFilter(Record):
 
 
 class HistoryEvent(Record):
-    """What happened at `at` to the chunks `mask` of a block, or (0) to all of the submission; of an attempt also who made it.
+    """What happened at `at` to the chunks `mask` of a block, or (0) to the whole submission; for an attempt, by whom.
 
-    `wait_s`: from when the chunks might be handed out (submitted, due, free again, requeued) until they were; of several the longest.
-    0: not known. `run_s` is the sum and `run_max_s` the longest of the run times; where nobody has measured, how long they were held.
+    `wait_s`: from when the chunks could be handed out (submitted, due, free again, requeued) until they were; the
+    longest of several; 0: unknown. `run_s` is the sum and `run_max_s` the longest of the run times; if they were not
+    measured, how long the chunks were reserved.
     """
 
     seq: Id
@@ -115,7 +117,7 @@ class HistoryEvent(Record):
 
 
 class History(Message):
-    """Ask for events after the seq `after` (None: from the first), or, `newest_first`, before it (None: from the last). → HistoryRows."""
+    """Ask for events after the seq `after`, or, `newest_first`, before it (None: from that end). → HistoryRows."""
 
     id: Id
     where: HistoryFilter = HistoryFilter()
@@ -125,7 +127,7 @@ class History(Message):
 
 
 class HistoryRows(Message):
-    """Answer to History; `next_after` goes into the next call, None at the end. A page may be short, or empty, and have others behind it.
+    """Answer to History; `next_after` goes into the next call, None at the end. A page may be short, even empty.
 
     `metadata` is that of the submissions that are still there.
     """
@@ -137,7 +139,7 @@ class HistoryRows(Message):
 
 
 class Prune(Message):
-    """Forget history older than `older_than_s`, and all but the newest `keep_count` rows. → Changed with the rows. Operators only."""
+    """Forget rows older than `older_than_s`, and all but the newest `keep_count`. → Changed (rows). Operators only."""
 
     id: Id
     older_than_s: Duration | None = None
@@ -145,7 +147,7 @@ class Prune(Message):
 
 
 class PlanStep(Record):
-    """One step of a query plan: how deep it is nested, what SQLite says, and what that means (empty: nothing to add)."""
+    """One step of a query plan: its depth, what SQLite says, and what that means (empty: nothing to add)."""
 
     depth: int
     detail: str
@@ -163,7 +165,8 @@ class Statement(Record):
 class Arm(Record):
     """One arm of a strategy as `explain` tells it. `front` says where it stands; empty: it has not been used yet.
 
-    `analysis` is there only when asked for: rows visited, set aside by gate, waiting for a retry, dry, chunks offered, microseconds.
+    `analysis` is there only when asked for: rows visited, set aside by gate, waiting for a retry, dry, chunks offered,
+    microseconds.
     """
 
     order: str

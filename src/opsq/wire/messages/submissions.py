@@ -22,7 +22,7 @@ class Backoff(Record):
 
 
 class NewSubmission(Record):
-    """What a producer hands over. `None` means the daemon's default. `delay_s` and `not_before_at` exclude each other."""
+    """What a producer submits. `None` means the daemon's default. `delay_s` and `not_before_at` exclude each other."""
 
     request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
     chunks_count: Annotated[int, Meta(ge=0, le=1 << 40)]
@@ -42,13 +42,13 @@ class NewSubmission(Record):
     reservation_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     weights: dict[Key, Annotated[float, Meta(gt=0)]] = {}
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
-    """Makes one submission for as long as that is known, also after its end; whoever asks again is given that one."""
+    """Makes one submission for as long as that is known, even after its end; a repeated submit returns that one."""
     unique_until_start: bool = False
     """The unique key is free as soon as a chunk is handed out; else when the submission is final."""
 
 
 class Created(Record):
-    """The answer for one `NewSubmission`: its id, and whether this call made it (else it existed by one of its keys)."""
+    """The answer for one `NewSubmission`: its id, and whether this call made it (else one of its keys had)."""
 
     submission_id: Id
     is_new: bool
@@ -57,7 +57,7 @@ class Created(Record):
 class Submit(Message):
     """Store submissions, all in one transaction. → Submitted.
 
-    When there is no room for them, `wait_s` 0 has them refused at once; else they wait so long for it (None: without limit).
+    If there is no room for them, they wait `wait_s` (None: without limit) and are then refused.
     """
 
     id: Id
@@ -73,10 +73,10 @@ class Submitted(Message):
 
 
 class CheckCapacity(Message):
-    """Ask whether there is room for a submission, before its content is written. → Capacity, when there is; nothing is set aside.
+    """Ask whether there is room for a submission, before its content is written. → Capacity; nothing is set aside.
 
-    `content_bytes` are what will be written into the store. `wait_s` is that of `Submit`. No room is needed while a submission has the
-    `unique_key`.
+    `content_bytes` will be written into the store. `wait_s` is that of `Submit`. No room is needed while a submission
+    has the `unique_key`.
     """
 
     id: Id
@@ -117,7 +117,7 @@ class Found(Message):
 
 
 class SubmissionState(Record):
-    """A submission as `show`, `list` and `wait` tell it; delayed and reserved chunks are neither completed, dead nor skipped."""
+    """A submission as `show`, `list` and `wait` show it; delayed and reserved chunks are counted apart."""
 
     submission_id: Id
     state: str
@@ -160,7 +160,7 @@ class Shown(Message):
 
 
 class List(Message):
-    """List submissions, newest first, below `before` (None: from the top). → Listed. All conditions must hold; `states` empty: any."""
+    """List submissions before `before`, newest first; all conditions must hold; no `states`: any. → Listed."""
 
     id: Id
     states: list[str] = []
@@ -178,7 +178,7 @@ class Listed(Message):
 
 
 class Wait(Message):
-    """Ask to be told when a submission is final. → Shown, at once or by push."""
+    """Ask for the state of a submission once it is final. → Shown, at once or by push."""
 
     id: Id
     submission_id: Id
@@ -222,8 +222,9 @@ class Results(Message):
 class ResultRows(Message):
     """Rows of whole blocks `[from_index // 64, next_block)`.
 
-    Several rows of one block come in no special order; a completed chunk without a row has an empty result. `completed` has one mask per
-    block of the range. `is_final`: the submission has ended, so nothing more comes. `content` is sent with `from_index` 0 only.
+    Several rows of one block come in no particular order; a completed chunk without a row has an empty result.
+    `completed` has one mask per block of the range. `is_final`: the submission has ended, so nothing more comes.
+    `content` is sent with `from_index` 0 only.
     """
 
     id: Id
