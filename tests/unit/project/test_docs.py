@@ -145,7 +145,7 @@ def test_manual_says_that_order_affects_only_what_is_handed_out_next():
 
 def test_manual_says_what_a_power_cut_may_lose():
     """The policy of syncing is in the manual."""
-    assert "power cut" in page("opsq.toml.5")
+    assert "power failure" in page("opsq.toml.5")
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------------------
