@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from opsq.spark.report.figures import Figures
 from opsq.spark.report.page import page, percent, rate, seconds
 from opsq.spark.report.plots import Bar, Series, bars, lines, nice_ticks
-from opsq.spark.report.rows import ReportConsumer, ReportFailure, ReportShare, ReportSummary, ReportWindow
+from opsq.spark.report.rows import (
+    ReportConsumer,
+    ReportDocument,
+    ReportFailure,
+    ReportShare,
+    ReportSummary,
+    ReportWindow,
+)
 from opsq.units import format_instant
 
 BEGIN = 1_772_366_400_000
@@ -32,23 +39,23 @@ def figures(*names: str | None) -> Figures:
         ReportWindow("all", format_instant(BEGIN + 60_000 * number), 90 * number, number % 3, 0, 1.5 * number)
         for number in range(1, 11)
     ]
-    return Figures(
+    report = ReportDocument(
         by="tenant",
-        rows_count=1234,
-        first_at=BEGIN,
-        last_at=BEGIN + 600_000,
+        rows=1234,
+        first_at=SPAN[0],
+        last_at=SPAN[1],
         step_s=60,
         total=summary("all", 54_321),
         values=[summary(name) for name in names],
         values_count=len(names) + 5,
-        windows=windows,
-        drawn=[replace(window, value=name) for name in names[:6] for window in windows[::2]],
+        throughput=windows,
         consumers=[ReportConsumer("host-1/7", *SPAN, 900, 10, 480.0, 0.8, 1.0, 0.8)],
         consumers_count=1,
-        shares=[ReportShare(name, 10.0, 30.0, 12.5, 0.25, 0.5, 0.8) for name in names],
+        fairness=[ReportShare(name, 10.0, 30.0, 12.5, 0.25, 0.5, 0.8) for name in names],
         jain=0.87,
         failures=[ReportFailure("exit 3", 7, f"{HOSTILE}\nmore"), ReportFailure("lost", 3, "")],
     )
+    return Figures(report, [replace(window, value=name) for name in names[:6] for window in windows[::2]])
 
 
 def svgs(text: str) -> list[ET.Element]:
@@ -96,14 +103,14 @@ def test_names_and_reasons_cannot_break_the_page():
 
 
 def test_history_without_failures_says_so():
-    without = figures("acme")._replace(failures=[], total=replace(summary("all"), dead=0))
-    assert "No attempt failed." in page(without)
+    without = replace(figures("acme").report, failures=[], total=replace(summary("all"), dead=0))
+    assert "No attempt failed." in page(Figures(without, []))
 
 
 def test_history_of_which_nothing_is_known_has_a_page_too():
     nothing = ReportSummary("all", *[0] * 6, None, None, None, 0.0, *[None] * 9)
-    empty = Figures("tenant", 1, BEGIN, BEGIN, 1, nothing, [nothing], 1, [], [], [], 0, [], None, [])
-    assert len(svgs(page(empty))) == 1
+    empty = ReportDocument("tenant", 1, SPAN[0], SPAN[0], 1, nothing, [nothing], 1, [], [], 0, [], None, [])
+    assert len(svgs(page(Figures(empty, [])))) == 1
 
 
 @given(st.floats(0, 1e15, allow_nan=False))

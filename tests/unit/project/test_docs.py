@@ -21,6 +21,7 @@ from opsq.cli.app import GROUPS, VERBS, build
 from opsq.cli.output import daemon_documents, json_output, strategy_documents, submission_documents
 from opsq.cli.spark import spark_documents
 from opsq.settings import SETTINGS
+from opsq.spark.report import rows
 from opsq.strategy.tree import NODES
 from opsq.wire import messages
 
@@ -183,7 +184,7 @@ def json_type(annotation: Any) -> str:
 SHAPES = list(
     dict.fromkeys(
         cls
-        for module in (json_output, submission_documents, daemon_documents, strategy_documents, spark_documents)
+        for module in (json_output, submission_documents, daemon_documents, strategy_documents, spark_documents, rows)
         for cls in vars(module).values()
         if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls is not json_output.Shape
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from opsq.cli.caller import Caller
@@ -18,17 +19,15 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import EventConditions
 from opsq.cli.output import attempts, event_export
 from opsq.cli.spark.job import Session, SparkJobs, opened
-from opsq.cli.spark.spark_documents import SparkReportDocument
 from opsq.cli.stopped_queue import asked
 from opsq.content.result_joiner import atomic_output
 from opsq.errors import NotFound, UsageError
 from opsq.spark.history_export import exported_place
-from opsq.units import format_instant
 from opsq.wire.messages import HistoryFilter
 
 if TYPE_CHECKING:
     from opsq.spark.report.figures import Figures
-    from opsq.spark.report.rows import ReportRow
+    from opsq.spark.report.rows import ReportDocument
 
 _FILE_ROWS = 1_000_000
 _LOCAL_PARTITIONS = "8"
@@ -104,15 +103,16 @@ def report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None
     ):
         if session.master.startswith("local") and "spark.sql.shuffle.partitions" not in session.settings():
             at_work.spark.conf.set("spark.sql.shuffle.partitions", _LOCAL_PARTITIONS)  # results are small, tasks cost
-        found = at_work.run("computing", lambda: _figures(at_work, folder, where, what, step_s))
-    if found is None:
+        figures = at_work.run("computing", lambda: _figures(at_work, folder, where, what, step_s))
+    if figures is None:
         raise NotFound("The history has no events of that time.", hint="`opsq history list` shows what there is.")
     if what.html is not None:
         from opsq.spark.report.page import page
 
         with atomic_output(what.html) as out:
-            out.write(page(found).encode())
-    caller.document(_document(found, what.html))
+            out.write(page(figures).encode())
+    found = replace(figures.report, html=what.html)
+    caller.document(found)
     if caller.is_rich or (what.tables and not caller.is_json):
         _draw(caller.drawn(), found)
     else:
@@ -150,40 +150,17 @@ def _figures(jobs: SparkJobs, folder: str, where: HistoryFilter, what: Asked, st
     return gather(history, what.by, limit=what.limit, step_s=step_s)
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------------------
-
-
-def _document(found: Figures, html: str | None) -> SparkReportDocument:
-    return SparkReportDocument(
-        by=found.by,
-        rows=found.rows_count,
-        first_at=format_instant(found.first_at),
-        last_at=format_instant(found.last_at),
-        step_s=found.step_s,
-        total=found.total,
-        values=found.values,
-        values_count=found.values_count,
-        throughput=found.windows,
-        consumers=found.consumers,
-        consumers_count=found.consumers_count,
-        fairness=found.shares,
-        jain=found.jain,
-        failures=found.failures,
-        html=html,
-    )
-
-
 # --- tables -----------------------------------------------------------------------------------------------------------------------
 
 
-def _plain(found: Figures) -> list[str]:
+def _plain(found: ReportDocument) -> list[str]:
     """A line a row, with tabs: what it is of, and the fields of the JSON document in their order; `-` for what is not known."""
-    rows: list[tuple[str, ReportRow]] = [("all", replace(found.total, value=None))]
+    rows: list[tuple[str, Struct]] = [("all", replace(found.total, value=None))]
     rows += [("value", row) for row in found.values]
-    rows += [("fairness", row) for row in found.shares]
+    rows += [("fairness", row) for row in found.fairness]
     rows += [("consumer", row) for row in found.consumers]
     rows += [("failure", row) for row in found.failures]
-    rows += [("window", row) for row in found.windows]
+    rows += [("window", row) for row in found.throughput]
     lines = ["\t".join([kind, *map(_plain_field, astuple(row))]) for kind, row in rows]
     return [*lines, f"jain\t{_plain_field(found.jain)}"]
 
@@ -195,7 +172,7 @@ def _plain_field(field: object) -> str:
     return " ".join(text.split())
 
 
-def _draw(caller: Caller, found: Figures) -> None:
+def _draw(caller: Caller, found: ReportDocument) -> None:
     """Tables that fit 80 columns."""
     from opsq.spark.report.page import first_line, name_of, number, percent, rate, seconds
 
@@ -216,7 +193,7 @@ def _draw(caller: Caller, found: Figures) -> None:
         )
         for name, row in summaries
     ]
-    columns = (found.by, "done", "in vain", "dead", "retried", "rate", "busy")
+    columns = (found.by, "done", "failed", "dead", "retried", "rate", "busy")
     caller.table(columns, counts, title="Chunks", right=frozenset(columns[1:]))
     caller.console.print()
     times = [
@@ -228,9 +205,7 @@ def _draw(caller: Caller, found: Figures) -> None:
         for name, row in summaries
     ]
     columns = (found.by, "wait 50%", "90%", "99% ", "run 50%", "90%  ", "99%  ")
-    caller.table(
-        columns, times, title="So many of 100 chunks waited, and ran, at most so long", right=frozenset(columns[1:])
-    )
+    caller.table(columns, times, title="Percentiles of waiting and run times", right=frozenset(columns[1:]))
     caller.console.print()
     shares = [
         (
@@ -240,9 +215,9 @@ def _draw(caller: Caller, found: Figures) -> None:
             seconds(row.entitled_s),
             number(row.satisfaction),
         )
-        for row in found.shares
+        for row in found.fairness
     ]
-    share_columns = (found.by, "of service", "of demand", "fair part", "satisfaction")
+    share_columns = (found.by, "of service", "of demand", "fair share", "satisfaction")
     title = f"Fairness: Jain's index {number(found.jain)}"
     caller.table(share_columns, shares, title=title, right=frozenset(share_columns[1:]))
     caller.console.print()
@@ -258,20 +233,20 @@ def _draw(caller: Caller, found: Figures) -> None:
         )
         for row in found.consumers
     ]
-    columns = ("consumer", "done", "in vain", "busy", "load", "peak", "used")
+    columns = ("consumer", "done", "failed", "busy", "load", "peak", "used")
     caller.table(columns, consumers, title="Consumers", right=frozenset(columns[1:]))
     if found.failures:
         caller.console.print()
         kinds = [(row.kind, row.chunks, first_line(row.reason)[:_REASON_CHARACTERS]) for row in found.failures]
-        caller.table(("ended by", "in vain", "newest reason"), kinds, title="Failures", right=frozenset({"in vain"}))
+        caller.table(("ended by", "failed", "newest reason"), kinds, title="Failures", right=frozenset({"failed"}))
     for noun, shown, count in (("values", names, found.values_count), ("consumers", consumers, found.consumers_count)):
         if count > len(shown):
             caller.remark(f"The {len(shown)} largest of {count} {noun}; --limit shows more.")
 
 
-def _sparkline(found: Figures) -> str:
+def _sparkline(found: ReportDocument) -> str:
     from opsq.spark.report.page import filled
 
-    heights = [height for _, height in filled(found, found.windows, lambda window: float(window.completed))]
+    heights = [height for _, height in filled(found, found.throughput, lambda window: float(window.completed))]
     most = max(heights, default=0.0)
     return "".join(_BLOCKS[-(-int(height * 8) // int(most)) if most else 0] for height in heights[-64:])

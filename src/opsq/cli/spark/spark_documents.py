@@ -8,7 +8,6 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType
 
 from opsq.cli.output.json_output import ErrorShape, Shape
-from opsq.spark.report.rows import ReportConsumer, ReportFailure, ReportShare, ReportSummary, ReportWindow
 
 
 class SparkSubmitDocument(Shape):
@@ -67,23 +66,3 @@ class SparkRunDocument(Shape):
     tasks: list[SparkTaskShape]
     rows: int | UnsetType = UNSET
     error: ErrorShape | UnsetType = UNSET
-
-
-class SparkReportDocument(Shape):
-    """`opsq spark report`. Lists hold the largest, `…_count` tells of how many."""
-
-    by: str
-    rows: int
-    first_at: str
-    last_at: str
-    step_s: int
-    total: ReportSummary
-    values: list[ReportSummary]
-    values_count: int
-    throughput: list[ReportWindow]
-    consumers: list[ReportConsumer]
-    consumers_count: int
-    fairness: list[ReportShare]
-    jain: float | None
-    failures: list[ReportFailure]
-    html: str | None

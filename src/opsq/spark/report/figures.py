@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from opsq.spark.report import measures
-from opsq.spark.report.rows import ReportConsumer, ReportFailure, ReportRow, ReportShare, ReportSummary, ReportWindow
+from opsq.spark.report.rows import (
+    ReportConsumer,
+    ReportDocument,
+    ReportFailure,
+    ReportShare,
+    ReportSummary,
+    ReportWindow,
+)
 from opsq.spark.report.spans import SUBMISSION
 from opsq.units import format_instant
 
@@ -19,29 +27,15 @@ DRAWN_COUNT = 6
 """The number of values that get a line of their own over time."""
 _KINDS_COUNT = 20
 
-R = TypeVar("R", bound=ReportRow)
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Figures(NamedTuple):
-    """A report; lists have the largest only, and `…_count` says how many there were."""
+    """A report, and what is only drawn."""
 
-    by: str
-    rows_count: int
-    first_at: int
-    last_at: int
-    step_s: int
-    total: ReportSummary
-    values: list[ReportSummary]
-    values_count: int
-    windows: list[ReportWindow]
-    """Of all values together; where nothing ended there is none."""
+    report: ReportDocument
     drawn: list[ReportWindow]
     """Of the `DRAWN_COUNT` values with the most chunks."""
-    consumers: list[ReportConsumer]
-    consumers_count: int
-    shares: list[ReportShare]
-    jain: float | None
-    failures: list[ReportFailure]
 
 
 def gather(history: DataFrame, by: str = SUBMISSION, *, limit: int = 20, step_s: int | None = None) -> Figures | None:
@@ -76,23 +70,23 @@ def gather(history: DataFrame, by: str = SUBMISSION, *, limit: int = 20, step_s:
     if None in named:
         is_drawn |= sf.col("value").isNull()
     kinds = measures.failures(history, None).orderBy(sf.desc("chunks"), "kind").limit(_KINDS_COUNT)
-    return Figures(
-        by,
-        rows_count,
-        first_at,
-        last_at,
-        step_s,
-        total,
-        values,
-        values_count,
-        _of(ReportWindow, measures.throughput(history, None, step_s).orderBy("window_at")),
-        _of(ReportWindow, found.where(is_drawn).orderBy("value", "window_at")),
-        consumers,
-        consumers_count,
-        shares,
-        jain,
-        _of(ReportFailure, kinds),
+    report = ReportDocument(
+        by=by,
+        rows=rows_count,
+        first_at=format_instant(first_at),
+        last_at=format_instant(last_at),
+        step_s=step_s,
+        total=total,
+        values=values,
+        values_count=values_count,
+        throughput=_of(ReportWindow, measures.throughput(history, None, step_s).orderBy("window_at")),
+        consumers=consumers,
+        consumers_count=consumers_count,
+        fairness=shares,
+        jain=jain,
+        failures=_of(ReportFailure, kinds),
     )
+    return Figures(report, _of(ReportWindow, found.where(is_drawn).orderBy("value", "window_at")))
 
 
 def _of(kind: type[R], frame: DataFrame) -> list[R]:

@@ -5,13 +5,13 @@ It must not compute figures; they come from `figures`.
 
 from __future__ import annotations
 
-import time
+import datetime as dt
 from collections.abc import Callable, Sequence
 from html import escape
 
 from opsq.spark.report.figures import DRAWN_COUNT, Figures
 from opsq.spark.report.plots import Bar, Series, bars, lines
-from opsq.spark.report.rows import ReportShare, ReportSummary, ReportWindow
+from opsq.spark.report.rows import ReportDocument, ReportShare, ReportSummary, ReportWindow
 from opsq.units import format_instant, format_span
 from opsq.version import __version__
 
@@ -41,16 +41,17 @@ th:first-child,td:first-child,.text{text-align:left}td:first-child,td.text{white
 
 def page(figures: Figures, title: str = "Report of the queue") -> str:
     """The whole page."""
+    report = figures.report
     parts = [
         f"<h1>{escape(title)}</h1>",
-        _when(figures),
-        _tiles(figures),
-        _throughput(figures),
-        _waiting(figures),
-        _fairness(figures),
-        _failures(figures),
-        _consumers(figures),
-        _table_of_values(figures),
+        _when(report),
+        _tiles(report),
+        _throughput(report, figures.drawn),
+        _waiting(report),
+        _fairness(report),
+        _failures(report),
+        _consumers(report),
+        _table_of_values(report),
         _WORDS,
         f'<p class="note">SourceSubmission by opsq {escape(__version__)}.</p>',
     ]
@@ -98,15 +99,15 @@ def rate(value: float | None) -> str:
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _when(figures: Figures) -> str:
-    span = format_span((figures.last_at - figures.first_at) / 1000)
-    instants = f"{_instant(figures.first_at)} to {_instant(figures.last_at)} (UTC)"
-    return f'<p class="when">{instants}, {span}; {figures.rows_count:,} events.</p>'
+def _when(report: ReportDocument) -> str:
+    span = format_span((_wall_ms(report.last_at) - _wall_ms(report.first_at)) / 1000)
+    instants = f"{_instant(report.first_at)} to {_instant(report.last_at)} (UTC)"
+    return f'<p class="when">{instants}, {span}; {report.rows:,} events.</p>'
 
 
-def _tiles(figures: Figures) -> str:
-    total = figures.total
-    used_s = [consumer.utilisation for consumer in figures.consumers if consumer.utilisation is not None]
+def _tiles(report: ReportDocument) -> str:
+    total = report.total
+    used_s = [consumer.utilisation for consumer in report.consumers if consumer.utilisation is not None]
     tiles = [
         (f"{total.completed:,}", "chunks completed"),
         (rate(total.per_s), "throughput, from the first start to the last end"),
@@ -118,7 +119,7 @@ def _tiles(figures: Figures) -> str:
             percent(sum(used_s) / len(used_s) if used_s else None),
             f"mean utilisation of {_plural(len(used_s), 'consumer')}",
         ),
-        (number(figures.jain), f"fairness by {figures.by} (Jain's index; 1 is fair)"),
+        (number(report.jain), f"fairness by {report.by} (Jain's index; 1 is fair)"),
     ]
     return (
         '<div class="tiles">'
@@ -127,45 +128,45 @@ def _tiles(figures: Figures) -> str:
     )
 
 
-def _throughput(figures: Figures) -> str:
-    series = [Series("all", filled(figures, figures.windows, lambda window: window.per_s))]
-    names = list(dict.fromkeys(window.value for window in figures.drawn))
-    if figures.values_count > 1:
+def _throughput(report: ReportDocument, drawn: Sequence[ReportWindow]) -> str:
+    series = [Series("all", filled(report, report.throughput, lambda window: window.per_s))]
+    names = list(dict.fromkeys(window.value for window in drawn))
+    if report.values_count > 1:
         series += [
             Series(
                 name_of(name),
-                filled(figures, [one for one in figures.drawn if one.value == name], lambda window: window.per_s),
+                filled(report, [one for one in drawn if one.value == name], lambda window: window.per_s),
             )
             for name in names
         ]
-    note = f"Windows of {format_span(figures.step_s)}."
-    if figures.values_count > DRAWN_COUNT:
-        note += f" Of {figures.values_count:,} the {DRAWN_COUNT} with the most chunks have a line of their own."
+    note = f"Windows of {format_span(report.step_s)}."
+    if report.values_count > DRAWN_COUNT:
+        note += f" Of {report.values_count:,} the {DRAWN_COUNT} with the most chunks have a line of their own."
     return _section("Throughput", lines(series, y_label="completed chunks per second"), note)
 
 
-def _waiting(figures: Figures) -> str:
+def _waiting(report: ReportDocument) -> str:
     rows = [
         Bar(name_of(summary.value), [summary.wait_p50_s, summary.wait_p90_s or 0.0, summary.wait_p99_s or 0.0])
-        for summary in figures.values[:_BARS_COUNT]
+        for summary in report.values[:_BARS_COUNT]
         if summary.wait_p50_s is not None
     ]
     names = ("half waited at most", "9 of 10", "99 of 100")
-    note = "From when a chunk might be handed out until it was. " + _cut(figures.values_count, len(rows))
+    note = "From when a chunk might be handed out until it was. " + _cut(report.values_count, len(rows))
     return _section(
-        f"Waiting time by {figures.by}", bars(rows, names, x_label="seconds", is_nested=True) if rows else "", note
+        f"Waiting time by {report.by}", bars(rows, names, x_label="seconds", is_nested=True) if rows else "", note
     )
 
 
-def _fairness(figures: Figures) -> str:
-    found = figures.shares[:_BARS_COUNT]
+def _fairness(report: ReportDocument) -> str:
+    found = report.fairness[:_BARS_COUNT]
     rows = [
         Bar(name_of(share.value), [(share.service_share or 0.0) * 100, (share.demand_share or 0.0) * 100])
         for share in found
     ]
     note = (
         "A value served in proportion to its demand has two bars of equal length. Satisfaction is actual ÷ fair share; "
-        f"Jain's index over it is {number(figures.jain)}. " + _cut(figures.values_count, len(rows))
+        f"Jain's index over it is {number(report.jain)}. " + _cut(report.values_count, len(rows))
     )
     plot = bars(rows, ("share of service", "share of demand"), x_label="percent") if rows else ""
 
@@ -179,26 +180,26 @@ def _fairness(figures: Figures) -> str:
             number(share.satisfaction),
         ]
 
-    columns = (figures.by, "service", "demand", "fair share", "of service", "of demand", "satisfaction")
-    return _section(f"Fairness by {figures.by}", plot + _table(columns, [cells(share) for share in found]), note)
+    columns = (report.by, "service", "demand", "fair share", "of service", "of demand", "satisfaction")
+    return _section(f"Fairness by {report.by}", plot + _table(columns, [cells(share) for share in found]), note)
 
 
-def _failures(figures: Figures) -> str:
-    if not figures.failures and not figures.total.dead:
+def _failures(report: ReportDocument) -> str:
+    if not report.failures and not report.total.dead:
         return _section("Failures", "<p>No attempt failed.</p>", "")
     series = [
-        Series("failed attempts", filled(figures, figures.windows, lambda window: window.failed / figures.step_s)),
-        Series("deaths", filled(figures, figures.windows, lambda window: window.dead / figures.step_s)),
+        Series("failed attempts", filled(report, report.throughput, lambda window: window.failed / report.step_s)),
+        Series("deaths", filled(report, report.throughput, lambda window: window.dead / report.step_s)),
     ]
-    rows = [Bar(failure.kind, [failure.chunks]) for failure in figures.failures[:_BARS_COUNT]]
-    kinds = [[failure.kind, f"{failure.chunks:,}", first_line(failure.reason)] for failure in figures.failures]
+    rows = [Bar(failure.kind, [failure.chunks]) for failure in report.failures[:_BARS_COUNT]]
+    kinds = [[failure.kind, f"{failure.chunks:,}", first_line(failure.reason)] for failure in report.failures]
     plots = lines(series, y_label="chunks per second") + (
         bars(rows, ("attempts",), x_label="failed attempts") if rows else ""
     )
     return _section("Failures", plots + _table(("ended by", "attempts", "newest reason"), kinds, texts={0, 2}), "")
 
 
-def _consumers(figures: Figures) -> str:
+def _consumers(report: ReportDocument) -> str:
     rows = [
         [
             consumer.consumer or NO_VALUE,
@@ -209,22 +210,22 @@ def _consumers(figures: Figures) -> str:
             number(consumer.peak_load),
             percent(consumer.utilisation),
         ]
-        for consumer in figures.consumers
+        for consumer in report.consumers
     ]
     columns = ("consumer", "completed", "failed", "busy", "mean load", "peak load", "utilisation")
-    return _section("Consumers", _table(columns, rows), _cut(figures.consumers_count, len(rows)))
+    return _section("Consumers", _table(columns, rows), _cut(report.consumers_count, len(rows)))
 
 
-def _table_of_values(figures: Figures) -> str:
+def _table_of_values(report: ReportDocument) -> str:
     def cells(name: str, summary: ReportSummary) -> list[str]:
         counts = [f"{count:,}" for count in (summary.completed, summary.failed + summary.lost, summary.dead)]
         waits = [seconds(length) for length in (summary.wait_p50_s, summary.wait_p90_s, summary.wait_p99_s)]
         runs = [seconds(length) for length in (summary.run_p50_s, summary.run_p90_s, summary.run_p99_s)]
         return [name, *counts, percent(summary.retry_rate), rate(summary.per_s), *waits, *runs]
 
-    rows = [cells(name_of(summary.value), summary) for summary in figures.values] + [cells("all", figures.total)]
-    columns = (figures.by, "done", "failed", "dead", "retried", "rate", "wait 50", "90", "99", "run 50", "90", "99")
-    return _section(f"By {figures.by}", _table(columns, rows), _cut(figures.values_count, len(figures.values)))
+    rows = [cells(name_of(summary.value), summary) for summary in report.values] + [cells("all", report.total)]
+    columns = (report.by, "done", "failed", "dead", "retried", "rate", "wait 50", "90", "99", "run 50", "90", "99")
+    return _section(f"By {report.by}", _table(columns, rows), _cut(report.values_count, len(report.values)))
 
 
 _WORDS = """<section><h2>What the words mean</h2>
@@ -242,14 +243,14 @@ mean load ÷ peak load.</p></section>"""
 
 
 def filled(
-    figures: Figures, windows: Sequence[ReportWindow], height: Callable[[ReportWindow], float]
+    report: ReportDocument, windows: Sequence[ReportWindow], height: Callable[[ReportWindow], float]
 ) -> list[tuple[int, float]]:
     """A point for each window from first to last: 0 where nothing ended."""
-    step_ms = figures.step_s * 1000
+    step_ms = report.step_s * 1000
     found = {window.window_at: height(window) for window in windows}
     return [
         (at, found.get(format_instant(at), 0.0))
-        for at in range(figures.first_at // step_ms * step_ms, figures.last_at + 1, step_ms)
+        for at in range(_wall_ms(report.first_at) // step_ms * step_ms, _wall_ms(report.last_at) + 1, step_ms)
     ]
 
 
@@ -286,5 +287,9 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _instant(wall_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall_ms / 1000))
+def _instant(text: str) -> str:
+    return text[:19].replace("T", " ")
+
+
+def _wall_ms(text: str) -> int:
+    return round(dt.datetime.fromisoformat(text).timestamp() * 1000)

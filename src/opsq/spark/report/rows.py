@@ -9,11 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class ReportRow(msgspec.Struct):
-    """A row of one of the report's tables."""
-
-
-class ReportSummary(ReportRow):
+class ReportSummary(msgspec.Struct):
     """What became of the chunks of a value, or of all: a row of `report.summary`."""
 
     value: str | None
@@ -38,7 +34,7 @@ class ReportSummary(ReportRow):
     run_p99_s: float | None
 
 
-class ReportWindow(ReportRow):
+class ReportWindow(msgspec.Struct):
     """What ended in a window of time: a row of `report.throughput`."""
 
     value: str | None
@@ -49,7 +45,7 @@ class ReportWindow(ReportRow):
     per_s: float
 
 
-class ReportConsumer(ReportRow):
+class ReportConsumer(msgspec.Struct):
     """How busy a consumer was: a row of `report.utilisation`."""
 
     consumer: str
@@ -63,7 +59,7 @@ class ReportConsumer(ReportRow):
     utilisation: float | None
 
 
-class ReportShare(ReportRow):
+class ReportShare(msgspec.Struct):
     """What a value got, could have used, and should have got: a row of `report.fairness`."""
 
     value: str | None
@@ -75,9 +71,30 @@ class ReportShare(ReportRow):
     satisfaction: float | None
 
 
-class ReportFailure(ReportRow):
+class ReportFailure(msgspec.Struct):
     """Failed attempts that ended alike: a row of `report.failures` of all values together."""
 
     kind: str
     chunks: int
     reason: str
+
+
+class ReportDocument(msgspec.Struct):
+    """A whole report, as a JSON document. Lists have the largest only; `…_count` says how many there are."""
+
+    by: str
+    rows: int
+    first_at: str
+    last_at: str
+    step_s: int
+    total: ReportSummary
+    values: list[ReportSummary]
+    values_count: int
+    throughput: list[ReportWindow]
+    """Of all values together; a window in which nothing ended is left out."""
+    consumers: list[ReportConsumer]
+    consumers_count: int
+    fairness: list[ReportShare]
+    jain: float | None
+    failures: list[ReportFailure]
+    html: str | None = None
