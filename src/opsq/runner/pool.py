@@ -29,14 +29,13 @@ from opsq.errors import (
     OpsqError,
     Refused,
 )
-from opsq.runner.capacity import affordable_count, cores_count
 from opsq.runner.chunk_input import ChunkInputs, operations_count
 from opsq.runner.deadlines import Deadlines, Why
 from opsq.runner.feeding.program_kinds import make_programs
 from opsq.runner.feeding.programs import Child, Finished, Range, Setup
 from opsq.runner.outage import Outage
 from opsq.runner.polled_consumer import PolledConsumer
-from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
+from opsq.runner.pool_options import DEFAULTS, ConsumeOptions, affordable_count, cores_count
 from opsq.runner.process.pipes import MEMORY_BYTES
 from opsq.runner.progress import PoolProgress, ProgressViewer
 from opsq.runner.status_poll import StatusPoll

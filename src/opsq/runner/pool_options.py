@@ -1,15 +1,22 @@
 """What a consumer of programs is asked to do, as one record that the command line, `opsq run` and tests fill in.
 
-This file decides nothing; the meaning of each field is kept by the pool.
+This file decides nothing; the meaning of each field is kept by the pool. It knows how many programs the machine allows for.
 """
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
 from typing import Literal, NamedTuple
 
 from opsq.runner.exit_policy import ExitPolicy
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.polled_consumer import Until
+
+_DESCRIPTORS_PER_JOB = 5
+_DESCRIPTORS_KEPT = 100
+"""For the store's files (64 are kept open), the connection, and our own start."""
 
 OnLost = Literal["stop", "finish"]
 """What happens to the program of a chunk that is not ours any more."""
@@ -61,3 +68,16 @@ class ConsumeOptions(NamedTuple):
 
 
 DEFAULTS = ConsumeOptions()
+
+
+def cores_count() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def affordable_count() -> int:
+    """How many programs the limit of open files allows for."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        sys.maxsize if limit == resource.RLIM_INFINITY else max((limit - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_JOB, 1)
+    )

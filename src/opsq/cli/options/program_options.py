@@ -14,10 +14,9 @@ import typer
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.errors import UsageError
-from opsq.runner.capacity import cores_count
 from opsq.runner.exit_policy import parse_exit_policy
 from opsq.runner.feeding.programs import Feeding
-from opsq.runner.pool_options import ConsumeOptions, Logs
+from opsq.runner.pool_options import ConsumeOptions, Logs, cores_count
 
 JOBS_LIMIT_COUNT = 4096
 

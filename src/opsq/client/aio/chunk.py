@@ -5,51 +5,11 @@ It only carries what was granted and passes the verdict on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
-
+from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.verdict_batch import FailedRun
 from opsq.wire.messages import SubmissionContent
-
-if TYPE_CHECKING:
-    from opsq.content.chunk_reader import ChunkReader
-
-T = TypeVar("T")
-
-
-class AsyncVerdictTaker(Protocol):
-    """What chunks need of the consumer that holds them."""
-
-    async def read(self, described: SubmissionContent, index: int) -> bytes:
-        """See `AsyncChunk.data`."""
-
-    async def look(self, described: SubmissionContent, look: Callable[[ChunkReader], T]) -> T:
-        """What a function finds in the reader of a submission."""
-
-    async def attachment(self, described: SubmissionContent) -> bytes | None:
-        """See `AsyncChunk.attachment`."""
-
-    async def complete_chunk(
-        self,
-        described: SubmissionContent,
-        block: HeldBlock,
-        bit: int,
-        result: Result,
-        run_s: float,
-        exit_status: int | None,
-    ) -> None:
-        """See `AsyncChunk.complete`."""
-
-    async def fail_chunk(self, block: HeldBlock, bit: int, failed: FailedRun) -> None:
-        """See `AsyncChunk.fail`."""
-
-    async def release_chunk(self, block: HeldBlock, bit: int) -> None:
-        """See `AsyncChunk.release`."""
-
-    async def extend(self, block: HeldBlock, bit: int, lease_s: float | None) -> None:
-        """See `AsyncChunk.extend`."""
 
 
 class AsyncChunk(ChunkBase):
@@ -57,9 +17,9 @@ class AsyncChunk(ChunkBase):
 
     __slots__ = ("described",)
 
-    _consumer: AsyncVerdictTaker
+    _consumer: AsyncVerdictSender
 
-    def __init__(self, consumer: AsyncVerdictTaker, block: HeldBlock, bit: int, described: SubmissionContent) -> None:
+    def __init__(self, consumer: AsyncVerdictSender, block: HeldBlock, bit: int, described: SubmissionContent) -> None:
         super().__init__(consumer, block, bit)
         self.described = described
 

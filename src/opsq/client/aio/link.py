@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
 from opsq.client.core.address import Address, show_address
-from opsq.client.core.pending_requests import Holdings, OnPush, OnReply, PendingRequests, connection_error, id_of
+from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
 from opsq.client.core.transport import (
     DIAL_S,
     FRAME_LIMIT_BYTES,
@@ -25,7 +25,7 @@ from opsq.client.core.transport import (
 )
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.frames import reply_reader
-from opsq.wire.messages import VERSION, CancelWait, Draining, Heartbeat, Hello, Reply, Request, Revoked, Welcome
+from opsq.wire.messages import VERSION, CancelWait, Heartbeat, Hello, Reply, Request, Welcome
 
 R = TypeVar("R")
 
@@ -93,13 +93,11 @@ class _Transport(asyncio.Protocol):
             self._on_end(error)
 
 
-class AsyncLink:
+class AsyncLink(LinkBase):
     """Requests and answers over a connection that may break, for one event loop. Made by `open`.
 
     The arguments are those of `Link`.
     """
-
-    welcome: Welcome
 
     def __init__(
         self,
@@ -115,16 +113,8 @@ class AsyncLink:
         self._address = address
         self._name = name
         self._token = token
-        self._reconnect_s = reconnect_s
-        self._holdings = holdings
-        self._on_reclaimed = on_reclaimed
-        self._on_push = on_push
-        self._pending = PendingRequests()
-        self.next_id = self._pending.next_id
-        """Gives an id for the next request."""
+        super().__init__(reconnect_s=reconnect_s, holdings=holdings, on_reclaimed=on_reclaimed, on_push=on_push)
         self._transport: _Transport | None = None
-        self._is_closed = False
-        self._unanswered_beats = 0
         self._waiters: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -203,11 +193,6 @@ class AsyncLink:
             if not waiter.done():
                 waiter.set_result(None)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._is_closed
-
     async def close(self) -> None:
         """End the connection and all that runs beside; requests without an answer fail."""
         if self._is_closed:
@@ -276,17 +261,7 @@ class AsyncLink:
     def _received(self, replies: list[Reply]) -> None:
         self._unanswered_beats = 0
         for reply in replies:
-            if isinstance(reply, Revoked | Draining):
-                if self._on_push is not None:
-                    self._on_push(reply)
-                continue
-            error = connection_error(reply)
-            if error is not None:
-                self._fail_all(error)
-                continue
-            on_reply = self._pending.take_waiter(reply)
-            if on_reply is not None:
-                on_reply(reply)
+            self._deliver(reply)
         self.wake()
 
     def _ended(self, transport: _Transport, error: OpsqError) -> None:
@@ -326,6 +301,5 @@ class AsyncLink:
                 self._transport.write([Heartbeat(self.next_id())])
 
     def _fail_all(self, error: OpsqError) -> None:
-        for on_reply, reply in self._pending.fail_all(error):
-            on_reply(reply)
+        super()._fail_all(error)
         self.wake()

@@ -6,6 +6,7 @@ This file does no I/O and takes no lock; blocking and asyncio links drive it ali
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 
 from opsq.errors import OpsqError, Unreachable
@@ -22,6 +23,7 @@ from opsq.wire.messages import (
     Reserve,
     Revoked,
     Started,
+    Welcome,
 )
 
 OnReply = Callable[[Reply], None]
@@ -34,22 +36,12 @@ Holdings = Callable[[], tuple[list[HeldChunks], list[ChunkMask]]]
 """What a consumer holds, and on what of it work has begun."""
 
 
-class _Pending:
-    """A request without its (last) answer."""
-
-    __slots__ = ("on_reply", "request")
-
-    def __init__(self, request: Request, on_reply: OnReply) -> None:
-        self.request = request
-        self.on_reply = on_reply
-
-
 class PendingRequests:
     """The requests of one client that have no answer yet, over all its connections."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, tuple[Request, OnReply]] = {}
 
     def next_id(self) -> int:
         """An id for the next request."""
@@ -59,7 +51,7 @@ class PendingRequests:
         """Remember who wants the answers to these requests."""
         for request in requests:
             if request_id := id_of(request):
-                self._pending[request_id] = _Pending(request, on_reply)
+                self._pending[request_id] = (request, on_reply)
 
     def forget(self, requests: Sequence[Request]) -> None:
         """Forget requests: their answers will go to nobody."""
@@ -72,21 +64,21 @@ class PendingRequests:
         pending = self._pending.pop(reply_id, None)
         if pending is None:
             return None
-        request = pending.request
+        request, on_reply = pending
         if isinstance(reply, Completed) and isinstance(request, CompleteAndReserve):  # its second answer is still due
-            pending.request = Reserve(
+            reserve = Reserve(
                 reply_id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty
             )
-            self._pending[reply_id] = pending
-        return pending.on_reply
+            self._pending[reply_id] = (reserve, on_reply)
+        return on_reply
 
     def resent(self, held: list[HeldChunks], started: list[ChunkMask], on_reclaimed: OnReply | None) -> list[Request]:
         """What to send first on a new connection: take up what is held, then all that has no answer, in its old order."""
-        for request_id, pending in list(self._pending.items()):
-            if isinstance(pending.request, Reclaim):
-                del self._pending[request_id]
+        self._pending = {
+            request_id: pending for request_id, pending in self._pending.items() if not isinstance(pending[0], Reclaim)
+        }
         requests: list[Request] = []
-        unanswered = [pending.request for pending in self._pending.values()]
+        unanswered = [request for request, _ in self._pending.values()]
         if held and on_reclaimed is not None:
             reclaim = Reclaim(self.next_id(), held)
             self.enter([reclaim], on_reclaimed)
@@ -98,7 +90,7 @@ class PendingRequests:
     def fail_all(self, error: OpsqError) -> list[tuple[OnReply, ErrorReply]]:
         """Forget all requests; returns who is to be told what."""
         failed, self._pending = self._pending, {}
-        return [(pending.on_reply, ErrorReply.of(request_id, error)) for request_id, pending in failed.items()]
+        return [(on_reply, ErrorReply.of(request_id, error)) for request_id, (_, on_reply) in failed.items()]
 
 
 def id_of(message: Request | Reply) -> int:
@@ -107,12 +99,59 @@ def id_of(message: Request | Reply) -> int:
     return found
 
 
-def connection_error(reply: Reply) -> OpsqError | None:
-    """What an error that concerns the connection as a whole says; None for all other replies.
+class LinkBase:
+    """What blocking and asyncio links share: pending requests, and where each reply goes.
 
-    A plain farewell counts as none: the end of the connection follows, and tells enough.
+    Args:
+        reconnect_s: how long to try after a loss, None for ever, 0 not at all.
+        holdings: what to reclaim after a reconnect.
+        on_reclaimed: is given the answer to that.
+        on_push: is given `Revoked` and `Draining`.
     """
-    if isinstance(reply, ErrorReply) and reply.id == 0:
-        error = reply.error()
-        return None if isinstance(error, Unreachable) else error
-    return None
+
+    welcome: Welcome
+
+    def __init__(
+        self,
+        *,
+        reconnect_s: float | None = None,
+        holdings: Holdings | None = None,
+        on_reclaimed: OnReply | None = None,
+        on_push: OnPush | None = None,
+    ) -> None:
+        self._reconnect_s = reconnect_s
+        self._holdings = holdings
+        self._on_reclaimed = on_reclaimed
+        self._on_push = on_push
+        self._state = threading.Lock()  # _pending, the transport and the order on the wire
+        self._pending = PendingRequests()
+        self.next_id = self._pending.next_id
+        """Gives an id for the next request."""
+        self._unanswered_beats = 0
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def _deliver(self, reply: Reply) -> None:
+        if isinstance(reply, Revoked | Draining):
+            if self._on_push is not None:
+                self._on_push(reply)
+            return
+        if isinstance(reply, ErrorReply) and reply.id == 0:  # it concerns the connection as a whole
+            error = reply.error()
+            if not isinstance(error, Unreachable):  # a plain farewell: the end follows, and is reported
+                self._fail_all(error)
+                return
+        with self._state:
+            on_reply = self._pending.take_waiter(reply)
+        if on_reply is not None:
+            on_reply(reply)
+
+    def _fail_all(self, error: OpsqError) -> None:
+        with self._state:
+            failed = self._pending.fail_all(error)
+        for on_reply, reply in failed:
+            on_reply(reply)

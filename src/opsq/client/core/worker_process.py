@@ -1,6 +1,7 @@
 """A worker process: calls one function for each chunk that it is told to work on, until its pipe closes.
 
 This file runs in a process of its own and holds no connection to the daemon; it reads chunks from the store by itself.
+Its frames are all that it and the consumer say to each other; nothing of them is pickled.
 """
 
 from __future__ import annotations
@@ -17,17 +18,7 @@ import msgspec
 
 from opsq.client.core.chunk_view import ChunkView
 from opsq.client.core.content_access import Contents
-from opsq.client.core.outcome import outcome_of, reason_of
-from opsq.client.core.worker_frames import (
-    AttachmentIs,
-    AttachmentWanted,
-    Broken,
-    Interrupted,
-    Ready,
-    Work,
-    decode_to_worker,
-    encode,
-)
+from opsq.client.core.outcome import Outcome, outcome_of, reason_of
 from opsq.errors import OpsqError
 from opsq.ids import parse_handle
 from opsq.wire.messages import SubmissionContent, Welcome
@@ -39,6 +30,52 @@ GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """They come to the whole group from a terminal or a service manager, and the consumer decides what they mean."""
 _ORPHAN_S = 2.0
 """So long a function has to clean up behind itself once nobody waits for it any more."""
+
+
+class Work(msgspec.Struct, array_like=True, tag=True):
+    """To a worker: a chunk. `described` is left out if it is that of the chunk before."""
+
+    handle: str
+    described: SubmissionContent | None
+
+
+class AttachmentIs(msgspec.Struct, array_like=True, tag=True):
+    """To a worker: the attachment that it asked for."""
+
+    attachment: bytes | None
+
+
+class Ready(msgspec.Struct, array_like=True, tag=True):
+    """Of a worker: the function is there."""
+
+
+class Broken(msgspec.Struct, array_like=True, tag=True):
+    """Of a worker: the function cannot be loaded; its last word."""
+
+    reason: str
+
+
+class AttachmentWanted(msgspec.Struct, array_like=True, tag=True):
+    """Of a worker: the attachment of the submission of its chunk, please."""
+
+
+class Interrupted(msgspec.Struct, array_like=True, tag=True):
+    """Of a worker: the function raised what is no failure of the chunk; its last word.
+
+    `kind` is the name of an exception, `code` that of an OpsqError, or what SystemExit carries.
+    """
+
+    kind: str
+    code: int | str | None
+    message: str = ""
+    hint: str = ""
+
+
+FromWorker = Ready | Broken | AttachmentWanted | Interrupted | Outcome
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_worker = msgspec.msgpack.Decoder(Work | AttachmentIs).decode
+decode_of_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
 
 def main(connection: Connection, program: bytes, welcome: bytes) -> None:

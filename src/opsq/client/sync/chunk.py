@@ -7,45 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.verdict_batch import FailedRun
+from opsq.client.sync.verdict_sender import VerdictSender
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
-
-if TYPE_CHECKING:
-    from opsq.content.chunk_reader import ChunkReader
-    from opsq.wire.messages import SubmissionContent
-
-
-class VerdictTaker(Protocol):
-    """What chunks need of the consumer that holds them."""
-
-    def describe(self, submission_id: int) -> SubmissionContent:
-        """What the daemon said of a submission."""
-
-    def reader(self, submission_id: int) -> ChunkReader:
-        """What reads the chunks of a submission."""
-
-    def attachment(self, submission_id: int) -> bytes | None:
-        """The attachment of a submission."""
-
-    def complete_chunk(self, block: HeldBlock, bit: int, result: Result, run_s: float, exit_status: int | None) -> None:
-        """See `Chunk.complete`."""
-
-    def complete_blocks(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:
-        """See `Reservation.complete`."""
-
-    def fail_blocks(self, blocks: Sequence[HeldBlock], failed: FailedRun, mask: int | None = None) -> None:
-        """See `Reservation.fail` and, with a mask, `Chunk.fail`."""
-
-    def release_blocks(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
-        """See `Reservation.release` and, with a mask, `Chunk.release`."""
-
-    def extend(self, block: HeldBlock, mask: int, lease_s: float | None) -> None:
-        """See `Chunk.extend`."""
 
 
 class Chunk(ChunkBase):
@@ -53,7 +22,7 @@ class Chunk(ChunkBase):
 
     __slots__ = ()
 
-    _consumer: VerdictTaker
+    _consumer: VerdictSender
 
     @property
     def metadata(self) -> dict[str, int | str]:
@@ -161,7 +130,7 @@ class Reservation:
 
     __slots__ = ("_consumer", "_has_verdict", "chunks_count", "held_blocks", "is_empty")
 
-    def __init__(self, consumer: VerdictTaker, blocks: list[HeldBlock], *, is_empty: bool = False) -> None:
+    def __init__(self, consumer: VerdictSender, blocks: list[HeldBlock], *, is_empty: bool = False) -> None:
         self._consumer = consumer
         self._has_verdict = False
         self.held_blocks = blocks

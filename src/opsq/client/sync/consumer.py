@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from opsq.client.core.consumer_base import RETRY_S, Ask, OnLost
+from opsq.client.core.consumer_base import RETRY_S, Ask
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.client.sync.chunk import Chunk, Reservation
 from opsq.client.sync.verdict_sender import VerdictSender
@@ -23,7 +23,6 @@ from opsq.errors import UsageError
 
 if TYPE_CHECKING:
     from opsq.client.core.outcome import Tally
-    from opsq.client.core.transport import Dial
     from opsq.client.sync.function_runner import Mode
     from opsq.serialisation import Serialisation
 
@@ -40,27 +39,6 @@ class Consumer(VerdictSender):
         on_lost: told of chunks that were taken away or whose report was refused, by the thread that makes the next call.
         is_polled: no thread of its own; see `poll`.
     """
-
-    def __init__(
-        self,
-        open_wire: Dial,
-        strategy: object = "Random",
-        *,
-        batch: int | None = None,
-        lease_s: float | None = None,
-        reconnect_s: float | None = None,
-        on_lost: OnLost | None = None,
-        is_polled: bool = False,
-    ) -> None:
-        super().__init__(
-            open_wire,
-            strategy,
-            batch=batch,
-            lease_s=lease_s,
-            reconnect_s=reconnect_s,
-            on_lost=on_lost,
-            is_polled=is_polled,
-        )
 
     # --- chunk by chunk -----------------------------------------------------------------------------------------------
 

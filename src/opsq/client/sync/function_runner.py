@@ -32,7 +32,7 @@ class Slot(Protocol):
     is_killable: bool
     """Whether the work at hand can be ended from outside."""
 
-    def open(self) -> None:
+    def prepare(self) -> None:
         """Get ready for the next chunk, before it is taken."""
 
     def work(self, chunk: Chunk) -> Outcome | None:
@@ -56,21 +56,14 @@ class LocalSlot:
     def __init__(self, f: Callable[[Chunk], Any]) -> None:
         self._f = f
 
-    def open(self) -> None:
-        """See `Slot.open`."""
-
     def work(self, chunk: Chunk) -> Outcome | None:
         """See `Slot.work`."""
         return outcome_of(self._f, chunk)
 
-    def give_up(self) -> None:
-        """See `Slot.give_up`: a thread cannot be ended."""
+    def prepare(self) -> None:
+        """See `Slot.prepare`: nothing to prepare, end or close."""
 
-    def kill(self) -> None:
-        """See `Slot.kill`: a thread cannot be ended."""
-
-    def close(self) -> None:
-        """See `Slot.close`."""
+    give_up = kill = close = prepare
 
 
 class ChunkSource(NamedTuple):
@@ -168,7 +161,7 @@ class Run:
     def _loop(self, slot: Slot) -> None:
         try:
             while not self._is_over:
-                slot.open()
+                slot.prepare()
                 chunk = self._take()
                 if chunk is None:
                     return

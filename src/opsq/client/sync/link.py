@@ -14,36 +14,20 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from opsq.client.core.pending_requests import Holdings, OnPush, OnReply, PendingRequests, connection_error, id_of
+from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
 from opsq.client.core.transport import MISSES, Backoff, Dial, Wire, expect
 from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
-from opsq.wire.messages import CancelWait, Draining, Heartbeat, Reply, Request, Revoked, Welcome
+from opsq.wire.messages import CancelWait, Heartbeat, Reply, Request
 
 R = TypeVar("R")
 
 
-class Answer:
-    """Where the replies to one request arrive."""
-
-    __slots__ = ("replies",)
-
-    def __init__(self) -> None:
-        self.replies: list[Reply] = []
-
-    def is_there(self) -> bool:
-        """Whether a reply came."""
-        return bool(self.replies)
-
-
-class Link:
+class Link(LinkBase):
     """Requests and answers over a transport that may break; safe for use by many threads.
 
     Args:
         open_wire: makes a greeted transport; called now, and after every loss.
-        reconnect_s: how long to try after a loss, None for ever, 0 not at all.
-        holdings: what to take up again after a reconnect.
-        on_reclaimed: told the answer to that.
-        on_push: told `Revoked` and `Draining`.
+        reconnect_s, holdings, on_reclaimed, on_push: see `LinkBase`.
         on_flush: called by the link's thread when the time asked for by `flush_within` has come.
         is_polled: no thread of its own; the owner calls `poll` at least as often as `next_poll_s` says.
 
@@ -62,24 +46,15 @@ class Link:
         on_flush: Callable[[], None] | None = None,
         is_polled: bool = False,
     ) -> None:
+        super().__init__(reconnect_s=reconnect_s, holdings=holdings, on_reclaimed=on_reclaimed, on_push=on_push)
         self._open_wire = open_wire
-        self._reconnect_s = reconnect_s
-        self._holdings = holdings
-        self._on_reclaimed = on_reclaimed
-        self._on_push = on_push
         self._on_flush = on_flush
-        self._pending = PendingRequests()
-        self.next_id = self._pending.next_id
-        """Gives an id for the next request."""
-        self._state = threading.Lock()  # _wire, _pending and the order on the wire
         self._seat = threading.Condition(threading.Lock())  # who reads
         self._is_taken = False
         self._waiters = 0
-        self._is_closed = False
         self._wake = threading.Event()  # the link's own thread has something to do
         self._closing = threading.Event()
         self._flush_at: float | None = None
-        self._unanswered_beats = 0
         self._pid = os.getpid()
         self._is_polled = is_polled
         self.generation = 0
@@ -87,7 +62,7 @@ class Link:
         self._lost_at: float | None = None
         self._retry_at = 0.0
         self._wire: Wire | None = open_wire()
-        self.welcome: Welcome = self._wire.welcome
+        self.welcome = self._wire.welcome
         self._beat_at = time.monotonic() + self.welcome.heartbeat_s
         if not is_polled:
             threading.Thread(target=_run, args=(weakref.ref(self), self._wake), name="opsq-link", daemon=True).start()
@@ -127,14 +102,14 @@ class Link:
             TimedOut: no answer within `timeout_s` seconds (None: waits without limit); a parked request is abandoned.
             OpsqError: the daemon refused, or could not be reached again.
         """
-        answer = Answer()
-        self.send([request], answer.replies.append)
-        if not self.wait_until(answer.is_there, timeout_s):
+        replies: list[Reply] = []
+        self.send([request], replies.append)
+        if not self.wait_until(lambda: bool(replies), timeout_s):
             with self._state:
                 self._pending.forget([request])
             self.send([CancelWait(id_of(request))])
             raise TimedOut(f"No answer within {timeout_s:g} s.")
-        return expect(answer.replies[0], kind)
+        return expect(replies[0], kind)
 
     def flush_within(self, delay_s: float) -> None:
         """Have `on_flush` called in at most `delay_s` seconds."""
@@ -214,11 +189,6 @@ class Link:
         return -1 if wire is None else wire.fileno()
 
     @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._is_closed
-
-    @property
     def is_connected(self) -> bool:
         """Whether there is a transport, as far as is known."""
         return self._wire is not None
@@ -270,21 +240,7 @@ class Link:
         if replies:
             self._unanswered_beats = 0
         for reply in replies:
-            self._dispatch(reply)
-
-    def _dispatch(self, reply: Reply) -> None:
-        if isinstance(reply, Revoked | Draining):
-            if self._on_push is not None:
-                self._on_push(reply)
-            return
-        error = connection_error(reply)
-        if error is not None:
-            self._fail_all(error)
-            return
-        with self._state:
-            on_reply = self._pending.take_waiter(reply)
-        if on_reply is not None:
-            on_reply(reply)
+            self._deliver(reply)
 
     def _beat(self, wire: Wire, now: float) -> None:
         self._beat_at = now + self.welcome.heartbeat_s
@@ -337,7 +293,7 @@ class Link:
         self._resume(wire)
 
     def _resume(self, wire: Wire) -> None:
-        """Take up what is held, send again what is unanswered, and let everybody use the new transport."""
+        """Reclaim what is held, send again what is unanswered, and let everybody use the new transport."""
         held, started = self._holdings() if self._holdings is not None else ([], [])
         with self._state:
             again = self._pending.resent(held, started, self._on_reclaimed)
@@ -360,12 +316,6 @@ class Link:
             self._flush_at = None
             if self._on_flush is not None:
                 self._on_flush()
-
-    def _fail_all(self, error: OpsqError) -> None:
-        with self._state:
-            failed = self._pending.fail_all(error)
-        for on_reply, reply in failed:
-            on_reply(reply)
 
 
 def _left_s(deadline: float | None) -> float | None:

@@ -41,28 +41,18 @@ if TYPE_CHECKING:
 
 
 class VerdictSender(ConsumerBase):
-    """What holds chunks over a link and reports on them. Safe for use by many threads.
-
-    Args:
-        open_wire: makes a greeted transport.
-        strategy, batch, lease_s: see `ConsumerBase`.
-        reconnect_s: how long to try again when the connection breaks; None: for ever.
-        on_lost: is given chunks that were taken away or whose report was refused, by the thread that makes the next
-            call; None: a warning in the log `opsq`.
-        is_polled: no thread of its own; the owner calls `poll` when `fileno` is readable, and at least as often as
-            `next_poll_s` says.
-    """
+    """What holds chunks over a link and reports on them. Safe for use by many threads. The arguments are those of `Consumer`."""
 
     def __init__(
         self,
         open_wire: Dial,
-        strategy: object,
+        strategy: object = "Random",
         *,
-        batch: int | None,
-        lease_s: float | None,
-        reconnect_s: float | None,
-        on_lost: OnLost | None,
-        is_polled: bool,
+        batch: int | None = None,
+        lease_s: float | None = None,
+        reconnect_s: float | None = None,
+        on_lost: OnLost | None = None,
+        is_polled: bool = False,
     ) -> None:
         super().__init__(strategy, batch, lease_s, on_lost)
         self._flushing = threading.RLock()  # requests leave in the order in which the batch made them

@@ -24,7 +24,7 @@ import msgspec
 
 from opsq.client.core import worker_process
 from opsq.client.core.outcome import Outcome
-from opsq.client.core.worker_frames import (
+from opsq.client.core.worker_process import (
     AttachmentIs,
     AttachmentWanted,
     Broken,
@@ -94,8 +94,8 @@ class WorkerSlot:
         self._told_submission_id = -1
         self._is_given_up = False
 
-    def open(self) -> None:
-        """See `Slot.open`: starts a process if there is none.
+    def prepare(self) -> None:
+        """See `Slot.prepare`: starts a process if there is none.
 
         Raises:
             UsageError: the function cannot be imported there.

@@ -1,0 +1,225 @@
+"""The half of an asyncio consumer that sends: sync/verdict_sender.py, awaited.
+
+This file owns when to send and what to wait for on an event loop; what is held and owed is kept by core/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from opsq.client.aio.link import AsyncLink
+from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
+from opsq.client.core.content_access import Contents
+from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.verdict_batch import (
+    BUFFERED_LIMIT_BYTES,
+    BUFFERED_LIMIT_COUNT,
+    FLUSH_S,
+    UNANSWERED_LIMIT_COUNT,
+    FailedRun,
+)
+from opsq.errors import NotFound, OpsqError, TimedOut, from_code
+from opsq.wire.messages import (
+    RESULT_INLINE_BYTES,
+    Attachment,
+    CancelWait,
+    Completed,
+    Describe,
+    Described,
+    Extend,
+    GetAttachment,
+    SubmissionContent,
+)
+
+if TYPE_CHECKING:
+    from opsq.content.chunk_reader import ChunkReader
+
+T = TypeVar("T")
+MakeLink = Callable[..., AsyncLink]
+"""Makes a link that is not open yet; takes the keyword arguments of `AsyncLink` that a consumer sets."""
+
+
+class AsyncVerdictSender(ConsumerBase):
+    """What holds chunks over a link and reports on them, for one event loop. The arguments are those of `VerdictSender`."""
+
+    def __init__(
+        self,
+        make_link: MakeLink,
+        strategy: object = "Random",
+        *,
+        batch: int | None = None,
+        lease_s: float | None = None,
+        reconnect_s: float | None = None,
+        on_lost: OnLost | None = None,
+    ) -> None:
+        super().__init__(strategy, batch, lease_s, on_lost)
+        self._link = make_link(
+            reconnect_s=reconnect_s,
+            holdings=self._holdings,
+            on_reclaimed=self._reclaimed,
+            on_push=self._pushed,
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._syncing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self._link.open()
+        self._contents = Contents(self._link.welcome)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every verdict is durable with the daemon; see `Consumer.flush`."""
+        await self._flush()
+        if not await self._link.wait_until(self._is_settled, timeout_s):
+            raise TimedOut(f"Some verdicts were not acknowledged within {timeout_s:g} s.")
+        self._surface()
+
+    async def close(self) -> None:
+        """Send the last verdicts, give back what has none, and end the connection; waits a few seconds at most."""
+        if self._link.is_closed:
+            return
+        self._is_stopping = True
+        try:
+            await self._give_back()
+        finally:
+            self._warn_of_unanswered()
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._link.close()
+            self._contents.close()
+
+    # --- for chunks -----------------------------------------------------------------------------------------------------
+
+    async def complete_chunk(
+        self,
+        described: SubmissionContent,
+        block: HeldBlock,
+        bit: int,
+        result: Result,
+        run_s: float,
+        exit_status: int | None,
+    ) -> None:
+        """See `AsyncChunk.complete`."""
+        if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes):
+            result = await self._store_result(described, result)
+        self._verdicts.complete(block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
+        await self._send_if_full()
+
+    async def fail_chunk(self, block: HeldBlock, bit: int, failed: FailedRun) -> None:
+        """See `AsyncChunk.fail`."""
+        self._verdicts.fail(block, 1 << bit, failed)
+        await self._send_if_full()
+
+    async def release_chunk(self, block: HeldBlock, bit: int) -> None:
+        """See `AsyncChunk.release`."""
+        self._verdicts.release(block, 1 << bit)
+        await self._send_if_full()
+
+    async def extend(self, block: HeldBlock, bit: int, lease_s: float | None) -> None:
+        """See `AsyncChunk.extend`."""
+        reply = await self._link.call(Extend(self._link.next_id(), [block.name(1 << bit)], lease_s), Completed)
+        for refusal in reply.refusals:
+            raise from_code(refusal.code, refusal.message)
+
+    async def read(self, described: SubmissionContent, index: int) -> bytes:
+        """See `AsyncChunk.data`."""
+        reader: ChunkReader = self._contents.reader(described)
+        if reader.content.inline is not None:
+            return reader.read(index)
+        return await asyncio.to_thread(self.read_here, described, index)
+
+    async def look(self, described: SubmissionContent, look: Callable[[ChunkReader], T]) -> T:
+        """What a function finds in the reader of a submission, in a thread."""
+        return await asyncio.to_thread(lambda: look(self._contents.reader(described)))
+
+    def read_here(self, described: SubmissionContent, index: int) -> bytes:
+        """The bytes of a chunk, read by the calling thread, which may be any."""
+        return self._contents.reader(described).read(index)
+
+    async def attachment(self, described: SubmissionContent) -> bytes | None:
+        """See `AsyncChunk.attachment`."""
+        submission_id = described.submission_id
+        if described.has_attachment and submission_id not in self._attachments:
+            reply = await self._link.call(GetAttachment(self._link.next_id(), submission_id), Attachment)
+            self._attachments = {submission_id: reply.attachment}
+        return self._attachments.get(submission_id)
+
+    # --- inside ---------------------------------------------------------------------------------------------------------
+
+    def _next_id(self) -> int:
+        return self._link.next_id()
+
+    def _is_settled(self) -> bool:
+        return self._verdicts.is_settled or bool(self._verdicts.errors)
+
+    async def _describe(self, submission_id: int) -> SubmissionContent:
+        described = self._ledger.known(submission_id)
+        if described is None:
+            reply = await self._link.call(Describe(self._link.next_id(), [submission_id]), Described)
+            if not reply.submissions:
+                raise NotFound(f"Submission {submission_id} was removed.")
+            described = reply.submissions[0]
+            self._ledger.learn(described)
+        return described
+
+    async def _send_if_full(self) -> None:
+        """After a verdict: send if enough has come together, wait if too much is unanswered."""
+        verdicts = self._verdicts
+        if verdicts.buffered_count >= BUFFERED_LIMIT_COUNT or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES:
+            await self._flush()
+        else:
+            self._flush_within(FLUSH_S)
+        if verdicts.unanswered_count > UNANSWERED_LIMIT_COUNT:
+            await self._link.wait_until(self._has_room)
+        self._surface()
+
+    def _flush_within(self, delay_s: float) -> None:
+        if self._timer is None and not self._link.is_closed:
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._flush_by_timer)
+
+    def _flush_by_timer(self) -> None:
+        self._timer = None
+        if not self._link.is_closed:
+            self._link.spawn(self._flush())
+
+    async def _flush(self, ask: Ask | None = None) -> None:
+        """Send all verdicts, and with them a reserve; results in the store are synced before."""
+        async with self._syncing:
+            requests, unsynced = self._take_requests(ask)
+            if not requests:
+                return
+            try:
+                for submission_id in unsynced:
+                    await asyncio.to_thread(self._writers[submission_id].sync)
+                self._link.send(requests, self._answered)
+            except BaseException as error:
+                self._not_sent(requests, unsynced, error)
+                if not isinstance(error, OpsqError):
+                    raise
+        await self._link.drained()
+
+    async def _store_result(self, described: SubmissionContent, result: bytes) -> Result:
+        submission_id = described.submission_id
+        async with self._syncing:
+            writer = self._writers.get(submission_id)
+            if writer is None:
+                writer = self._contents.result_writer(described, self._link.welcome.consumer)
+                self._writers[submission_id] = writer
+            stored = await asyncio.to_thread(writer.append, result)
+            self._unsynced.add(submission_id)
+        return (stored.object, stored.offset, stored.length)
+
+    async def _give_back(self) -> None:
+        """Release what has no verdict, and wait a little for the answers."""
+        if self._link.is_closed:
+            return
+        asks = self._release_all()
+        await self._flush()
+        if asks:
+            self._link.send([CancelWait(request_id) for request_id in asks])
+        await self._link.wait_until(self._is_settled, CLOSE_S)
