@@ -142,7 +142,7 @@ def _notes(strategy: Strategy, found: dict[str, None]) -> None:
             found[f"Fair({key}): submissions without {key} share as one value of their own."] = None
         case PreferDistinct(key, maximum) | MaxSimultaneous(key, maximum):
             if key != SUBMISSION_KEY:
-                found[f"{type(strategy).__name__}({key}, …): submissions without {key} are never held back."] = None
+                found[f"{type(strategy).__name__}({key}, …): submissions without {key} are never blocked."] = None
             if isinstance(maximum, Percent):
                 found[
                     f"{maximum} is of the consumers connected now, rounded up, at least 1, looked at once a second; "

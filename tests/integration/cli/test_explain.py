@@ -140,7 +140,7 @@ def test_starvation_and_its_cure_are_said(daemon: Settings, say: Say) -> None:
         assert "Fair or OrElse" in note
     text = "\n".join(say("explain", "MaxSimultaneous(tenant, 50%)"))
     assert "50% is of the consumers connected now, rounded up, at least 1" in text
-    assert "submissions without tenant are never held back" in text
+    assert "submissions without tenant are never blocked" in text
 
 
 def test_named_strategy_is_used_by_name_and_a_near_miss_is_told(
