@@ -116,7 +116,7 @@ class PolledConsumer(Consumer):
         elif isinstance(reply, DaemonState):
             self.counts = reply.total
         elif isinstance(reply, Shown):
-            self.counts = _counts_of(reply.submission)
+            self.counts = counts_of(reply.submission)
 
     def due_s(self) -> float:
         """In how many seconds something is to be done even if nothing arrives: `poll`, or an `order` after a refusal."""
@@ -203,7 +203,8 @@ class PolledConsumer(Consumer):
         return super()._holdings()
 
 
-def _counts_of(state: SubmissionState) -> Counts:
+def counts_of(state: SubmissionState) -> Counts:
+    """The chunks of one submission by state, as the daemon counts those of all."""
     finished_count = state.completed_count + state.dead_count + state.skipped_count
     return Counts(
         state.submission_id,

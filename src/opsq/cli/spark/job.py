@@ -28,6 +28,7 @@ from opsq.cli.output.failure import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S, ProgressMeter
 from opsq.client.sync.producer import Producer
 from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed
+from opsq.runner.polled_consumer import counts_of
 from opsq.runner.stop_signals import StopSignals
 from opsq.wire.messages import Counts, DaemonState, Status
 
@@ -292,20 +293,9 @@ def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Co
         if submission_id is None:
             return producer.link.call(Status(producer.link.next_id()), DaemonState).total
         try:
-            state = producer.submission(submission_id).state()
+            return counts_of(producer.submission(submission_id).state())
         except NotFound:
             return None
-        finished_count = state.completed_count + state.dead_count + state.skipped_count
-        return Counts(
-            value=None,
-            submissions_count=1,
-            waiting_count=state.chunks_count - finished_count - state.reserved_count - state.delayed_count,
-            delayed_count=state.delayed_count,
-            reserved_count=state.reserved_count,
-            completed_count=state.completed_count,
-            dead_count=state.dead_count,
-            skipped_count=state.skipped_count,
-        )
 
     return look
 
