@@ -174,7 +174,7 @@ def _plain_field(field: object) -> str:
 
 def _draw(caller: Caller, found: ReportDocument) -> None:
     """Tables that fit 80 columns."""
-    from opsq.spark.report.page import first_line, name_of, number, percent, rate, seconds
+    from opsq.spark.report.page import first_line, load_cells, name_of, number, percent, rate, seconds, time_cells
 
     total = found.total
     step = seconds(float(found.step_s))
@@ -196,14 +196,7 @@ def _draw(caller: Caller, found: ReportDocument) -> None:
     columns = (found.by, "done", "failed", "dead", "retried", "rate", "busy")
     caller.table(columns, counts, title="Chunks", right=frozenset(columns[1:]))
     caller.console.print()
-    times = [
-        (
-            name,
-            *(seconds(length) for length in (row.wait_p50_s, row.wait_p90_s, row.wait_p99_s)),
-            *(seconds(length) for length in (row.run_p50_s, row.run_p90_s, row.run_p99_s)),
-        )
-        for name, row in summaries
-    ]
+    times = [(name, *time_cells(row)) for name, row in summaries]
     columns = (found.by, "wait 50%", "90%", "99% ", "run 50%", "90%  ", "99%  ")
     caller.table(columns, times, title="Percentiles of waiting and run times", right=frozenset(columns[1:]))
     caller.console.print()
@@ -221,18 +214,7 @@ def _draw(caller: Caller, found: ReportDocument) -> None:
     title = f"Fairness: Jain's index {number(found.jain)}"
     caller.table(share_columns, shares, title=title, right=frozenset(share_columns[1:]))
     caller.console.print()
-    consumers = [
-        (
-            row.consumer,
-            row.completed,
-            row.failed,
-            seconds(row.busy_s),
-            number(row.load),
-            number(row.peak_load),
-            percent(row.utilisation),
-        )
-        for row in found.consumers
-    ]
+    consumers = [(row.consumer, row.completed, row.failed, *load_cells(row)) for row in found.consumers]
     columns = ("consumer", "done", "failed", "busy", "load", "peak", "used")
     caller.table(columns, consumers, title="Consumers", right=frozenset(columns[1:]))
     if found.failures:

@@ -11,7 +11,7 @@ from html import escape
 
 from opsq.spark.report.figures import DRAWN_COUNT, Figures
 from opsq.spark.report.plots import Bar, Series, bars, lines
-from opsq.spark.report.rows import ReportDocument, ReportShare, ReportSummary, ReportWindow
+from opsq.spark.report.rows import ReportConsumer, ReportDocument, ReportShare, ReportSummary, ReportWindow
 from opsq.units import format_instant, format_span
 from opsq.version import __version__
 
@@ -94,6 +94,17 @@ def rate(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.3g}/s" if 1 <= value < 1000 else f"{value:,.0f}/s" if value >= 1 else f"{value * 3600:.3g}/h"
+
+
+def time_cells(row: ReportSummary) -> list[str]:
+    """The percentiles of waiting times, then of run times."""
+    waits = (row.wait_p50_s, row.wait_p90_s, row.wait_p99_s)
+    return [seconds(length) for length in (*waits, row.run_p50_s, row.run_p90_s, row.run_p99_s)]
+
+
+def load_cells(row: ReportConsumer) -> list[str]:
+    """How long a consumer was busy, its mean and peak load, and its utilisation."""
+    return [seconds(row.busy_s), number(row.load), number(row.peak_load), percent(row.utilisation)]
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
@@ -201,16 +212,8 @@ def _failures(report: ReportDocument) -> str:
 
 def _consumers(report: ReportDocument) -> str:
     rows = [
-        [
-            consumer.consumer or NO_VALUE,
-            f"{consumer.completed:,}",
-            f"{consumer.failed:,}",
-            seconds(consumer.busy_s),
-            number(consumer.load),
-            number(consumer.peak_load),
-            percent(consumer.utilisation),
-        ]
-        for consumer in report.consumers
+        [one.consumer or NO_VALUE, f"{one.completed:,}", f"{one.failed:,}", *load_cells(one)]
+        for one in report.consumers
     ]
     columns = ("consumer", "completed", "failed", "busy", "mean load", "peak load", "utilisation")
     return _section("Consumers", _table(columns, rows), _cut(report.consumers_count, len(rows)))
@@ -219,9 +222,7 @@ def _consumers(report: ReportDocument) -> str:
 def _table_of_values(report: ReportDocument) -> str:
     def cells(name: str, summary: ReportSummary) -> list[str]:
         counts = [f"{count:,}" for count in (summary.completed, summary.failed + summary.lost, summary.dead)]
-        waits = [seconds(length) for length in (summary.wait_p50_s, summary.wait_p90_s, summary.wait_p99_s)]
-        runs = [seconds(length) for length in (summary.run_p50_s, summary.run_p90_s, summary.run_p99_s)]
-        return [name, *counts, percent(summary.retry_rate), rate(summary.per_s), *waits, *runs]
+        return [name, *counts, percent(summary.retry_rate), rate(summary.per_s), *time_cells(summary)]
 
     rows = [cells(name_of(summary.value), summary) for summary in report.values] + [cells("all", report.total)]
     columns = (report.by, "done", "failed", "dead", "retried", "rate", "wait 50", "90", "99", "run 50", "90", "99")
