@@ -57,7 +57,7 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status submit wait results show list cancel rm dead history run consume reserve read complete fail release extend spark pause resume limit limits weight explain config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         spark) argument=words words='doctor submit consume results run report' options='--master --conf --spark-logs' valued='--master --conf' ;;
@@ -76,9 +76,6 @@ _opsq() {
         'dead show') argument=none ;;
         'dead requeue') argument=ids many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --all --dry-run' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal' ;;
         'dead drop') argument=none many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --all --dry-run' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal' ;;
-        'history list') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
-        'history export') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after --after-last' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after' ;;
-        'history prune') options='--older-than --keep' valued='--older-than --keep' ;;
         run) argument='file command' many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --metadata -m --attach --max-attempts --backoff --on-dead --skip-dead --output -o --resume --fresh' valued='--bytes -b --lines -l --delimiter -d --jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --metadata -m --attach --max-attempts --backoff --on-dead --output -o --resume' ;;
         consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --delimiter -d --null -0 --strategy -s --submission --until-empty --until-idle --max-chunks --stop-after --single --name --dry-run --exit-status' valued='--jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --max-chunks --stop-after --single --name --exit-status' ;;
         reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
@@ -93,12 +90,15 @@ _opsq() {
         'spark results') argument=none options='--output -o --output-format --output-option --overwrite --files --result-format --result-schema --skip-dead --master --conf --spark-logs' valued='--output -o --output-format --output-option --files --result-format --result-schema --master --conf' ;;
         'spark run') argument='file command' many=1 options='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --jobs -j --each --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --output -o --output-format --output-option --overwrite --files --result-format --result-schema --skip-dead --master --conf --spark-logs --strategy -s --tasks -t --deadline --keep' valued='--format --option --schema --select --where --rows-per-chunk -n --bytes-per-chunk -b --chunk-format --metadata -m --priority --max-attempts --on-dead --idempotency-key --jobs -j --args --server --grace --max-runtime --on-lost --complete-on --retry-on --bury-on --log-dir --output -o --output-format --output-option --files --result-format --result-schema --master --conf --strategy -s --tasks -t --deadline' ;;
         'spark report') options='--by --since --until --from --step --html --limit -n --tables --master --conf --spark-logs' valued='--by --since --until --from --step --html --limit -n --master --conf' ;;
+        'history list') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
+        'history export') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after --after-last' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after' ;;
+        'history prune') options='--older-than --keep' valued='--older-than --keep' ;;
+        explain) argument=explained options='--analyze -a' ;;
         pause) argument=pair many=1 options='--all --operator' ;;
         resume) argument=pair many=1 options='--all --operator' ;;
         limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
         limits) ;;
         weight) argument='pair none' ;;
-        explain) argument=explained options='--analyze -a' ;;
         config) ;;
         doctor) ;;
         check) ;;
@@ -131,9 +131,6 @@ _opsq() {
             'dead list -m' | 'dead list --metadata') kind=pair ;;
             'dead requeue -m' | 'dead requeue --metadata') kind=pair ;;
             'dead drop -m' | 'dead drop --metadata') kind=pair ;;
-            'history list -m' | 'history list --metadata') kind=pair ;;
-            'history export -m' | 'history export --metadata') kind=pair ;;
-            'history export --format') kind=words words='jsonl csv parquet' ;;
             'run --server') kind=words words='frames records' ;;
             'run --on-lost') kind=words words='stop finish' ;;
             'run --log-dir') kind=dir ;;
@@ -176,6 +173,11 @@ _opsq() {
             'spark report --from') kind=dir ;;
             'spark report --html') kind=file ;;
             'spark report --conf') kind=pair ;;
+            'history list --event') kind=words words='completed failed lost dead requeued dropped cancelled expired' ;;
+            'history list -m' | 'history list --metadata') kind=pair ;;
+            'history export --event') kind=words words='completed failed lost dead requeued dropped cancelled expired' ;;
+            'history export -m' | 'history export --metadata') kind=pair ;;
+            'history export --format') kind=words words='jsonl csv parquet' ;;
             *' --state-dir') kind=dir ;;
             *' --socket' | *' --token-file') kind=file ;;
         esac

@@ -49,40 +49,40 @@ _opsq() {
   case $state in
     verb)
       verbs=(
-        'start:Start the daemon and return when it is ready; one that runs already is left alone, with exit 0.'
+        'start:Start the daemon and return when it is ready; does nothing, with exit 0, if one is already running.'
         'stop:Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs.'
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
         'submit:Submit files or stdin as chunks; prints the id of the submission alone.'
-        'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up.'
+        'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout.'
         'results:Write the results of a submission to stdout, in chunk order.'
-        'show:Show one submission: its state, counts, metadata and rules, and what has failed of late; or all that has happened to a chunk.'
+        'show:Show one submission: its state, counts, metadata, rules and recent failures; or all that has happened to a chunk.'
         'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
-        'cancel:Cancel submissions: nothing more of them is handed out, and what runs loses its reservation.'
-        'rm:Forget finished submissions, with their results and content.'
+        'cancel:Cancel submissions: nothing more of them is handed out, and running chunks lose their reservations.'
+        'rm:Remove finished submissions, with their results and content.'
         'dead:List dead chunks, show all that is known of one, give them new attempts, or give them up.'
-        'history:List what has happened to chunks, write it to files for other programs, or forget it.'
         'run:Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.'
         'consume:Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
-        'reserve:Reserve chunks as leases; prints one handle a line, exits 3 when nothing is free.'
+        'reserve:Reserve chunks as leases; prints one handle per line, exits 3 when nothing is free.'
         'read:Write the bytes of a reserved chunk to stdout.'
         'complete:Complete reserved chunks; durable when it returns.'
         'fail:Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up.'
         'release:Give reserved chunks back; no attempt is counted.'
-        'extend:Move the deadline of reserved chunks to a full length from now.'
-        'spark:Move data with PySpark, and work chunks off on its executors.'
-        'pause:Hand out nothing more of some submissions, until resume; what is reserved goes on.'
+        'extend:Move the deadline of reserved chunks to a full lease from now.'
+        'spark:Move data with PySpark, and process chunks on its executors.'
+        'history:List what has happened to chunks, write it to files for other programs, or delete it.'
+        'explain:Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
+        'pause:Hand out nothing more of some submissions, until resume; what is reserved continues.'
         'resume:End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing.'
-        'limit:Bound how many chunks of a value are reserved at once, or how many start in a time; for every strategy and consumer.'
+        'limit:Limit concurrent chunks per value, or how many start per unit of time; for every strategy and consumer.'
         'limits:List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
         'weight:Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
-        'explain:Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
         'config:Print every setting: its name, its value, and where the value came from.'
-        'doctor:Look for what is wrong on this machine, and say what to do; exits 5 if something is wrong.'
-        'check:Check the database and what must always hold; also while no daemon runs. Exits 6 if something is damaged.'
-        'backup:Copy the database to a file, also while work goes on; the content of chunks and large results is not in it.'
-        'vacuum:Give free pages of the database back to the file system; work goes on meanwhile.'
-        'demo:Show it all at work: submit Python'\''s own source files, have consumers turn them into capitals, collect and check the results.'
+        'doctor:Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
+        'check:Check the database and its invariants, also while no daemon runs; exits 6 if something is damaged.'
+        'backup:Copy the database to a file, also while work continues; the content of chunks and large results is not in it.'
+        'vacuum:Return unused pages of the database to the file system; work continues while it runs.'
+        'demo:Run a demonstration: submit Python'\''s own source files, have consumers convert them to upper case, collect and check the results.'
         'completion:Print the completion script of a shell; an installation as root has it in its place already.'
       )
       _describe -t verbs verb verbs && ret=0
@@ -98,12 +98,12 @@ _opsq() {
             '--listen-force[Allow `listen` on an address that other machines can reach.]' \
             '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
-            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:WORD:(durable normal)' \
+            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
             '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
             '--connection-limit=[Most connections at once.]:N: ' \
-            '--log-level=[What is logged\: debug, info, warning, error.]:WORD:(debug info warning error)' \
+            '--log-level=[What is logged\: debug, info, warning, error.]:debug|info|warning|error:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
             '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
@@ -136,12 +136,12 @@ _opsq() {
             '--listen-force[Allow `listen` on an address that other machines can reach.]' \
             '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
-            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:WORD:(durable normal)' \
+            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
             '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
             '--connection-limit=[Most connections at once.]:N: ' \
-            '--log-level=[What is logged\: debug, info, warning, error.]:WORD:(debug info warning error)' \
+            '--log-level=[What is logged\: debug, info, warning, error.]:debug|info|warning|error:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
             '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
@@ -164,17 +164,17 @@ _opsq() {
           ;;
         status)
           _arguments -s -S $flags \
-            '(-w --watch)-w[Go on showing it, until Ctrl-C.]' \
-            '(-w --watch)--watch[Go on showing it, until Ctrl-C.]' \
-            '--by=[Count also per value of this metadata key.]:KEY:_opsq_keys' \
-            '--interval=[How often --watch looks.]:D: ' && ret=0
+            '(-w --watch)-w[Keep showing it, until Ctrl-C.]' \
+            '(-w --watch)--watch[Keep showing it, until Ctrl-C.]' \
+            '--by=[Also count per value of this metadata key.]:KEY:_opsq_keys' \
+            '--interval=[How often --watch refreshes.]:D: ' && ret=0
           ;;
         submit)
           _arguments -s -S $flags \
-            '(-b --bytes)-b+[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
-            '(-b --bytes)--bytes=[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
-            '(-l --lines)-l+[So many records a chunk.]:N: ' \
-            '(-l --lines)--lines=[So many records a chunk.]:N: ' \
+            '(-b --bytes)-b+[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
+            '(-b --bytes)--bytes=[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
+            '(-l --lines)-l+[Records per chunk.]:N: ' \
+            '(-l --lines)--lines=[Records per chunk.]:N: ' \
             '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
             '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
@@ -187,17 +187,17 @@ _opsq() {
             '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-            '--on-dead=[A dead chunk fails the submission (default), or the rest goes on.]:fail|keep:(fail keep)' \
-            '--backoff=[Pauses between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+            '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+            '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
             '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
-            '--delay=[Hand nothing out before this long from now.]:D: ' \
-            '--at=[Hand nothing out before 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
-            '--expires=[Give up what is not finished by then.]:D|INSTANT: ' \
+            '--delay=[Delay the first chunk by this long.]:D: ' \
+            '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
+            '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
-            '--unique-until=[Until when the key is taken\: a chunk is handed out, or the submission has ended (default).]:start|done:(start done)' \
-            '--reservation=[How long a consumer may keep a chunk without a sign of life.]:D: ' \
-            '--in-place[Do not copy\: consumers read the files where they are, unless they change.]' \
-            '--wait-for-room[If there is no room, wait for it, at most so long; without =D without limit.]' \
+            '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
+            '--reservation=[How long a consumer may keep a chunk without a heartbeat.]:D: ' \
+            '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
+            '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \
             '--dry-run[Show how many chunks there would be; write nothing.]' \
             '--wait[Wait for the end, as `opsq wait` does.]' \
             '(-o --output)-o+[With --wait\: write the results to this file.]:FILE:_files' \
@@ -215,8 +215,8 @@ _opsq() {
           _arguments -s -S $flags \
             '(-o --output)-o+[Write to this file\: beside it first, then renamed.]:FILE:_files' \
             '(-o --output)--output=[Write to this file\: beside it first, then renamed.]:FILE:_files' \
-            '(-f --follow)-f[Do not wait for the end\: write each result as soon as its turn has come.]' \
-            '(-f --follow)--follow[Do not wait for the end\: write each result as soon as its turn has come.]' \
+            '(-f --follow)-f[Do not wait for the end\: write each result as soon as it is next in order.]' \
+            '(-f --follow)--follow[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '--skip-dead[Leave out chunks that died or were skipped, instead of stopping there.]' \
             '1:ID:_opsq_ids' && ret=0
           ;;
@@ -229,13 +229,13 @@ _opsq() {
             '*--state=[Only these states\: scheduled, open, completed, failed, cancelled, expired.]:STATE:(scheduled open completed failed cancelled expired)' \
             '*-m+[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
-            '(-n --limit)-n+[How many at most.]:N: ' \
-            '(-n --limit)--limit=[How many at most.]:N: ' \
-            '--before=[Only older ones than this, to turn the page.]:ID:_opsq_ids' && ret=0
+            '(-n --limit)-n+[How many at most, up to 10000.]:N: ' \
+            '(-n --limit)--limit=[How many at most, up to 10000.]:N: ' \
+            '--before=[Only submissions older than this (paging).]:ID:_opsq_ids' && ret=0
           ;;
         cancel)
           _arguments -s -S $flags \
-            '--reason=[Why; `opsq show` tells it.]:TEXT: ' \
+            '--reason=[Why; shown by `opsq show`.]:TEXT: ' \
             '*:ID:_opsq_open' && ret=0
           ;;
         rm)
@@ -246,9 +246,9 @@ _opsq() {
           if (( CURRENT == 2 )); then
             verbs=(
               'list:List dead chunks: chunk, attempts, losses, instant of death, exit status or signal, reason.'
-              'show:Show all that is known of a dead chunk: each of its attempts, and the whole of its last reason, mostly the end of stderr.'
+              'show:Show all that is known of a dead chunk: each of its attempts, and its whole last reason, usually the end of stderr.'
               'requeue:Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again.'
-              'drop:Give dead chunks up: they count as skipped from then on, and cannot be requeued any more.'
+              'drop:Give dead chunks up: they count as skipped from then on, and can no longer be requeued.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -282,8 +282,8 @@ _opsq() {
                 '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '--all[Every dead chunk there is\: needed when nothing else says which.]' \
-                '--dry-run[Change nothing; list what would be taken.]' \
+                '--all[Every dead chunk; if no ID and no condition is given, --all is required.]' \
+                '--dry-run[Change nothing; list the chunks that would change.]' \
                 '*:ID:_opsq_ids' && ret=0
               ;;
             drop)
@@ -295,126 +295,70 @@ _opsq() {
                 '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '--all[Every dead chunk there is\: needed when nothing else says which.]' \
-                '--dry-run[Change nothing; list what would be taken.]' \
+                '--all[Every dead chunk; if no ID and no condition is given, --all is required.]' \
+                '--dry-run[Change nothing; list the chunks that would change.]' \
                 '*:ID: ' && ret=0
-              ;;
-          esac
-          ;;
-        history)
-          if (( CURRENT == 2 )); then
-            verbs=(
-              'list:List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
-              'export:Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.'
-              'prune:Forget old history now, in small steps between other work; it goes by itself after history_days, or beyond history_rows.'
-            )
-            _describe -t verbs verb verbs && ret=0
-            return ret
-          fi
-          shift words
-          (( CURRENT-- ))
-          case $words[1] in
-            list)
-              _arguments -s -S $flags \
-                '*--event=[Only these, repeatable\: completed, failed, lost, dead, requeued, dropped, cancelled, expired.]:EVENT: ' \
-                '--consumer=[Only of consumers whose name begins so.]:NAME: ' \
-                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
-                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
-                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '--since=[Only from this instant on; a duration, such as 2h, is so long ago.]:T: ' \
-                '--until=[Only before this instant; a duration as with --since.]:T: ' \
-                '(-n --limit)-n+[How many at most.]:N: ' \
-                '(-n --limit)--limit=[How many at most.]:N: ' \
-                '--oldest-first[Begin with the oldest instead of the newest.]' \
-                '--after=[Go on behind this row, in the order shown, to turn the page.]:SEQ: ' \
-                '1:ID: ' && ret=0
-              ;;
-            export)
-              _arguments -s -S $flags \
-                '*--event=[Only these, repeatable\: completed, failed, lost, dead, requeued, dropped, cancelled, expired.]:EVENT: ' \
-                '--consumer=[Only of consumers whose name begins so.]:NAME: ' \
-                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
-                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
-                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '--since=[Only from this instant on; a duration, such as 2h, is so long ago.]:T: ' \
-                '--until=[Only before this instant; a duration as with --since.]:T: ' \
-                '(-o --output)-o+[Where to\: a file, a folder that is there, or stdout.]:FILE|FOLDER|-: ' \
-                '(-o --output)--output=[Where to\: a file, a folder that is there, or stdout.]:FILE|FOLDER|-: ' \
-                '--format=[JSON lines, CSV or Parquet; by default what the name of the file says, else JSON lines.]:jsonl|csv|parquet:(jsonl csv parquet)' \
-                '--rotate=[Begin a new file in the folder after so many rows.]:N: ' \
-                '--after=[Only rows behind this one.]:SEQ: ' \
-                '--after-last[Only rows behind the last one in the folder'\''s files.]' \
-                '1:ID: ' && ret=0
-              ;;
-            prune)
-              _arguments -s -S $flags \
-                '--older-than=[Forget what is older than this.]:D: ' \
-                '--keep=[Forget all but the newest N rows.]:N: ' && ret=0
               ;;
           esac
           ;;
         run)
           _arguments -s -S $flags \
-            '(-b --bytes)-b+[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
-            '(-b --bytes)--bytes=[Whole records up to this size a chunk; 1M by default.]:SIZE: ' \
-            '(-l --lines)-l+[So many records a chunk.]:N: ' \
-            '(-l --lines)--lines=[So many records a chunk.]:N: ' \
+            '(-b --bytes)-b+[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
+            '(-b --bytes)--bytes=[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
+            '(-l --lines)-l+[Records per chunk.]:N: ' \
+            '(-l --lines)--lines=[Records per chunk.]:N: ' \
             '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
             '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
             '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
-            '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
-            '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
-            '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
-            '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+            '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
+            '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
+            '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
+            '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
-            '--grace=[How long what runs may go on after a signal.]:D: ' \
+            '--grace=[How long programs may continue after a signal.]:D: ' \
             '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
-            '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+            '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
             '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
-            '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
-            '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
-            '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
-            '--log-failed[Keep only the logs of attempts that were not completed.]' \
-            '--progress[Off a terminal\: a line about the state every 30 s.]' \
-            '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
+            '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
+            '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
+            '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+            '--log-failed[Keep only the logs of attempts that did not complete.]' \
+            '--progress[Report progress every 30 s where stderr is not a terminal.]' \
+            '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
             '*-m+[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
             '--attach=[A file that the programs find by OPSQ_ATTACHMENT.]:FILE:_files' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
-            '--backoff=[Pauses between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
-            '--on-dead=[A dead chunk ends the round, or the rest is done all the same.]:fail|keep:(fail keep)' \
-            '--skip-dead[With --on-dead keep\: write the results behind a dead chunk too.]' \
+            '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+            '--on-dead=[A dead chunk ends the round, or the rest is still processed.]:fail|keep:(fail keep)' \
+            '--skip-dead[With --on-dead keep\: write the results after a dead chunk too.]' \
             '(-o --output)-o+[Write the results to this file\: beside it first, then renamed.]:FILE:_files' \
             '(-o --output)--output=[Write the results to this file\: beside it first, then renamed.]:FILE:_files' \
-            '--resume=[Name the round, so that it can go on later even if its input is a stream.]:KEY:_opsq_keys' \
-            '--fresh[Forget what the same line has done before, and begin anew.]' \
+            '--resume=[Name the round, so that it can continue later even if its input is a stream.]:KEY:_opsq_keys' \
+            '--fresh[Discard what the same command has done before, and start over.]' \
             '(-)1: : _command_names -e' \
             '*::argument: _normal' && ret=0
           ;;
         consume)
           _arguments -s -S $flags \
-            '(-j --jobs)-j+[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
-            '(-j --jobs)--jobs=[How many at once\: N, or of the cores; by default one a core.]:N|N%|+N|-N: ' \
-            '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
-            '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+            '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
+            '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
+            '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
+            '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
-            '--grace=[How long what runs may go on after a signal.]:D: ' \
+            '--grace=[How long programs may continue after a signal.]:D: ' \
             '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
-            '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+            '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
             '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
-            '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
-            '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
-            '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
-            '--log-failed[Keep only the logs of attempts that were not completed.]' \
-            '--progress[Off a terminal\: a line about the state every 30 s.]' \
-            '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
+            '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
+            '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
+            '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+            '--log-failed[Keep only the logs of attempts that did not complete.]' \
+            '--progress[Report progress every 30 s where stderr is not a terminal.]' \
+            '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
             '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
             '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
@@ -425,11 +369,11 @@ _opsq() {
             '--until-empty[End when nothing is free, reserved by anyone or waiting for a retry.]' \
             '--until-idle[End as soon as nothing can be reserved.]' \
             '--max-chunks=[End after N chunks were completed or failed.]:N: ' \
-            '--stop-after=[Begin no chunk after this long; end when what runs has ended.]:D: ' \
+            '--stop-after=[Start no chunk after this long; end when running programs have ended.]:D: ' \
             '--single=[Exit 0 at once if another consumer of the daemon runs under this NAME.]:NAME: ' \
             '--name=[What this consumer is called in `opsq status`.]:NAME: ' \
             '--dry-run[Run nothing; print the command lines for the next chunks\: --max-chunks, by default 10.]' \
-            '--exit-status=[What it exits with at the end\: opsq'\''s own, or that of the first program that did not exit 0.]:opsq|child:(opsq child)' \
+            '--exit-status=[Exit with opsq'\''s own status, or with that of the first program that did not exit 0.]:opsq|child:(opsq child)' \
             '(-)1: : _command_names -e' \
             '*::argument: _normal' && ret=0
           ;;
@@ -491,8 +435,8 @@ _opsq() {
             doctor)
               _arguments -s -S $flags \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
-                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Let Spark say all it has to say, on stderr.]' && ret=0
+                '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Show all that Spark logs, on stderr.]' && ret=0
               ;;
             submit)
               _arguments -s -S $flags \
@@ -501,10 +445,10 @@ _opsq() {
                 '--schema=[The columns of the inputs, such as '\''id BIGINT, text STRING'\''.]:DDL: ' \
                 '*--select=[Only this column or SQL expression; any number of times.]:EXPR: ' \
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
-                '(-n --rows-per-chunk)-n+[So many rows a chunk; the last of a partition has fewer.]:N: ' \
-                '(-n --rows-per-chunk)--rows-per-chunk=[So many rows a chunk; the last of a partition has fewer.]:N: ' \
-                '(-b --bytes-per-chunk)-b+[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
-                '(-b --bytes-per-chunk)--bytes-per-chunk=[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-n --rows-per-chunk)-n+[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
+                '(-n --rows-per-chunk)--rows-per-chunk=[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
+                '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
@@ -513,40 +457,40 @@ _opsq() {
                 '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
                 '--idempotency-key=[The same rows under this key are one submission, as long as that is there.]:KEY:_opsq_keys' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
-                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Show all that Spark logs, on stderr.]' \
                 '*:INPUT:_files' && ret=0
               ;;
             consume)
               _arguments -s -S $flags \
-                '(-j --jobs)-j+[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
-                '(-j --jobs)--jobs=[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
-                '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
-                '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+                '(-j --jobs)-j+[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
+                '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
-                '--grace=[How long what runs may go on after a signal.]:D: ' \
+                '--grace=[How long programs may continue after a signal.]:D: ' \
                 '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
-                '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+                '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
                 '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
-                '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
-                '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
-                '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
-                '--log-failed[Keep only the logs of attempts that were not completed.]' \
-                '--progress[Off a terminal\: a line about the state every 30 s.]' \
-                '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
+                '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
+                '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
+                '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+                '--log-failed[Keep only the logs of attempts that did not complete.]' \
+                '--progress[Report progress every 30 s where stderr is not a terminal.]' \
+                '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
                 '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
                 '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
                 '(-0 --null)-0[A NUL byte ends a record.]' \
                 '(-0 --null)--null[A NUL byte ends a record.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
-                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Show all that Spark logs, on stderr.]' \
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '--submission=[Take chunks of this submission only, in the order of --strategy.]:ID: ' \
-                '(-t --tasks)-t+[So many consumers on the executors; by default one a core.]:N: ' \
-                '(-t --tasks)--tasks=[So many consumers on the executors; by default one a core.]:N: ' \
-                '--deadline=[Begin no chunk after this long; end when what runs has ended.]:D: ' \
+                '(-t --tasks)-t+[Consumers on the executors; by default one per core.]:N: ' \
+                '(-t --tasks)--tasks=[Consumers on the executors; by default one per core.]:N: ' \
+                '--deadline=[Start no chunk after this long; end when running programs have ended.]:D: ' \
                 '--until-idle[End as soon as nothing can be reserved, not when nothing can come any more.]' \
                 '(-)1: : _command_names -e' \
                 '*::argument: _normal' && ret=0
@@ -558,13 +502,13 @@ _opsq() {
                 '--output-format=[parquet, csv, json, …; else as the name of --output ends, else parquet.]:NAME: ' \
                 '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
                 '--overwrite[Replace what lies there already.]' \
-                '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
+                '--files=[Write at most this many files; they keep the order of the rows.]:N: ' \
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
                 '--result-schema=[The columns of results; same\: those of the chunks; else the first results and the chunks tell.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
-                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Show all that Spark logs, on stderr.]' \
                 '1:ID: ' && ret=0
               ;;
             run)
@@ -574,10 +518,10 @@ _opsq() {
                 '--schema=[The columns of the inputs, such as '\''id BIGINT, text STRING'\''.]:DDL: ' \
                 '*--select=[Only this column or SQL expression; any number of times.]:EXPR: ' \
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
-                '(-n --rows-per-chunk)-n+[So many rows a chunk; the last of a partition has fewer.]:N: ' \
-                '(-n --rows-per-chunk)--rows-per-chunk=[So many rows a chunk; the last of a partition has fewer.]:N: ' \
-                '(-b --bytes-per-chunk)-b+[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
-                '(-b --bytes-per-chunk)--bytes-per-chunk=[ChunkFormat so many bytes a chunk; 1M by default.]:SIZE: ' \
+                '(-n --rows-per-chunk)-n+[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
+                '(-n --rows-per-chunk)--rows-per-chunk=[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
+                '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
@@ -585,58 +529,120 @@ _opsq() {
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
                 '--idempotency-key=[The same rows under this key are one submission, as long as that is there.]:KEY:_opsq_keys' \
-                '(-j --jobs)-j+[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
-                '(-j --jobs)--jobs=[Programs at once in each task; 1 by default.]:N|N%|+N|-N: ' \
-                '--each[Run once per record of the chunk, which stands for {} or comes last.]' \
-                '--args=[Run once per up to N records, which are arguments, as xargs does.]:N: ' \
+                '(-j --jobs)-j+[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
+                '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
-                '--grace=[How long what runs may go on after a signal.]:D: ' \
+                '--grace=[How long programs may continue after a signal.]:D: ' \
                 '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
-                '--on-lost=[What happens to a program whose chunk is not ours any more\: end it, or let it end.]:stop|finish:(stop finish)' \
+                '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
                 '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
-                '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which it is retried.]:LIST: ' \
-                '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all not listed.]:LIST: ' \
-                '--log-dir=[Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
-                '--log-failed[Keep only the logs of attempts that were not completed.]' \
-                '--progress[Off a terminal\: a line about the state every 30 s.]' \
-                '--clean-env[Give programs nothing but PATH and what is said of the chunk.]' \
+                '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
+                '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
+                '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
+                '--log-failed[Keep only the logs of attempts that did not complete.]' \
+                '--progress[Report progress every 30 s where stderr is not a terminal.]' \
+                '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
                 '(-o --output)-o+[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
                 '(-o --output)--output=[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
                 '--output-format=[parquet, csv, json, …; else as the name of --output ends, else parquet.]:NAME: ' \
                 '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
                 '--overwrite[Replace what lies there already.]' \
-                '--files=[Write at most so many files; their order stays that of the rows.]:N: ' \
+                '--files=[Write at most this many files; they keep the order of the rows.]:N: ' \
                 '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
                 '--result-schema=[The columns of results; same\: those of the chunks; else the first results and the chunks tell.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
-                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Let Spark say all it has to say, on stderr.]' \
+                '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Show all that Spark logs, on stderr.]' \
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
-                '(-t --tasks)-t+[So many consumers on the executors; by default one a core.]:N: ' \
-                '(-t --tasks)--tasks=[So many consumers on the executors; by default one a core.]:N: ' \
-                '--deadline=[Begin no chunk after this long; end when what runs has ended.]:D: ' \
+                '(-t --tasks)-t+[Consumers on the executors; by default one per core.]:N: ' \
+                '(-t --tasks)--tasks=[Consumers on the executors; by default one per core.]:N: ' \
+                '--deadline=[Start no chunk after this long; end when running programs have ended.]:D: ' \
                 '--keep[Keep the submission and its content in the queue when all is well.]' \
                 '(-)1: : _command_names -e' \
                 '*::argument: _normal' && ret=0
               ;;
             report)
               _arguments -s -S $flags \
-                '--by=[Put together what has the same value of this key of the metadata, or `submission`.]:KEY:_opsq_keys' \
-                '--since=[Only from this instant on; a duration, such as 2h, is so long ago.]:T: ' \
+                '--by=[Group by the value of this key of the metadata, or by `submission`.]:KEY:_opsq_keys' \
+                '--since=[Only from this instant on; a duration, such as 2h, counts back from now.]:T: ' \
                 '--until=[Only before this instant; a duration as with --since.]:T: ' \
                 '--from=[Read this folder of `opsq history export --format parquet`, not the queue.]:DIR:_files -/' \
                 '--step=[The length of a window of time; by default at most 60 cover all.]:D: ' \
                 '--html=[Write a page with plots as well, in one file.]:FILE:_files' \
-                '(-n --limit)-n+[So many values and consumers, the largest.]:N: ' \
-                '(-n --limit)--limit=[So many values and consumers, the largest.]:N: ' \
-                '--tables[Off a terminal too, print tables to be read, not lines with tabs.]' \
+                '(-n --limit)-n+[How many values and consumers, the largest.]:N: ' \
+                '(-n --limit)--limit=[How many values and consumers, the largest.]:N: ' \
+                '--tables[Print tables also where stdout is not a terminal, instead of lines with tabs.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
-                '*--conf=[A setting of Spark; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Let Spark say all it has to say, on stderr.]' && ret=0
+                '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--spark-logs[Show all that Spark logs, on stderr.]' && ret=0
               ;;
           esac
+          ;;
+        history)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'list:List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
+              'export:Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.'
+              'prune:Delete old history now, in small steps between other work; without this it goes after history_days, or beyond history_rows.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            list)
+              _arguments -s -S $flags \
+                '*--event=[Only these, repeatable\: completed, failed, lost, dead, requeued, dropped, cancelled, expired.]:EVENT:(completed failed lost dead requeued dropped cancelled expired)' \
+                '--consumer=[Only of consumers whose name starts with this.]:NAME: ' \
+                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
+                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
+                '--since=[Only from this instant on; a duration, such as 2h, counts back from now.]:T: ' \
+                '--until=[Only before this instant; a duration as with --since.]:T: ' \
+                '(-n --limit)-n+[How many at most.]:N: ' \
+                '(-n --limit)--limit=[How many at most.]:N: ' \
+                '--oldest-first[Start with the oldest instead of the newest.]' \
+                '--after=[Continue after this row, in the order shown (paging).]:SEQ: ' \
+                '1:ID: ' && ret=0
+              ;;
+            export)
+              _arguments -s -S $flags \
+                '*--event=[Only these, repeatable\: completed, failed, lost, dead, requeued, dropped, cancelled, expired.]:EVENT:(completed failed lost dead requeued dropped cancelled expired)' \
+                '--consumer=[Only of consumers whose name starts with this.]:NAME: ' \
+                '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
+                '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
+                '--since=[Only from this instant on; a duration, such as 2h, counts back from now.]:T: ' \
+                '--until=[Only before this instant; a duration as with --since.]:T: ' \
+                '(-o --output)-o+[A file, an existing folder, or - for stdout.]:FILE|FOLDER|-: ' \
+                '(-o --output)--output=[A file, an existing folder, or - for stdout.]:FILE|FOLDER|-: ' \
+                '--format=[JSON lines, CSV or Parquet; by default as the name of the file ends, else JSON lines.]:jsonl|csv|parquet:(jsonl csv parquet)' \
+                '--rotate=[Start a new file in the folder after this number of rows.]:N: ' \
+                '--after=[Only rows after this one.]:SEQ: ' \
+                '--after-last[Only rows after the last one in the folder'\''s files.]' \
+                '1:ID: ' && ret=0
+              ;;
+            prune)
+              _arguments -s -S $flags \
+                '--older-than=[Delete rows older than this.]:D: ' \
+                '--keep=[Keep only the newest N rows.]:N: ' && ret=0
+              ;;
+          esac
+          ;;
+        explain)
+          _arguments -s -S $flags \
+            '(-a --analyze)-a[Try the strategy out on the queue as it is; nothing is reserved.]' \
+            '(-a --analyze)--analyze[Try the strategy out on the queue as it is; nothing is reserved.]' \
+            '1:STRATEGY|ID:_opsq_explained' && ret=0
           ;;
         pause)
           _arguments -s -S $flags \
@@ -652,12 +658,12 @@ _opsq() {
           ;;
         limit)
           _arguments -s -S $flags \
-            '(-c --concurrency)-c+[So many chunks at once.]:N: ' \
-            '(-c --concurrency)--concurrency=[So many chunks at once.]:N: ' \
-            '(-r --rate)-r+[So many chunks in this time\: 10/s, 100/m, 5/15m.]:N/D: ' \
-            '(-r --rate)--rate=[So many chunks in this time\: 10/s, 100/m, 5/15m.]:N/D: ' \
-            '--burst=[With --rate\: so many at once after a pause; by default one second'\''s.]:N: ' \
-            '--lift[End the limit.]' \
+            '(-c --concurrency)-c+[Concurrent chunks, at most.]:N: ' \
+            '(-c --concurrency)--concurrency=[Concurrent chunks, at most.]:N: ' \
+            '(-r --rate)-r+[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
+            '(-r --rate)--rate=[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
+            '--burst=[With --rate\: chunks started at once after a break; by default one second'\''s worth.]:N: ' \
+            '--lift[Remove the limit.]' \
             '1:KEY[=VALUE]:_opsq_keys' && ret=0
           ;;
         limits)
@@ -667,12 +673,6 @@ _opsq() {
           _arguments -s -S $flags \
             '1:KEY=VALUE:_opsq_pair' \
             '2:N: ' && ret=0
-          ;;
-        explain)
-          _arguments -s -S $flags \
-            '(-a --analyze)-a[Try the strategy out on the queue as it is; nothing is reserved.]' \
-            '(-a --analyze)--analyze[Try the strategy out on the queue as it is; nothing is reserved.]' \
-            '1:STRATEGY|ID:_opsq_explained' && ret=0
           ;;
         config)
           _arguments -s -S $flags && ret=0
@@ -692,8 +692,8 @@ _opsq() {
           ;;
         demo)
           _arguments -s -S $flags \
-            '--consumers=[How many consumers work at the same time.]:N: ' \
-            '--keep[Leave the folder and what is in it, to look at.]' \
+            '--consumers=[How many consumers work at the same time, up to 64.]:N: ' \
+            '--keep[Keep the folder and what is in it, for inspection.]' \
             '--spark[Show the same with PySpark\: DataFrames, and executors as consumers.]' && ret=0
           ;;
         completion)

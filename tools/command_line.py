@@ -1,4 +1,4 @@
-"""The command line of opsq as plain records, walked once from the typer app; man pages and completions are made from them.
+"""The command line of opsq as plain records, read from what the verbs declare; man pages and completions are made from them.
 
 It must not know how a page or a script looks.
 """
@@ -6,16 +6,11 @@ It must not know how a page or a script looks.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import typer
-
-from opsq.cli.app import GROUPS, VERBS, build
-from opsq.cli.options.table import GLOBAL
-from opsq.cli.verbs.submissions import STATES
-from opsq.settings import SETTINGS, Setting
-from opsq.units import format_duration, format_size
+from opsq.cli.app import GROUPS, VERBS, VERSION, function_of
+from opsq.cli.options.option import GLOBAL, OneOf, Option, declared
+from opsq.settings import SETTINGS
 
 
 class Values(NamedTuple):
@@ -102,51 +97,21 @@ class CommandLine(NamedTuple):
 
 
 def read() -> CommandLine:
-    """Walk the typer app."""
-    app: Any = typer.main.get_command(build())
+    """Read the declarations of every verb."""
     found: list[Command] = []
-    groups: dict[str, str] = {}
-    for name in VERBS:
-        verb = app.commands[name]
-        if name in GROUPS:
-            groups[name] = verb.help
-            found += [_command(f"{name} {part}", VERBS[name].panel, verb.commands[part]) for part in GROUPS[name]]
-        else:
-            found.append(_command(name, VERBS[name].panel, verb))
-    shown = {param.name: param for param in app.params}
+    groups = {name: VERBS[name].summary for name in GROUPS}
+    for name, place in VERBS.items():
+        verbs = [f"{name} {part}" for part in GROUPS[name]] if name in GROUPS else [name]
+        found += [_command(verb, place.panel) for verb in verbs]
     flags = (
-        *(_flag("", shown[option.name]) for option in GLOBAL),
-        _flag("", shown["version"]),
+        *(_flag("", option) for option in GLOBAL.values()),
+        _flag("", VERSION)._replace(variable=""),
         Flag(("--help",), "Print help and exit; also behind a verb.", Values(""), False, "", ""),
     )
     return CommandLine(tuple(found), flags, groups)
 
 
-def setting_values(setting: Setting) -> Values:
-    """What a setting takes."""
-    choices = inspect.getclosurevars(setting.kind.read).nonlocals.get("choices")
-    if isinstance(choices, tuple):
-        return Values("WORD", "words", choices)
-    if isinstance(setting.default, bool):
-        return Values("")
-    if setting.kind.write is format_duration:
-        return Values("D")
-    if setting.kind.write is format_size:
-        return Values("SIZE")
-    if setting.name.endswith("_mode"):
-        return Values("MODE")
-    if setting.name.endswith("_dir"):
-        return Values("DIR", "dir")
-    if setting.name.endswith("_file") or setting.name == "socket":
-        return Values("FILE", "file")
-    if setting.name == "store":
-        return Values("URL", "dir")
-    if isinstance(setting.default, str):
-        return Values("HOST:PORT")
-    return Values("N")
-
-
-# --- inside -----------------------------------------------------------------------------------------------------------------------
+# --- inside -----------------------------------------------------------------------------------------------------------
 
 _BY_METAVAR = {
     "FILE": "file",
@@ -158,6 +123,8 @@ _BY_METAVAR = {
     "KEY[=VALUE]": "keys",
     "CMD": "command",
     "INPUT": "file",
+    "STRATEGY": "strategies",
+    "STRATEGY|ID": "explained",
 }
 _BY_PLACE = {
     ("submit", "--unique"): "",
@@ -167,54 +134,45 @@ _BY_PLACE = {
     ("rm", "ID"): "ended",
     ("wait", "ID"): "open",
     **{(verb, "ID"): "ids" for verb in ("results", "show", "dead list", "dead requeue")},
+    **{(verb, "--store"): "dir" for verb in ("start", "restart")},
 }
 _SETTINGS = {setting.flag: setting for setting in SETTINGS}
 
 
-def _command(name: str, panel: str, verb: Any) -> Command:
-    globals_ = {option.name for option in GLOBAL}
-    options = [param for param in verb.params if param.param_type_name == "option" and param.name not in globals_]
-    arguments = [param for param in verb.params if param.param_type_name == "argument"]
+def _command(name: str, panel: str) -> Command:
+    function = function_of(name)
+    options = [option for each, option in declared(function).options.items() if each not in GLOBAL]
     return Command(
         name,
         panel,
-        inspect.cleandoc(verb.help),
-        tuple(_flag(name, param) for param in options),
-        tuple(argument for param in arguments for argument in _arguments(name, param)),
+        inspect.getdoc(function) or "",
+        tuple(_flag(name, option) for option in options if option.flags),
+        tuple(argument for option in options if not option.flags for argument in _arguments(name, option)),
     )
 
 
-def _arguments(verb: str, param: Any) -> list[Argument]:
+def _arguments(verb: str, option: Option) -> list[Argument]:
     """An argument; two where one takes a command line behind what else is given."""
-    text, is_many = " ".join((param.help or "").split()), param.nargs != 1
-    if " -- " not in str(param.metavar):
-        return [Argument(_values(verb, str(param.metavar), param), text, is_many, not param.required)]
-    first, command = (Values(metavar, _BY_METAVAR[metavar]) for metavar in param.metavar.split(" -- "))
-    return [Argument(first, text, is_many, is_optional=False), Argument(command, "", is_many, is_optional=False)]
+    if " -- " not in option.metavar:
+        return [Argument(_values(verb, option.metavar, option), option.help, option.is_many, option.is_optional)]
+    first, command = (Values(metavar, _BY_METAVAR[metavar]) for metavar in option.metavar.split(" -- "))
+    return [
+        Argument(first, option.help, option.is_many, is_optional=False),
+        Argument(command, "", option.is_many, is_optional=False),
+    ]
 
 
-def _flag(verb: str, param: Any) -> Flag:
-    names = tuple(sorted(param.opts, key=len))
-    setting = _SETTINGS.get(names[-1]) if verb in {"start", "restart"} else None
-    if param.is_flag:
-        values = Values("")
-    elif setting is not None:
-        values = setting_values(setting)
-    else:
-        values = _values(verb, names[-1], param)
-    default = "" if param.default in (None, False, "", 0.0) or param.is_flag else f"{param.default}"
-    if setting is not None and not default and setting.default not in ("", False):
-        default = setting.kind.write(setting.default)
-    return Flag(names, " ".join(param.help.split()), values, bool(param.multiple), default, param.envvar or "")
+def _flag(verb: str, option: Option) -> Flag:
+    long_form = option.flags[-1]
+    default = option.default_text
+    if verb in {"start", "restart"} and long_form in _SETTINGS and not option.is_flag:
+        setting = _SETTINGS[long_form]
+        default = setting.kind.write(setting.default) if setting.default not in ("", False) else ""
+    values = Values("") if option.is_flag else _values(verb, long_form, option)
+    return Flag(option.flags, option.help, values, option.is_many, default, option.variable(verb))
 
 
-def _values(verb: str, place: str, param: Any) -> Values:
-    choices: Sequence[str] | None = getattr(param.type, "choices", None)
-    metavar = param.metavar or ("|".join(choices) if choices else param.type.name.upper())
-    if choices:
-        return Values(metavar, "words", tuple(choices))
-    if metavar.startswith("STRATEGY"):
-        return Values(metavar, "explained" if metavar.endswith("|ID") else "strategies")
-    if metavar == "STATE":
-        return Values(metavar, "words", STATES)
-    return Values(metavar, _BY_PLACE.get((verb, place), _BY_METAVAR.get(metavar, "")))
+def _values(verb: str, place: str, option: Option) -> Values:
+    if isinstance(option.read, OneOf):
+        return Values(option.metavar, "words", option.read.words)
+    return Values(option.metavar, _BY_PLACE.get((verb, place), _BY_METAVAR.get(option.metavar, "")))

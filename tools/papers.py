@@ -165,8 +165,6 @@ def option_head(flag: Flag) -> str:
 def option_text(flag: Flag) -> str:
     """What an option does, what it may be, and what stands in for it."""
     lines = [sentence(flag.help)]
-    if flag.values.metavar == "WORD":
-        lines.append(f"One of {', '.join(flag.values.words)}.")
     if flag.default:
         lines.append(f"Default: {roff(flag.default)}.")
     if flag.variable:

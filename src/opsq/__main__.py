@@ -51,11 +51,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from opsq.cli.options.table import split_verb
+    from opsq.cli.options.command_line import split_verb
 
     verb, rest = split_verb(words)
     if verb and verb[0] in HOT_VERBS and not _wants_help(rest):
-        from opsq.cli.verbs.hot import run_hot
+        from opsq.cli.hot_verbs import run_hot
 
         return run_hot(verb[0], rest)
     if verb == ["completion"] and rest and rest[0] not in {"bash", "zsh", "fish"}:
@@ -69,7 +69,7 @@ def _run(words: list[str]) -> int:
 
 
 def _wants_help(words: list[str]) -> bool:
-    return "--help" in (words[: words.index("--")] if "--" in words else words)
+    return not {"--help", "-h"}.isdisjoint(words[: words.index("--")] if "--" in words else words)
 
 
 def _open_standard_descriptors() -> None:

@@ -13,10 +13,15 @@ from opsq.units import format_duration, format_size, parse_duration, parse_size,
 
 
 class Kind(NamedTuple):
-    """How values of a setting are read, and how they are written so that they can be read again."""
+    """How values of a setting are read, and how they are written so that they can be read again.
+
+    Args:
+        metavar: what help calls a value; words between bars for a choice, empty for a truth.
+    """
 
     read: Callable[[object], Any]
     write: Callable[[Any], str] = str
+    metavar: str = "N"
 
 
 def _path(given: object) -> str:
@@ -75,7 +80,7 @@ def choice(*choices: str) -> Kind:
             raise ValueError(f"{given!r} is none of {', '.join(choices)}")
         return str(given)
 
-    return Kind(read)
+    return Kind(read, metavar="|".join(choices))
 
 
 def _number(
@@ -116,16 +121,16 @@ def count(low: int, high: int) -> Kind:
 
 def duration(low: float, high: float = 1e9) -> Kind:
     """A duration in seconds."""
-    return Kind(_number(parse_duration, low, high, unit=" seconds"), format_duration)
+    return Kind(_number(parse_duration, low, high, unit=" seconds"), format_duration, "D")
 
 
 def size(low: int, high: int) -> Kind:
     """A size in bytes."""
-    return Kind(_number(parse_size, low, high, unit=" bytes", is_whole=True), format_size)
+    return Kind(_number(parse_size, low, high, unit=" bytes", is_whole=True), format_size, "SIZE")
 
 
-PATH = Kind(_path)
-STORE = Kind(_store)
-ADDRESS = Kind(_address)
-MODE = Kind(_mode, "0{:o}".format)
-BOOLEAN = Kind(_boolean, lambda value: "true" if value else "false")
+PATH = Kind(_path, metavar="FILE")
+STORE = Kind(_store, metavar="URL")
+ADDRESS = Kind(_address, metavar="HOST:PORT")
+MODE = Kind(_mode, "0{:o}".format, "MODE")
+BOOLEAN = Kind(_boolean, lambda value: "true" if value else "false", "")

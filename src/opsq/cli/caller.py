@@ -7,7 +7,6 @@ loaded only when something is drawn.
 from __future__ import annotations
 
 import contextlib
-import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -77,6 +76,8 @@ class Caller:
 
     def drawn(self) -> Caller:
         """The same caller, for whom tables are drawn wherever stdout goes: without colours, and 80 columns wide, if that is no terminal."""
+        import copy
+
         caller = copy.copy(self)
         caller.is_rich = True
         return caller
@@ -106,6 +107,13 @@ class Caller:
             self.document(replace(document, error=ErrorShape.of(failure)))
         raise self.report_error(failure)
 
+    def changed(self, count: int) -> None:
+        """Print how many things the verb has changed, if JSON was asked for."""
+        if self.is_json:
+            from opsq.cli.output.submission_documents import ChangedDocument
+
+            self.document(ChangedDocument(count))
+
     def lines(self, lines: Sequence[str]) -> None:
         """Print plain lines on stdout, unless JSON was asked for."""
         if not self.is_json and lines:
@@ -122,7 +130,7 @@ class Caller:
             sys.stderr.write(text + "\n")
 
     def report_error(self, failure: OpsqError) -> Exit:
-        """Say on stderr what went wrong; gives back what ends the verb with that status, after its document was printed."""
+        """Report on stderr what went wrong; returns what ends the verb with that status."""
         print(error_text(failure), file=sys.stderr, flush=True)
         return Exit(failure.exit_status)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
+from opsq.cli.options.option import duration
 from opsq.cli.options.submission_template import Template
 from opsq.client.sync.connection import Connection
 from opsq.content.content_store import Store
@@ -51,7 +51,7 @@ class RoomDeadline(NamedTuple):
         """As an option has it: None does not wait."""
         if text == FOREVER:
             return cls(None)
-        return cls(time.monotonic() + (values.duration("--wait-for-room", text) or 0.0))
+        return cls(time.monotonic() + (0.0 if text is None else duration("--wait-for-room", text)))
 
     @property
     def left_s(self) -> float | None:

@@ -15,7 +15,7 @@ import pytest
 import opsq
 from daemons import connected, end, running
 from opsq.__main__ import run
-from opsq.cli.verbs.rules import parse_rate
+from opsq.cli.options.rule_options import rate
 from opsq.daemon import lifecycle
 from opsq.errors import NotPermitted, UsageError
 from opsq.settings import Settings
@@ -197,7 +197,7 @@ def test_what_makes_no_rule_is_refused_and_changes_nothing(
     ],
 )
 def test_rates_are_read_and_shown_as_people_wrote_them(text: str, rate_per_s: float, shown: str) -> None:
-    found, span_s = parse_rate(text)
+    found, span_s = rate("--rate", text)
     assert found == pytest.approx(rate_per_s)
     assert format_rate(found, span_s) == shown
 
@@ -214,7 +214,7 @@ def test_rate_of_which_nobody_knows_how_it_was_given_is_shown_in_a_unit_that_sui
 @pytest.mark.parametrize("text", ["", "/s", "x/s", "-1/s", "0", "nan", "inf", "1/0s", "1/parsec", "1/"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
-        parse_rate(text)
+        rate("--rate", text)
 
 
 # --- the same from Python -------------------------------------------------------------------------------------------------------------

@@ -9,16 +9,18 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import opsq
+from opsq.cli.options.program_options import Consuming
 from opsq.cli.spark.data_sets import Writing, _format_of
+from opsq.cli.spark.fleet_work import FLEET_PROGRAMS
 from opsq.cli.spark.job import Session, spark_failure
-from opsq.cli.verbs.spark import FleetConsuming, lacking, removes, way_on
+from opsq.cli.verbs.spark.run import lacking, removes, way_on
 from opsq.errors import Conflict, InputUnreadable, NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
 from spark.conftest import terminated_at_work
@@ -77,7 +79,11 @@ def test_unknown_submission_is_told_before_spark_starts(daemon: Settings) -> Non
 
 
 def test_verbs_are_declared_without_pyspark() -> None:
-    code = "import sys, opsq.cli.app as app; app.build(); sys.exit(sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    code = (
+        "import sys, opsq.cli.app as app\n"
+        "for part in app.GROUPS['spark']: app.command(f'spark {part}')\n"
+        "sys.exit(sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -167,9 +173,8 @@ def test_run_leaves_a_submission_that_was_there_before_it(queue: opsq.Queue) -> 
 
 
 def test_jobs_of_a_fleet_are_told_to_be_of_each_task() -> None:
-    told = get_type_hints(FleetConsuming, include_extras=True)["jobs"].__metadata__[0].help
-    assert told == "Programs at once in each task; 1 by default."
-    assert FleetConsuming().jobs is None
+    assert FLEET_PROGRAMS.options["jobs"].help == "Concurrent programs in each task; 1 by default."
+    assert Consuming().jobs is None
 
 
 @pytest.mark.usefixtures("java")

@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
-import typer
 
 from opsq import errors
+from opsq.__main__ import HOT_VERBS
 from opsq.cli import app
+from opsq.cli.options.option import GLOBAL, OptionSet, declared
 from opsq.cli.output.failure import as_failure, report_error
 from opsq.cli.output.json_output import instant, text_or_base64
 from opsq.errors import OpsqError, UsageError
 
-
-def commands(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every verb of the app with its name, nested ones as `dead list`."""
-    command = command or typer.main.get_command(app.build())
-    for part, inner in command.commands.items():
-        full = f"{name} {part}".strip()
-        if hasattr(inner, "commands"):
-            yield from commands(inner, full)
-        else:
-            yield full, inner
+VERBS = [full for name in app.VERBS for full in ([f"{name} {part}" for part in app.GROUPS.get(name, ())] or [name])]
 
 
 def test_every_verb_is_declared() -> None:
-    names = {name.split()[0] for name, _ in commands()}
-    assert names == set(app.VERBS)
     core = "start stop restart status submit wait results show list cancel rm reserve read complete fail release extend explain consume dead"
-    assert set(core.split()) <= names
+    assert set(core.split()) <= set(app.VERBS)
+    assert set(app.VERBS) >= HOT_VERBS
+    for name in VERBS:
+        assert app.command(name).help, name
 
 
 def test_every_option_has_help_and_a_variable_of_its_own() -> None:
-    for name, command in commands():
-        assert command.help, name
-        for option in command.params:
+    for name in VERBS:
+        for option in app.command(name).params:
             assert option.help, (name, option.name)
             if option.param_type_name == "option":
                 assert option.envvar, (name, option.name)
@@ -50,13 +43,16 @@ def test_every_option_has_help_and_a_variable_of_its_own() -> None:
                 assert option.envvar in {f"OPSQ_{end}", f"OPSQ_{verb}_{end}"}, (name, option.envvar)
 
 
-def test_no_two_options_of_a_verb_share_a_variable_or_a_flag() -> None:
-    for name, command in commands():
-        options = [option for option in command.params if option.param_type_name == "option"]
+def test_no_two_options_of_a_verb_share_a_name_a_variable_or_a_flag() -> None:
+    for name in VERBS:
+        options = [option for option in app.command(name).params if option.param_type_name == "option"]
         flags = [flag for option in options for flag in (*option.opts, *option.secondary_opts)]
         assert len(flags) == len(set(flags)), name
         variables = [option.envvar for option in options]
         assert len(variables) == len(set(variables)), name
+        records = app.function_of(name).__defaults__ or ()
+        counts = [len(record.options) if isinstance(record, OptionSet) else 1 for record in records]
+        assert len(declared(app.function_of(name)).options) == sum(counts) + len(GLOBAL), name
 
 
 def test_names_of_other_tools_lead_to_verbs_that_exist() -> None:
@@ -110,19 +106,27 @@ def test_bytes_in_json_are_text_if_they_can_be() -> None:
 
 def test_list_of_verbs_says_how_the_help_of_each_begins() -> None:
     """`opsq --help` imports no verb, so what it says of each stands elsewhere too."""
-    listed: Any = typer.main.get_command(app.listing())
-    built: Any = typer.main.get_command(app.build())
+    listed: Any = app.listing()
     assert list(listed.commands) == list(app.VERBS)
-    assert set(built.commands) == set(app.VERBS)
-    for name, command in built.commands.items():
-        place = app.VERBS[name]
-        begins = app._short(command.help) if name not in app.GROUPS else command.help
-        assert place.summary == begins == listed.commands[name].short_help, name
-        assert listed.commands[name].rich_help_panel == command.rich_help_panel == place.panel
+    for name, place in app.VERBS.items():
+        if name in app.GROUPS:
+            assert place.summary == inspect.getdoc(import_module(f"opsq.cli.verbs.{name}"))
+            assert list(app.listing(name).commands) == list(app.GROUPS[name])
+        else:
+            assert place.summary == app._short(app.command(name).help)
+        assert (listed.commands[name].short_help, listed.commands[name].rich_help_panel) == (place.summary, place.panel)
 
 
 def test_list_of_verbs_imports_no_verb() -> None:
     code = "import sys; from opsq.cli.app import listing; listing(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {f"opsq.cli.{place.module}" for place in app.VERBS.values()} & set(loaded)
+    assert not [name for name in loaded if name.startswith("opsq.cli.verbs.")]
     assert "rich" not in loaded
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_verb_imports_no_other_verb(name: str) -> None:
+    code = f"import sys; from opsq.cli.app import function_of; function_of({name!r}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    verbs = {f"opsq.cli.verbs.{verb.replace(' ', '.')}" for verb in VERBS}
+    assert verbs & set(loaded) == {f"opsq.cli.verbs.{name.replace(' ', '.')}"}

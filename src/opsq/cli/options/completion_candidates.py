@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from opsq.cli.daemon_address import connect, settings_of
-from opsq.cli.options.table import GLOBAL
+from opsq.cli.options.option import GLOBAL
 from opsq.errors import OpsqError
 from opsq.wire.messages import DaemonState, List, Listed, Status
 
@@ -118,7 +118,7 @@ def _global_options(words: Iterable[str]) -> dict[str, str]:
         else:
             whole.append(word)
         is_open = word in {"=", ":"}
-    names = {flag: option.name for option in GLOBAL if option.kind != "flag" for flag in option.flags}
+    names = {flag: name for name, option in GLOBAL.items() if not option.is_flag for flag in option.flags}
     found: dict[str, str] = {}
     rest = iter(whole)
     for word in rest:

@@ -1,4 +1,4 @@
-"""The options by which programs are run on chunks, declared once for the verbs that do so, and what they mean to the pool.
+"""How programs are run on chunks: the options, declared once for the verbs that run some, and what they mean to the pool.
 
 It must not run anything.
 """
@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Literal, NamedTuple
-
-import typer
+from typing import Literal, NamedTuple
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
+from opsq.cli.options.option import COUNT, duration, option, option_set, positive_duration
 from opsq.errors import UsageError
 from opsq.runner.exit_policy import parse_exit_policy
 from opsq.runner.feeding.programs import Feeding
@@ -23,99 +22,62 @@ JOBS_LIMIT_COUNT = 4096
 _JOBS = re.compile(r"([+-]?)([0-9]{1,6})(%?)", re.ASCII)
 
 
+@option_set
 class Records(NamedTuple):
-    """What ends a record, for verbs that do not cut the input themselves."""
+    """What ends a record, for verbs that do not split the input themselves."""
 
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--delimiter", "-d", metavar="TEXT", help="What ends a record, with escapes; a line end by default."
-        ),
-    ] = None
-    null: Annotated[bool, typer.Option("--null", "-0", help="A NUL byte ends a record.")] = False
+    delimiter: bytes | None = option(
+        "-d, --delimiter TEXT", "What ends a record, with escapes; a line end by default.", values.delimiter
+    )
+    null: bool = option("-0, --null", "A NUL byte ends a record.")
 
     def as_separator(self) -> bytes:
         """The bytes that end a record.
 
         Raises:
-            UsageError: both were given, or an escape is broken.
+            UsageError: both were given.
         """
         values.exclude(delimiter=self.delimiter, null=self.null)
-        return b"\0" if self.null else b"\n" if self.delimiter is None else values.delimiter(self.delimiter)
+        return b"\0" if self.null else self.delimiter or b"\n"
 
 
+@option_set
 class Consuming(NamedTuple):
     """How programs are run and judged; each field is an option."""
 
-    jobs: Annotated[
-        str | None,
-        typer.Option(
-            "--jobs", "-j", metavar="N|N%|+N|-N", help="How many at once: N, or of the cores; by default one a core."
-        ),
-    ] = None
-    each: Annotated[
-        bool, typer.Option("--each", help="Run once per record of the chunk, which stands for {} or comes last.")
-    ] = False
-    args: Annotated[
-        int | None,
-        typer.Option(
-            "--args", min=1, metavar="N", help="Run once per up to N records, which are arguments, as xargs does."
-        ),
-    ] = None
-    server: Annotated[
-        Literal["frames", "records"] | None,
-        typer.Option(
-            "--server", help="Start one program per slot and feed it chunk after chunk, as frames or as records."
-        ),
-    ] = None
-    grace: Annotated[
-        str | None, typer.Option("--grace", metavar="D", help="How long what runs may go on after a signal.")
-    ] = None
-    max_runtime: Annotated[
-        str | None,
-        typer.Option("--max-runtime", metavar="D", help="End a program that runs longer; its chunk has failed."),
-    ] = None
-    on_lost: Annotated[
-        Literal["stop", "finish"],
-        typer.Option(
-            "--on-lost", help="What happens to a program whose chunk is not ours any more: end it, or let it end."
-        ),
-    ] = "stop"
-    complete_on: Annotated[
-        str | None,
-        typer.Option(
-            "--complete-on", metavar="LIST", help="Exit statuses that complete the chunk, such as 0,3; 0 by default."
-        ),
-    ] = None
-    retry_on: Annotated[
-        str | None,
-        typer.Option(
-            "--retry-on", metavar="LIST", help="Statuses (75,80-90) and signals (SIGSEGV) after which it is retried."
-        ),
-    ] = None
-    bury_on: Annotated[
-        str | None,
-        typer.Option(
-            "--bury-on",
-            metavar="LIST",
-            help="Likewise, after which the chunk is dead at once; `other`: all not listed.",
-        ),
-    ] = None
-    log_dir: Annotated[
-        str | None,
-        typer.Option(
-            "--log-dir", metavar="DIR", help="Write what programs say on stderr to DIR/SUBMISSION/INDEX.ATTEMPT.log."
-        ),
-    ] = None
-    log_failed: Annotated[
-        bool, typer.Option("--log-failed", help="Keep only the logs of attempts that were not completed.")
-    ] = False
-    progress: Annotated[bool, typer.Option("--progress", help="Off a terminal: a line about the state every 30 s.")] = (
-        False
+    jobs: str | None = option(
+        "-j, --jobs N|N%|+N|-N", "Concurrent programs: N, or relative to the cores; by default one per core."
     )
-    clean_env: Annotated[
-        bool, typer.Option("--clean-env", help="Give programs nothing but PATH and what is said of the chunk.")
-    ] = False
+    each: bool = option("--each", "Run once per record of the chunk, which replaces {} or comes last.")
+    args: int | None = option(
+        "--args N", "Run once per up to N records, which are passed as arguments, as xargs does.", COUNT
+    )
+    server: Literal["frames", "records"] | None = option(
+        "--server frames|records",
+        "Start one program per slot and feed it chunk after chunk, as frames or as records.",
+    )
+    grace_s: float | None = option("--grace D", "How long programs may continue after a signal.", duration)
+    max_runtime_s: float | None = option(
+        "--max-runtime D", "End a program that runs longer; its chunk has failed.", positive_duration
+    )
+    on_lost: Literal["stop", "finish"] = option(
+        "--on-lost stop|finish",
+        "What happens to a program whose reservation was lost: end it, or let it finish.",
+        default="stop",
+    )
+    complete_on: str | None = option(
+        "--complete-on LIST", "Exit statuses that complete the chunk, such as 0,3; 0 by default."
+    )
+    retry_on: str | None = option(
+        "--retry-on LIST", "Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried."
+    )
+    bury_on: str | None = option(
+        "--bury-on LIST", "Likewise, after which the chunk is dead at once; `other`: all that are not listed."
+    )
+    log_dir: str | None = option("--log-dir DIR", "Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.")
+    log_failed: bool = option("--log-failed", "Keep only the logs of attempts that did not complete.")
+    progress: bool = option("--progress", "Report progress every 30 s where stderr is not a terminal.")
+    clean_env: bool = option("--clean-env", "Give programs no environment but PATH and the variables about the chunk.")
 
     def as_options(self, caller: Caller, separator: bytes) -> ConsumeOptions:
         """What they mean to the pool; the rest of its options is left at the defaults.
@@ -127,26 +89,17 @@ class Consuming(NamedTuple):
             UsageError: a value is not possible, or two contradict each other.
         """
         if self.log_failed and self.log_dir is None:
-            raise UsageError("--log-failed is about --log-dir, which is not there.")
+            raise UsageError("--log-failed needs --log-dir.")
         values.exclude(each=self.each, args=self.args, server=self.server)
-        grace_s = values.duration("--grace", self.grace)
         return ConsumeOptions(
             feeding=Feeding(self.each, self.args, separator, self.server or "", self.clean_env),
             jobs=jobs_count(self.jobs, cores_count()),
-            grace_s=caller.settings.grace_s if grace_s is None else grace_s,
-            max_runtime_s=positive_duration("--max-runtime", self.max_runtime),
+            grace_s=caller.settings.grace_s if self.grace_s is None else self.grace_s,
+            max_runtime_s=self.max_runtime_s,
             on_lost=self.on_lost,
             exit_policy=parse_exit_policy(self.complete_on, self.retry_on, self.bury_on),
             logs=None if self.log_dir is None else Logs(os.path.abspath(self.log_dir), self.log_failed),
         )
-
-
-def positive_duration(option: str, text: str | None) -> float | None:
-    """Seconds, more than 0; None stays None."""
-    duration_s = values.duration(option, text)
-    if duration_s is not None and duration_s <= 0:
-        raise UsageError(f"{option} {text}: give more than 0.")
-    return duration_s
 
 
 def jobs_count(text: str | None, cores: int) -> int:
@@ -160,7 +113,8 @@ def jobs_count(text: str | None, cores: int) -> int:
     found = _JOBS.fullmatch(text.strip())
     if found is None or (found[1] and found[3]):
         raise UsageError(
-            f"--jobs {text}: give a count, a percentage of the cores (50%), or how many more or fewer than cores (+1, -1)."
+            f"--jobs {text}: give a count, a percentage of the cores (50%), or how many more or fewer than cores"
+            " (+1, -1)."
         )
     number = int(found[2])
     if found[3]:
@@ -168,5 +122,5 @@ def jobs_count(text: str | None, cores: int) -> int:
     else:
         count = max(cores + int(found[1] + found[2]), 1) if found[1] else number
     if not 1 <= count <= JOBS_LIMIT_COUNT:
-        raise UsageError(f"--jobs {text}: from 1 to {JOBS_LIMIT_COUNT} programs run at once.")
+        raise UsageError(f"--jobs {text}: give 1 to {JOBS_LIMIT_COUNT} programs.")
     return count

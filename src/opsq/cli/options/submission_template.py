@@ -12,13 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from opsq.cli.output.submission_documents import BackoffShape
+from opsq.cli.submission_content import content_of
 from opsq.client.sync.connection import Connection
 from opsq.content.chunk_reader import ChunkReader
 from opsq.content.content_store import Store
-from opsq.content.manifest import decode
-from opsq.errors import ContentMissing, InputUnreadable, NotFound, UsageError
+from opsq.errors import InputUnreadable, NotFound, UsageError
 from opsq.ids import parse_submission_id
-from opsq.wire.messages import Attachment, Backoff, Describe, Described, GetAttachment, NewSubmission
+from opsq.wire.messages import Attachment, Backoff, GetAttachment, NewSubmission
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -57,15 +57,12 @@ class Template(msgspec.Struct, frozen=True):
     def open_source(self, daemon: Connection, store: Store) -> ChunkReader:
         """A reader of the chunks of the submission that the template shows."""
         submission_id = parse_submission_id(self.submission_id or "")
-        described = daemon.call(Describe(daemon.next_id(), [submission_id]), Described).submissions
-        if not described:
-            raise NotFound(
-                f"Submission {submission_id}, whose chunks are wanted, is not there any more.",
-                hint="Name the FILE to submit.",
-            )
-        if not described[0].content:
-            raise ContentMissing(f"Submission {submission_id} has no content.")
-        return ChunkReader(store, decode(described[0].content))
+        try:
+            content, _ = content_of(daemon, submission_id)
+        except NotFound as error:
+            error.hint = "Name the FILE to submit."
+            raise
+        return ChunkReader(store, content)
 
     def with_attachment(self, daemon: Connection, rules: NewSubmission) -> NewSubmission:
         """`rules` with the attachment of the submission that the template shows, unless they have one."""
@@ -90,7 +87,7 @@ def read_template(path: str) -> Template:
     try:
         document: Any = msgspec.json.decode(text)
         if isinstance(document, dict) and "error" in document and "submission_id" not in document:
-            raise UsageError("--from-json: the document tells of an error, not of a submission.")
+            raise UsageError("--from-json: the document describes an error, not a submission.")
         return msgspec.convert(document, Template)
     except msgspec.MsgspecError as error:
         raise UsageError(f"--from-json {path}: {error}.", hint="It takes what `opsq show ID --json` prints.") from error

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from opsq.cli.options.table import as_option
+from opsq.cli.options.option import as_option
 from opsq.errors import UsageError
 from opsq.strategy.tree import parse_value
 from opsq.units import parse_duration, parse_size
@@ -20,11 +20,6 @@ from opsq.wire.messages import Backoff
 VALUE_CHARACTERS = 1024
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
-
-
-def duration(option: str, text: str | None) -> float | None:
-    """Seconds; None stays None."""
-    return None if text is None else float(as_option(option, text, parse_duration))
 
 
 def size(option: str, text: str) -> int:
@@ -81,13 +76,15 @@ def check_key(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise UsageError(
             f"{key!r} is not a key.",
-            hint="A key starts with a letter or _ and goes on with letters, digits, _, . or -, at most 64 in all.",
+            hint="A key starts with a letter or _ and continues with letters, digits, _, . or -, at most 64 in all.",
         )
     return key
 
 
 def instant(option: str, text: str) -> int:
-    """Milliseconds since 1970 UTC, from `2025-01-31T08:00`, `2025-01-31 08:00:00+02:00`, `…Z` or `@SECONDS`; local time without a zone.
+    """Milliseconds since 1970 UTC, from `2025-01-31T08:00`, `2025-01-31 08:00:00+02:00`, `…Z` or `@SECONDS`.
+
+    Without a zone it is local time.
 
     Raises:
         UsageError: it is none of these.
@@ -100,7 +97,7 @@ def instant(option: str, text: str) -> int:
         pass
     raise UsageError(
         f"{option} {text}: not an instant.",
-        hint="Write 2025-01-31T08:00, with Z or +02:00 behind it for a zone, or @SECONDS.",
+        hint="Write 2025-01-31T08:00, followed by Z or +02:00 for a zone, or @SECONDS.",
     )
 
 
@@ -114,19 +111,17 @@ def duration_or_instant(option: str, text: str | None) -> tuple[float | None, in
         return None, instant(option, text)
 
 
-def backoff(text: str | None) -> Backoff | None:
+def backoff(origin: str, text: str) -> Backoff:
     """A back-off from `BASE`, `BASE,FACTOR` or `BASE,FACTOR,MAX`, such as `1s,2,5m`.
 
     Raises:
         UsageError: it is none of these, or out of range.
     """
-    if text is None:
-        return None
     words = text.split(",")
     if len(words) > 3:
-        raise UsageError(f"--backoff {text}: write BASE,FACTOR,MAX, such as 1s,2,5m.")
+        raise UsageError(f"{origin} {text}: write BASE,FACTOR,MAX, such as 1s,2,5m.")
     default = Backoff()
-    base_s = float(as_option("--backoff", words[0], parse_duration))
+    base_s = float(as_option(origin, words[0], parse_duration))
     factor = default.factor
     if len(words) > 1:
         try:
@@ -134,8 +129,8 @@ def backoff(text: str | None) -> Backoff | None:
         except ValueError:
             factor = 0.0
         if not 1 <= factor <= 100:
-            raise UsageError(f"--backoff {text}: the factor must be between 1 and 100.")
-    max_s = float(as_option("--backoff", words[2], parse_duration)) if len(words) > 2 else max(default.max_s, base_s)
+            raise UsageError(f"{origin} {text}: the factor must be between 1 and 100.")
+    max_s = float(as_option(origin, words[2], parse_duration)) if len(words) > 2 else max(default.max_s, base_s)
     return Backoff(base_s, factor, max_s)
 
 
@@ -150,7 +145,7 @@ def now_ms() -> int:
 
 
 def exclude(**given: object) -> None:
-    """See to it that at most one of these options was given; names are those of the options, with `_` for `-`.
+    """Refuse more than one of these options; names are those of the options, with `_` for `-`.
 
     Raises:
         UsageError: several were; the message names two of them.
@@ -160,7 +155,7 @@ def exclude(**given: object) -> None:
         raise UsageError(f"{found[0]} and {found[1]} exclude each other.")
 
 
-def delimiter(text: str) -> bytes:
+def delimiter(origin: str, text: str) -> bytes:
     """The bytes of a delimiter, with the escapes of a C string.
 
     Raises:
@@ -170,8 +165,8 @@ def delimiter(text: str) -> bytes:
         decoded = os.fsencode(text).decode("unicode_escape").encode("latin-1")
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise UsageError(
-            f"--delimiter {text}: {error.reason}.", hint="Escapes are \\n, \\t, \\0, \\x1e and the like."
+            f"{origin} {text}: {error.reason}.", hint="Escapes are \\n, \\t, \\0, \\x1e and so on."
         ) from error
     if not decoded:
-        raise UsageError("--delimiter: give at least one byte.")
+        raise UsageError(f"{origin}: give at least one byte.")
     return decoded

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from opsq.cli.options.table import wants_json
+from opsq.cli.options.command_line import wants_json
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, StorageFull, UsageError
 
 _PLAIN_CHARACTERS = 200

@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
+from opsq.cli.options.option import COUNT, Whole, option, option_set
 from opsq.client.core.address import read_token
 from opsq.errors import Bug, Conflict, UsageError
 
@@ -38,32 +37,17 @@ _BY_SUFFIX = {
 _FILE_FORMATS = frozenset({*_BY_SUFFIX.values(), "avro", "xml", "binaryfile"})
 
 
+@option_set
 class Reading(NamedTuple):
     """How the inputs are read; each field is an option."""
 
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="What Spark reads the inputs as: parquet, csv, json, …; else as their names end.",
-        ),
-    ] = None
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="An option of that reader, such as header=true."),
-    ] = None
-    schema: Annotated[
-        str | None,
-        typer.Option("--schema", metavar="DDL", help="The columns of the inputs, such as 'id BIGINT, text STRING'."),
-    ] = None
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", metavar="EXPR", help="Only this column or SQL expression; any number of times."),
-    ] = None
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="CONDITION", help="Only rows for which this SQL condition holds.")
-    ] = None
+    format: str | None = option(
+        "--format NAME", "What Spark reads the inputs as: parquet, csv, json, …; else as their names end."
+    )
+    reader_option: list[str] = option("--option KEY=VALUE...", "An option of that reader, such as header=true.")
+    schema: str | None = option("--schema DDL", "The columns of the inputs, such as 'id BIGINT, text STRING'.")
+    select: list[str] = option("--select EXPR...", "Only this column or SQL expression; any number of times.")
+    where: str | None = option("--where CONDITION", "Only rows for which this SQL condition holds.")
 
     def paths(self, inputs: list[str]) -> list[str]:
         """Those inputs that are surely paths or URLs: what another --format reads may have names of its own."""
@@ -72,7 +56,7 @@ class Reading(NamedTuple):
     def frame(self, spark: SparkSession, inputs: list[str]) -> DataFrame:
         """The inputs as a DataFrame."""
         reader = spark.read.format(self.format or _format_of(inputs[0]))
-        for text in self.option or []:
+        for text in self.reader_option:
             key, equals, value = text.partition("=")
             if not (key and equals):
                 raise UsageError(f"--option {text}: write KEY=VALUE.", hint="For example --option header=true.")
@@ -85,51 +69,28 @@ class Reading(NamedTuple):
         return frame.selectExpr(*self.select) if self.select else frame
 
 
+@option_set
 class Chunking(NamedTuple):
     """How rows become chunks of a submission; each field is an option."""
 
-    rows_per_chunk: Annotated[
-        int | None,
-        typer.Option(
-            "--rows-per-chunk",
-            "-n",
-            min=1,
-            metavar="N",
-            help="So many rows a chunk; the last of a partition has fewer.",
-        ),
-    ] = None
-    bytes_per_chunk: Annotated[
-        str | None,
-        typer.Option(
-            "--bytes-per-chunk", "-b", metavar="SIZE", help="ChunkFormat so many bytes a chunk; 1M by default."
-        ),
-    ] = None
-    chunk_format: Annotated[ChunkFormat, typer.Option("--chunk-format", help="What a program reads on its stdin.")] = (
-        "jsonl"
+    rows_per_chunk: int | None = option(
+        "-n, --rows-per-chunk N", "Rows per chunk; the last chunk of a partition has fewer.", COUNT
     )
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; any number of times."),
-    ] = None
-    priority: Annotated[
-        int | None,
-        typer.Option("--priority", metavar="N", help="Higher comes first under CustomPriority; 0 by default."),
-    ] = None
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")
-    ] = None
-    on_dead: Annotated[
-        Literal["fail", "keep"],
-        typer.Option("--on-dead", help="A dead chunk fails the submission, or the rest goes on."),
-    ] = "fail"
-    idempotency_key: Annotated[
-        str | None,
-        typer.Option(
-            "--idempotency-key",
-            metavar="KEY",
-            help="The same rows under this key are one submission, as long as that is there.",
-        ),
-    ] = None
+    bytes_per_chunk: int | None = option(
+        "-b, --bytes-per-chunk SIZE", "Approximate bytes per chunk; 1M by default.", values.size
+    )
+    chunk_format: ChunkFormat = option(
+        "--chunk-format jsonl|csv|text|parquet|arrow", "What a program reads on its stdin.", default="jsonl"
+    )
+    metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; any number of times.")
+    priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole())
+    max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT)
+    on_dead: Literal["fail", "keep"] = option(
+        "--on-dead fail|keep", "A dead chunk fails the submission, or the rest goes on.", default="fail"
+    )
+    idempotency_key: str | None = option(
+        "--idempotency-key KEY", "The same rows under this key are one submission, as long as that is there."
+    )
 
     def submit(self, frame: DataFrame, reach: dict[str, str], producer: Producer) -> Submission:
         """Hand over the rows as one submission; `is_new` tells whether this made it."""
@@ -148,11 +109,9 @@ class Chunking(NamedTuple):
         values.exclude(rows_per_chunk=self.rows_per_chunk, bytes_per_chunk=self.bytes_per_chunk)
         given = {
             "rowsPerChunk": self.rows_per_chunk,
-            "bytesPerChunk": None
-            if self.bytes_per_chunk is None
-            else values.size("--bytes-per-chunk", self.bytes_per_chunk),
+            "bytesPerChunk": self.bytes_per_chunk,
             "chunkFormat": self.chunk_format,
-            "metadata": json.dumps(values.metadata(self.metadata or [])),
+            "metadata": json.dumps(values.metadata(self.metadata)),
             "priority": self.priority,
             "maxAttempts": self.max_attempts,
             "onDead": self.on_dead,
@@ -161,47 +120,28 @@ class Chunking(NamedTuple):
         return {name: value for name, value in given.items() if value is not None}
 
 
+@option_set
 class Writing(NamedTuple):
     """How results are written; each field is an option."""
 
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="The folder to write to, in Spark's way: a file for each partition."
-        ),
-    ] = None
-    output_format: Annotated[
-        str | None,
-        typer.Option(
-            "--output-format",
-            metavar="NAME",
-            help="parquet, csv, json, …; else as the name of --output ends, else parquet.",
-        ),
-    ] = None
-    output_option: Annotated[
-        list[str] | None,
-        typer.Option("--output-option", metavar="KEY=VALUE", help="An option of that writer, such as header=true."),
-    ] = None
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what lies there already.")] = False
-    files: Annotated[
-        int | None,
-        typer.Option(
-            "--files", min=1, metavar="N", help="Write at most so many files; their order stays that of the rows."
-        ),
-    ] = None
-    result_format: Annotated[
-        Literal["parquet", "arrow", "jsonl", "csv", "text", "binary"] | None,
-        typer.Option("--result-format", help="What results are read as; else what they look like, else as the chunks."),
-    ] = None
-    result_schema: Annotated[
-        str | None,
-        typer.Option(
-            "--result-schema",
-            metavar="DDL|same",
-            help="The columns of results; same: those of the chunks; else the first results and the chunks tell.",
-        ),
-    ] = None
-    skip_dead: Annotated[bool, typer.Option("--skip-dead", help="Leave out the chunks that have no result.")] = False
+    output: str | None = option(
+        "-o, --output DIR", "The folder to write to, in Spark's way: a file for each partition."
+    )
+    output_format: str | None = option(
+        "--output-format NAME", "parquet, csv, json, …; else as the name of --output ends, else parquet."
+    )
+    output_option: list[str] = option("--output-option KEY=VALUE...", "An option of that writer, such as header=true.")
+    overwrite: bool = option("--overwrite", "Replace what lies there already.")
+    files: int | None = option("--files N", "Write at most this many files; they keep the order of the rows.", COUNT)
+    result_format: Literal["parquet", "arrow", "jsonl", "csv", "text", "binary"] | None = option(
+        "--result-format parquet|arrow|jsonl|csv|text|binary",
+        "What results are read as; else what they look like, else as the chunks.",
+    )
+    result_schema: str | None = option(
+        "--result-schema DDL|same",
+        "The columns of results; same: those of the chunks; else the first results and the chunks tell.",
+    )
+    skip_dead: bool = option("--skip-dead", "Leave out the chunks that have no result.")
 
     def place(self, *, is_there: bool = False) -> str:
         """Where to, checked as far as it can be before anything is done; not much if it `is_there`, on a server of Spark Connect.
@@ -265,7 +205,7 @@ class Writing(NamedTuple):
         writer = frame.write.format(self.output_format or _format_of(place)).mode(
             "overwrite" if self.overwrite else "error"
         )
-        for text in self.output_option or []:
+        for text in self.output_option:
             key, equals, value = text.partition("=")
             if not (key and equals):
                 raise UsageError(

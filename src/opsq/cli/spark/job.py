@@ -17,12 +17,11 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
-
-import typer
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opsq import errors
 from opsq.cli.caller import Caller
+from opsq.cli.options.option import option, option_set
 from opsq.cli.options.values import counted
 from opsq.cli.output.failure import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S, ProgressMeter
@@ -52,23 +51,17 @@ _FLAGS = {"deadChunks=skip": "--skip-dead", "the option resultFormat": "--result
 _REFUSALS = ("AnalysisException", "IllegalArgumentException", "ParseException", "PySparkTypeError", "PySparkValueError")
 
 
+@option_set
 class Session(NamedTuple):
     """How Spark is started; each field is an option."""
 
-    master: Annotated[
-        str,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help="Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.",
-        ),
-    ] = "local[*]"
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; any number of times.")
-    ] = None
-    spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Let Spark say all it has to say, on stderr.")] = (
-        False
+    master: str = option(
+        "--master URL",
+        "Where the executors are: local[N], spark://HOST:PORT, yarn, …, or a Spark Connect sc://HOST:PORT.",
+        default="local[*]",
     )
+    conf: list[str] = option("--conf KEY=VALUE...", "A setting of Spark; repeatable.")
+    spark_logs: bool = option("--spark-logs", "Show all that Spark logs, on stderr.")
 
     @property
     def is_remote(self) -> bool:
@@ -84,7 +77,7 @@ class Session(NamedTuple):
             UsageError: one has no `=`.
         """
         found: dict[str, str] = {}
-        for text in self.conf or []:
+        for text in self.conf:
             key, equals, value = text.partition("=")
             if not (key.strip() and equals):
                 raise UsageError(

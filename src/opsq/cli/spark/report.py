@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.options.conditions import EventConditions
+from opsq.cli.options.conditions import SINCE, UNTIL, EventConditions
+from opsq.cli.options.option import COUNT, duration, option, option_set
 from opsq.cli.output import attempts, event_export
 from opsq.cli.spark.job import Session, SparkJobs, opened
 from opsq.cli.stopped_queue import asked
@@ -35,58 +35,36 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _REASON_CHARACTERS = 50
 
 
+def _step(origin: str, text: str) -> int:
+    """Whole seconds, at least one."""
+    step_s = duration(origin, text)
+    if step_s < 1 or step_s != int(step_s):
+        raise UsageError(f"{origin} {text}: give whole seconds, at least one.")
+    return int(step_s)
+
+
+@option_set
 class Asked(NamedTuple):
     """Of what the report is; each field is an option."""
 
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            metavar="KEY",
-            help="Put together what has the same value of this key of the metadata, or `submission`.",
-        ),
-    ] = "submission"
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="T", help="Only from this instant on; a duration, such as 2h, is so long ago."),
-    ] = None
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="T", help="Only before this instant; a duration as with --since.")
-    ] = None
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="DIR", help="Read this folder of `opsq history export --format parquet`, not the queue."
-        ),
-    ] = None
-    step: Annotated[
-        str | None,
-        typer.Option("--step", metavar="D", help="The length of a window of time; by default at most 60 cover all."),
-    ] = None
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well, in one file.")
-    ] = None
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="So many values and consumers, the largest.")
-    ] = 20
-    tables: Annotated[
-        bool, typer.Option("--tables", help="Off a terminal too, print tables to be read, not lines with tabs.")
-    ] = False
-
-    def step_s(self) -> int | None:
-        """The length of a window in seconds.
-
-        Raises:
-            UsageError: it is not whole.
-        """
-        step_s = values.duration("--step", self.step)
-        if step_s is not None and (step_s < 1 or step_s != int(step_s)):
-            raise UsageError(f"--step {self.step}: give whole seconds, at least one.")
-        return None if step_s is None else int(step_s)
+    by: str = option(
+        "--by KEY",
+        "Group by the value of this key of the metadata, or by `submission`.",
+        default="submission",
+    )
+    since: int | None = SINCE
+    until: int | None = UNTIL
+    from_: str | None = option(
+        "--from DIR", "Read this folder of `opsq history export --format parquet`, not the queue."
+    )
+    step_s: int | None = option("--step D", "The length of a window of time; by default at most 60 cover all.", _step)
+    html: str | None = option("--html FILE", "Write a page with plots as well, in one file.")
+    limit: int = option("-n, --limit N", "How many values and consumers, the largest.", COUNT, 20)
+    tables: bool = option("--tables", "Print tables also where stdout is not a terminal, instead of lines with tabs.")
 
 
-def report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None = None) -> None:
-    """Make the report; see `opsq.cli.verbs.spark.spark_report`.
+def write_report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None = None) -> None:
+    """Make the report; see `opsq.cli.verbs.spark.report`.
 
     Args:
         jobs: of a session that runs already; None: one is started as `session` says, and stopped.
@@ -96,14 +74,13 @@ def report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None
     """
     where = EventConditions(since=what.since, until=what.until).as_filter(None)
     values.check_key(what.by)
-    step_s = what.step_s()
     with (
         _folder(caller, what, where) as folder,
         contextlib.nullcontext(jobs) if jobs else opened(caller, session) as at_work,
     ):
         if session.master.startswith("local") and "spark.sql.shuffle.partitions" not in session.settings():
             at_work.spark.conf.set("spark.sql.shuffle.partitions", _LOCAL_PARTITIONS)  # results are small, tasks cost
-        figures = at_work.run("computing", lambda: _figures(at_work, folder, where, what, step_s))
+        figures = at_work.run("computing", lambda: _figures(at_work, folder, where, what, what.step_s))
     if figures is None:
         raise NotFound("The history has no events of that time.", hint="`opsq history list` shows what there is.")
     if what.html is not None:

@@ -16,7 +16,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.demo_stage import Direct, Speech, direct_count, private_daemon, private_folder, sources
 from opsq.cli.output.daemon_documents import DemoDocument
 from opsq.cli.spark.job import Session, opened
-from opsq.cli.spark.report import Asked, report
+from opsq.cli.spark.report import Asked, write_report
 from opsq.errors import Bug, WorkFailed
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
             if not (caller.is_json or caller.is_quiet):
                 say.step("What has happened to the chunks, as `opsq spark report --by tenant` tells it:")
                 caller.lines([""])
-                report(private, Asked(by="tenant", tables=True), session, jobs)
+                write_report(private, Asked(by="tenant", tables=True), session, jobs)
                 caller.lines([""])
         rate = summary.completed / summary.seconds
     caller.document(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
+from typing import Literal
 
 import opsq
 from opsq.cli.caller import Caller
+from opsq.cli.options.option import OneOf, argument
 from opsq.cli.output.daemon_documents import CompletionDocument
 from opsq.errors import InputUnreadable
 
@@ -22,7 +21,7 @@ _INSTALLED = {
 
 def completion(
     caller: Caller,
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+    shell: Literal["bash", "zsh", "fish"] = argument("SHELL", "bash, zsh or fish.", OneOf(("bash", "zsh", "fish"))),
 ) -> None:
     """Print the completion script of a shell; an installation as root has it in its place already.
 

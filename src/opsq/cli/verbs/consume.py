@@ -1,27 +1,31 @@
-"""The verb consume: runs a program for each chunk. How children are run and reported stands in opsq.runner."""
+"""The verb consume: runs a program for each chunk.
+
+It must not run children itself: `opsq.runner` does.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
 from msgspec import structs
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
 from opsq.cli.options import values
-from opsq.cli.options.program_options import Consuming, Records, positive_duration
+from opsq.cli.options.conditions import submission
+from opsq.cli.options.option import COUNT, argument, option, options, positive_duration
+from opsq.cli.options.program_options import Consuming, Records
 from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.progress import WorkViewer
 from opsq.cli.output.submission_documents import CommandShape, ConsumeDocument
 from opsq.cli.output.submission_text import pairs_text
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
-from opsq.ids import parse_submission_id
+from opsq.ids import SubmissionId
 from opsq.runner.pool import consume as run
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
@@ -31,65 +35,44 @@ _REHEARSED_COUNT = 10
 
 def consume(
     caller: Caller,
-    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The program and its arguments, behind --.")],
-    programs: Consuming,
-    records: Records,
-    strategy: Annotated[
-        str, typer.Option("--strategy", "-s", metavar="STRATEGY", help="Which chunks come first; see `opsq explain`.")
-    ] = "Random",
-    submission: Annotated[
-        str | None,
-        typer.Option(
-            "--submission", metavar="ID", help="Take chunks of this submission only, in the order of --strategy."
-        ),
-    ] = None,
-    until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when nothing is free, reserved by anyone or waiting for a retry.")
-    ] = False,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="End as soon as nothing can be reserved.")] = False,
-    max_chunks: Annotated[
-        int | None,
-        typer.Option("--max-chunks", min=1, metavar="N", help="End after N chunks were completed or failed."),
-    ] = None,
-    stop_after: Annotated[
-        str | None,
-        typer.Option("--stop-after", metavar="D", help="Begin no chunk after this long; end when what runs has ended."),
-    ] = None,
-    single: Annotated[
-        str | None,
-        typer.Option(
-            "--single", metavar="NAME", help="Exit 0 at once if another consumer of the daemon runs under this NAME."
-        ),
-    ] = None,
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="What this consumer is called in `opsq status`.")
-    ] = "",
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Run nothing; print the command lines for the next chunks: --max-chunks, by default 10."
-        ),
-    ] = False,
-    exit_status: Annotated[
-        Literal["opsq", "child"],
-        typer.Option(
-            "--exit-status",
-            help="What it exits with at the end: opsq's own, or that of the first program that did not exit 0.",
-        ),
-    ] = "opsq",
+    command: list[str] = argument("CMD...", "The program and its arguments, behind --."),
+    programs: Consuming = options(Consuming),
+    records: Records = options(Records),
+    strategy: str = option("-s, --strategy STRATEGY", "Which chunks come first; see `opsq explain`.", default="Random"),
+    submission_id: SubmissionId | None = option(
+        "--submission ID", "Take chunks of this submission only, in the order of --strategy.", submission
+    ),
+    until_empty: bool = option("--until-empty", "End when nothing is free, reserved by anyone or waiting for a retry."),
+    until_idle: bool = option("--until-idle", "End as soon as nothing can be reserved."),
+    max_chunks: int | None = option("--max-chunks N", "End after N chunks were completed or failed.", COUNT),
+    stop_after_s: float | None = option(
+        "--stop-after D", "Start no chunk after this long; end when running programs have ended.", positive_duration
+    ),
+    single: str | None = option(
+        "--single NAME", "Exit 0 at once if another consumer of the daemon runs under this NAME."
+    ),
+    name: str = option("--name NAME", "What this consumer is called in `opsq status`.", default=""),
+    dry_run: bool = option(
+        "--dry-run", "Run nothing; print the command lines for the next chunks: --max-chunks, by default 10."
+    ),
+    exit_status: Literal["opsq", "child"] = option(
+        "--exit-status opsq|child",
+        "Exit with opsq's own status, or with that of the first program that did not exit 0.",
+        default="opsq",
+    ),
 ) -> None:
     """Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.
 
-    Any other exit fails the chunk, with the tail of stderr as the reason. Chunks may be run more than once, when a consumer is lost.
+    Any other exit fails the chunk, with the tail of stderr as the reason. A chunk may be run more than once, when a
+    consumer is lost.
     """
     values.exclude(until_empty=until_empty, until_idle=until_idle)
-    submission_id = None if submission is None else parse_submission_id(submission)
-    options = programs.as_options(caller, records.as_separator())._replace(
+    how = programs.as_options(caller, records.as_separator())._replace(
         strategy=strategy,
         submission_id=submission_id,
         until="empty" if until_empty else "idle" if until_idle else "",
         max_chunks=max_chunks,
-        stop_after_s=positive_duration("--stop-after", stop_after),
+        stop_after_s=stop_after_s,
         claim=single or "",
         name=name,
     )
@@ -97,11 +80,11 @@ def consume(
         with caller.connect() as daemon:
             daemon.call(Show(daemon.next_id(), submission_id), Shown)
     if dry_run:
-        _rehearse(caller, command, options)
+        _rehearse(caller, command, how)
         return
     with WorkViewer(caller, is_reporting=programs.progress) as viewer:
         try:
-            outcome = run(caller.connect, command, options, viewer=viewer)
+            outcome = run(caller.connect, command, how, viewer=viewer)
         except InvalidStrategy as error:
             raise with_restart(error, caller.settings, strategy) from None
         if outcome.signal:
@@ -117,20 +100,20 @@ def consume(
     )
     is_childs = exit_status == "child" and not outcome.signal
     if not outcome.dead_count:
-        _tell(caller, document, viewer)
+        _print_end(caller, document, viewer)
         if outcome.signal:
             raise Exit(128 + outcome.signal)
         if is_childs:
             raise Exit(outcome.child_status)
         return
-    failure = WorkFailed(f"{values.counted(outcome.dead_count, 'chunk')} died.", hint="`opsq dead list` tells why.")
-    _tell(caller, replace(document, error=ErrorShape.of(failure)), viewer)
-    told = caller.report_error(failure)
-    raise Exit(outcome.child_status) if is_childs else told
+    failure = WorkFailed(f"{values.counted(outcome.dead_count, 'chunk')} died.", hint="`opsq dead list` shows why.")
+    _print_end(caller, replace(document, error=ErrorShape.of(failure)), viewer)
+    reported = caller.report_error(failure)
+    raise Exit(outcome.child_status) if is_childs else reported
 
 
 def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> None:
-    """Print what would be run, a line each: for a shell, or as JSON, in which bytes that are no text are surrogates."""
+    """Print what would be run, one line each: for a shell, or as JSON, in which bytes that are not text are surrogates."""
     from opsq.runner.command_preview import rehearse
 
     count = options.max_chunks or _REHEARSED_COUNT
@@ -147,8 +130,8 @@ def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> No
         sys.stdout.buffer.flush()
 
 
-def _tell(caller: Caller, document: ConsumeDocument, viewer: WorkViewer) -> None:
-    """Print the closing document, unless whoever read the lines before it has gone: that ends no work, and is no failure.
+def _print_end(caller: Caller, document: ConsumeDocument, viewer: WorkViewer) -> None:
+    """Print the closing document, unless the reader of the earlier lines has gone: that is not a failure.
 
     Raises:
         OSError: the lines could not be written for another reason.
@@ -163,7 +146,7 @@ def _tell(caller: Caller, document: ConsumeDocument, viewer: WorkViewer) -> None
 
 
 def _remark_paused(caller: Caller) -> None:
-    """Tell a person that paused work was left, which --until-empty does not wait for."""
+    """Remark that paused work was left, which --until-empty does not wait for."""
     if not caller.is_remarking:
         return
     try:
@@ -173,9 +156,7 @@ def _remark_paused(caller: Caller) -> None:
                 held = daemon.call(List(daemon.next_id(), ["open"], pairs), Listed).submissions
                 if any(pause.metadata.get("submission", one.submission_id) == one.submission_id for one in held):
                     on = pairs_text(pause.metadata) or "all work"
-                    caller.remark(
-                        f"What is paused was left: {on}. `opsq limits` lists pauses, `opsq resume` ends them."
-                    )
+                    caller.remark(f"Paused work was left: {on}. `opsq limits` lists pauses, `opsq resume` ends them.")
                     return
     except OpsqError:
         return  # the work is done, and this was only a remark

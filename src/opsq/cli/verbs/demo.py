@@ -12,18 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from opsq.cli.caller import Caller
 from opsq.cli.demo_stage import Speech, direct_count, private_daemon, private_folder, sources
+from opsq.cli.options.option import Whole, option
 from opsq.cli.options.submission_template import Template
 from opsq.cli.output.daemon_documents import DemoDocument
+from opsq.cli.output.explanation import print_strategy
 from opsq.cli.output.result_writer import ResultStream, write_output
+from opsq.cli.submission_end import failure_of, wait_for
 from opsq.cli.upload import RoomDeadline, Upload
-from opsq.cli.verbs.explain import show_explained
-from opsq.cli.verbs.wait import failure_of, wait_for
 from opsq.content.splitter import Splitting
 from opsq.errors import Bug, WorkFailed
 from opsq.ids import SubmissionId
@@ -37,15 +35,11 @@ _LOOK_S = 0.2
 
 def demo(
     caller: Caller,
-    consumers: Annotated[
-        int, typer.Option("--consumers", min=1, max=64, metavar="N", help="How many consumers work at the same time.")
-    ] = 3,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder and what is in it, to look at.")] = False,
-    spark: Annotated[
-        bool, typer.Option("--spark", help="Show the same with PySpark: DataFrames, and executors as consumers.")
-    ] = False,
+    consumers: int = option("--consumers N", "How many consumers work at the same time, up to 64.", Whole(1, 64), 3),
+    keep: bool = option("--keep", "Keep the folder and what is in it, for inspection."),
+    spark: bool = option("--spark", "Show the same with PySpark: DataFrames, and executors as consumers."),
 ) -> None:
-    """Show it all at work: submit Python's own source files, have consumers turn them into capitals, collect and check the results.
+    """Run a demonstration: submit Python's own source files, have consumers convert them to upper case, collect and check the results.
 
     It takes less than a minute, with a daemon of its own in a temporary folder that is removed at the end.
     """
@@ -85,9 +79,9 @@ def demo(
         say.step(
             f"{rate:.0f} chunks/s, {content.total_bytes / worked_s / 1e6:.1f} MB/s, a program started for each chunk."
         )
-        say.step("This is how the chunks were chosen, as `opsq explain` tells it:")
+        say.step("How the chunks were chosen, as `opsq explain` shows it:")
         if not caller.is_quiet:
-            show_explained(caller, explained)
+            print_strategy(caller, explained)
     caller.document(
         DemoDocument(
             len(paths), content.total_bytes, wanted.lines_count, content.chunks_count, elapsed_s, rate, is_right=True

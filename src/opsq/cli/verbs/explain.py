@@ -6,17 +6,17 @@ It must not format the answer: `explain_drawing` does for a terminal, `explain_t
 from __future__ import annotations
 
 import re
-from typing import Annotated, TypeVar
-
-import typer
+from typing import TypeVar
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
-from opsq.cli.output.explain_text import strategy_lines
+from opsq.cli.options.conditions import chunk_name
+from opsq.cli.options.option import argument, option
+from opsq.cli.output.explanation import print_strategy, print_work
 from opsq.cli.output.strategy_documents import ExplainDocument, WorkDocument
 from opsq.cli.stopped_queue import StoppedQueue, asked
 from opsq.errors import InvalidStrategy, NotFound, UsageError
-from opsq.ids import parse_handle, parse_submission_id
+from opsq.ids import SubmissionId, parse_handle
 from opsq.wire.messages import Explain, Explained, ExplainWork, Request, WorkExplained
 
 R = TypeVar("R")
@@ -25,16 +25,12 @@ _STOPPED = "No daemon runs: this is what {} says."
 
 def explain(
     caller: Caller,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="STRATEGY|ID",
-            help="A strategy, also by its name in the settings; or a submission, a chunk or a handle.",
-        ),
-    ] = "Random",
-    analyze: Annotated[
-        bool, typer.Option("--analyze", "-a", help="Try the strategy out on the queue as it is; nothing is reserved.")
-    ] = False,
+    what: str = argument(
+        "[STRATEGY|ID]",
+        "A strategy, also by its name in the settings; or a submission, a chunk or a handle.",
+        default="Random",
+    ),
+    analyze: bool = option("-a, --analyze", "Try the strategy out on the queue as it is; nothing is reserved."),
 ) -> None:
     """Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.
 
@@ -51,33 +47,22 @@ def explain(
     except InvalidStrategy as error:
         raise with_restart(error, caller.settings, what) from None
     caller.document(ExplainDocument.from_reply(reply, is_running=is_running))
-    show_explained(caller, reply)
+    print_strategy(caller, reply)
     if not is_running:
         caller.remark(_STOPPED.format(caller.settings.database_path))
 
 
 def _explain_work(caller: Caller, text: str) -> None:
-    index: int | None = None
+    submission_id: SubmissionId
+    index: int | None
     if "@" in text:
         handle = parse_handle(text)
-        submission_id, index = handle.submission_id, handle.index
+        submission_id, index = SubmissionId(handle.submission_id), handle.index
     else:
-        id_text, slash, index_text = text.partition("/")
-        submission_id = parse_submission_id(id_text)
-        if slash and not (index_text.isascii() and index_text.isdigit()):
-            raise UsageError(
-                f"{text!r} names no chunk: write SUBMISSION/INDEX, or a handle as `opsq reserve` prints it."
-            )
-        index = int(index_text) if slash else None
+        submission_id, index = chunk_name(text)
     reply, is_running = _ask(caller, ExplainWork(1, submission_id, index), WorkExplained)
     caller.document(WorkDocument.from_message(reply, is_running=is_running))
-    if caller.is_rich:
-        from opsq.cli.output.explain_drawing import draw_work
-
-        draw_work(caller.console, reply)
-    else:
-        headline, *facts = reply.reasons
-        caller.lines([f"{reply.verdict}: {headline}", *(f"  {fact}" for fact in facts)])
+    print_work(caller, reply)
 
 
 def _ask(caller: Caller, request: Request, kind: type[R]) -> tuple[R, bool]:
@@ -90,13 +75,3 @@ def _ask(caller: Caller, request: Request, kind: type[R]) -> tuple[R, bool]:
             if not is_running:
                 missing.hint = _STOPPED.format(caller.settings.database_path)
             raise
-
-
-def show_explained(caller: Caller, reply: Explained) -> None:
-    """Print an explanation: a tree on a terminal, plain lines in a pipe."""
-    if caller.is_rich:
-        from opsq.cli.output.explain_drawing import draw_strategy
-
-        draw_strategy(caller.console, reply)
-        return
-    caller.lines(strategy_lines(reply))

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from opsq.cli.caller import Caller
+from opsq.cli.options.conditions import submission
+from opsq.cli.options.option import argument, option
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.result_writer import JsonSink, ResultStream, write_output
 from opsq.cli.output.submission_documents import ResultsDocument
 from opsq.errors import OpsqError
-from opsq.ids import parse_submission_id
+from opsq.ids import SubmissionId
 
 
 def results(
     caller: Caller,
-    submission: Annotated[str, typer.Argument(metavar="ID", help="The submission.")],
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to this file: beside it first, then renamed."),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Do not wait for the end: write each result as soon as its turn has come."),
-    ] = False,
-    skip_dead: Annotated[
-        bool, typer.Option("--skip-dead", help="Leave out chunks that died or were skipped, instead of stopping there.")
-    ] = False,
+    submission_id: SubmissionId = argument("ID", "The submission.", submission),
+    output: str | None = option("-o, --output FILE", "Write to this file: beside it first, then renamed."),
+    follow: bool = option("-f, --follow", "Do not wait for the end: write each result as soon as it is next in order."),
+    skip_dead: bool = option("--skip-dead", "Leave out chunks that died or were skipped, instead of stopping there."),
 ) -> None:
     """Write the results of a submission to stdout, in chunk order.
 
     Exits 5 and writes nothing while the submission is not finished (unless --follow), and 1 at the first dead or skipped chunk.
     """
-    submission_id = parse_submission_id(submission)
     with caller.connect() as daemon:
         stream = ResultStream(daemon, submission_id, is_following=follow, is_skipping=skip_dead)
         if caller.is_json and output is None:

@@ -9,15 +9,15 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
-import typer
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
+from opsq.cli.options.option import COUNT, argument, option, options
 from opsq.cli.options.program_options import Consuming
 from opsq.cli.output.failure import Exit
 from opsq.cli.output.json_output import ErrorShape
@@ -40,7 +40,7 @@ from opsq.errors import (
     WorkFailed,
 )
 from opsq.runner.pool import Connect
-from opsq.wire.messages import Claim, SubmissionState
+from opsq.wire.messages import Backoff, Claim, SubmissionState
 
 if TYPE_CHECKING:
     from opsq.client.sync.connection import Connection
@@ -59,57 +59,33 @@ class _Stamp(NamedTuple):
 
 def run(
     caller: Caller,
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INPUT -- CMD", help="Files, quoted globs or - for stdin; behind -- the program and its arguments."
-        ),
-    ],
-    cutting: Cutting,
-    programs: Consuming,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metadata", "-m", metavar="KEY=VALUE", help="Strategic metadata; programs see it as OPSQ_META_KEY."
-        ),
-    ] = None,
-    attach: Annotated[
-        str | None, typer.Option("--attach", metavar="FILE", help="A file that the programs find by OPSQ_ATTACHMENT.")
-    ] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, metavar="N", help="Failures until a chunk is dead.")
-    ] = None,
-    backoff: Annotated[
-        str | None,
-        typer.Option("--backoff", metavar="BASE,FACTOR,MAX", help="Pauses between attempts, such as 1s,2,5m."),
-    ] = None,
-    on_dead: Annotated[
-        Literal["fail", "keep"],
-        typer.Option("--on-dead", help="A dead chunk ends the round, or the rest is done all the same."),
-    ] = "fail",
-    skip_dead: Annotated[
-        bool, typer.Option("--skip-dead", help="With --on-dead keep: write the results behind a dead chunk too.")
-    ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the results to this file: beside it first, then renamed."
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume", metavar="KEY", help="Name the round, so that it can go on later even if its input is a stream."
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what the same line has done before, and begin anew.")
-    ] = False,
+    words: list[str] = argument(
+        "INPUT -- CMD...", "Files, quoted globs or - for stdin; behind -- the program and its arguments."
+    ),
+    cutting: Cutting = options(Cutting),
+    programs: Consuming = options(Consuming),
+    metadata: list[str] = option(
+        "-m, --metadata KEY=VALUE...", "Strategic metadata; programs see it as OPSQ_META_KEY."
+    ),
+    attach: str | None = option("--attach FILE", "A file that the programs find by OPSQ_ATTACHMENT."),
+    max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT),
+    backoff: Backoff | None = option(
+        "--backoff BASE,FACTOR,MAX", "Delays between attempts, such as 1s,2,5m.", values.backoff
+    ),
+    on_dead: Literal["fail", "keep"] = option(
+        "--on-dead fail|keep", "A dead chunk ends the round, or the rest is still processed.", default="fail"
+    ),
+    skip_dead: bool = option("--skip-dead", "With --on-dead keep: write the results after a dead chunk too."),
+    output: str | None = option("-o, --output FILE", "Write the results to this file: beside it first, then renamed."),
+    resume: str | None = option(
+        "--resume KEY", "Name the round, so that it can continue later even if its input is a stream."
+    ),
+    fresh: bool = option("--fresh", "Discard what the same command has done before, and start over."),
 ) -> None:
     """Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.
 
-    The same line run again goes on with what is left of a round that did not end well. Without a daemon, one is started, and stopped at
-    the end.
+    The same command, run again, continues with what is left of a round that did not complete. Without a daemon, one is
+    started, and stopped at the end.
     """
     inputs, command = _split(words)
     paths = expand(inputs)
@@ -121,10 +97,10 @@ def run(
     how = programs.as_options(caller, splitting.delimiter)
     is_resumable = resume is not None or all(map(is_plain, paths))
     options: dict[str, Any] = {
-        "metadata": values.metadata(metadata or []),
+        "metadata": values.metadata(metadata),
         "attachment": None if attach is None else read_whole(attach),
         "max_attempts": max_attempts,
-        "backoff": values.backoff(backoff),
+        "backoff": backoff,
         "on_dead": on_dead,
     }
     found = _stamps(paths)

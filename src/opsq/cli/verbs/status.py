@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
+from opsq.cli.options.option import duration, option
 from opsq.cli.output.daemon_documents import StatusDocument
 from opsq.cli.output.json_output import print_json
 from opsq.cli.output.submission_text import value_text
@@ -27,11 +26,9 @@ _CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
 
 def status(
     caller: Caller,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, until Ctrl-C.")] = False,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="KEY", help="Count also per value of this metadata key.")
-    ] = None,
-    interval: Annotated[str, typer.Option("--interval", metavar="D", help="How often --watch looks.")] = "1s",
+    watch: bool = option("-w, --watch", "Keep showing it, until Ctrl-C."),
+    by: str | None = option("--by KEY", "Also count per value of this metadata key."),
+    interval_s: float = option("--interval D", "How often --watch refreshes.", duration, 1.0),
 ) -> None:
     """Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.
 
@@ -41,7 +38,7 @@ def status(
         raise UsageError(
             "--by submission: each submission is a value of that key.", hint="`opsq list` counts the chunks of each."
         )
-    pause_s = max(values.duration("--interval", interval) or 0.0, 0.1)
+    pause_s = max(interval_s, 0.1)
     try:
         daemon = caller.connect()
     except Unreachable as error:

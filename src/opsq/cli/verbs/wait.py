@@ -1,148 +1,30 @@
-"""The verb wait: until submissions have ended."""
+"""The verb wait: returns when submissions have ended."""
 
 from __future__ import annotations
 
-import shlex
-import time
-from typing import Annotated, Any
-
-import typer
-
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
+from opsq.cli.options.conditions import submission
+from opsq.cli.options.option import argument, duration, option
 from opsq.cli.output.submission_documents import SubmissionShape, WaitDocument
 from opsq.cli.output.submission_text import ending
-from opsq.client.core.transport import expect
-from opsq.client.sync.connection import Connection
-from opsq.errors import TimedOut, Unreachable, WorkFailed
-from opsq.ids import SubmissionId, parse_submission_id
-from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
-
-RECONNECT_S = 30.0
-"""How long a daemon that restarts may be away."""
-
-_LOOK_S = 0.5
-_DRAWN_COUNT = 10
+from opsq.cli.submission_end import failure_of, remark_unfinished, wait_for
+from opsq.ids import SubmissionId
 
 
 def wait(
     caller: Caller,
-    ids: Annotated[list[str], typer.Argument(metavar="ID", help="The submissions to wait for.")],
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", "-t", metavar="D", help="Give up after this long, with exit 124.")
-    ] = None,
+    ids: list[SubmissionId] = argument("ID...", "The submissions to wait for.", submission),
+    timeout_s: float | None = option("-t, --timeout D", "Give up after this long, with exit 124.", duration),
 ) -> None:
-    """Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 when time is up."""
-    submission_ids = [parse_submission_id(text) for text in ids]
+    """Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout."""
     try:
-        states = wait_for(caller, submission_ids, values.duration("--timeout", timeout))
+        states = wait_for(caller, ids, timeout_s)
     except KeyboardInterrupt:
-        tell_going_on(caller, submission_ids)
+        remark_unfinished(caller, ids)
         raise
     failure = failure_of(states)
-    shapes = [SubmissionShape.from_state(state) for state in states]
+    document = WaitDocument([SubmissionShape.from_state(state) for state in states])
     for state in states:
         if state.state == "completed":  # the others are reported as a failure
             caller.remark(f"Submission {state.submission_id} {ending(state)}")
-    caller.conclude(WaitDocument(shapes), failure)
-
-
-def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: float | None) -> list[SubmissionState]:
-    """Wait until all these have ended, over one connection, which is made again when the daemon restarts.
-
-    Returns:
-        Their final states, in the order of `submission_ids`.
-
-    Raises:
-        NotFound: one of them does not exist.
-        TimedOut: not all ended within `timeout_s` seconds (None: no limit).
-    """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    ended: dict[SubmissionId, SubmissionState] = {}
-    daemon = caller.connect()
-    with caller.progress() as progress:
-        bars = _Bars(progress, submission_ids)
-        while True:
-            try:
-                with daemon:
-                    _wait(daemon, [i for i in dict.fromkeys(submission_ids) if i not in ended], ended, deadline, bars)
-                return [ended[i] for i in submission_ids]
-            except Unreachable:
-                left_s = RECONNECT_S if deadline is None else min(RECONNECT_S, deadline - time.monotonic())
-                daemon = caller.connect(reconnect_s=max(left_s, 0.0))
-
-
-def tell_going_on(caller: Caller, submission_ids: list[SubmissionId], output: str | None = None) -> None:
-    """Tell a person who ends a wait by Ctrl-C that the work goes on, and what to say next.
-
-    Args:
-        output: the file that the results were meant for.
-    """
-    if len(submission_ids) > 1:
-        caller.remark("Only the wait has ended, the submissions go on. The same line waits again.")
-        return
-    [number] = submission_ids
-    into = "" if output is None else f" -o {shlex.quote(output)}"
-    caller.remark(f"Only the wait has ended, submission {number} goes on. `opsq wait {number}` waits again,")
-    caller.remark(
-        f"`opsq results {number}{into}` writes the results once it has ended, and `opsq cancel {number}` ends it."
-    )
-
-
-def failure_of(states: list[SubmissionState]) -> WorkFailed | None:
-    """What it means that submissions ended so: None when all are completed."""
-    bad = [state for state in states if state.state != "completed"]
-    if not bad:
-        return None
-    dead = [state.submission_id for state in bad if state.dead_count]
-    hint = f"`opsq dead list {dead[0]}` names the dead chunks." if dead else ""
-    return WorkFailed("\n".join(f"Submission {state.submission_id} {ending(state)}" for state in bad), hint=hint)
-
-
-class _Bars:
-    """Progress bars of the first few submissions; none off a terminal."""
-
-    def __init__(self, progress: Any, submission_ids: list[SubmissionId]) -> None:
-        self._progress = progress
-        self._bars = (
-            {i: progress.add_task(str(i), total=None) for i in submission_ids[:_DRAWN_COUNT]} if progress else {}
-        )
-
-    def wanted(self, ended: dict[SubmissionId, SubmissionState]) -> list[SubmissionId]:
-        """The submissions whose bars want fresh counts."""
-        return [i for i in self._bars if i not in ended]
-
-    def draw(self, state: SubmissionState) -> None:
-        """Move the bar of a submission."""
-        bar = self._bars.get(SubmissionId(state.submission_id))
-        if bar is not None:
-            done_count = state.completed_count + state.dead_count + state.skipped_count
-            self._progress.update(bar, total=state.chunks_count, completed=done_count)
-
-
-def _wait(
-    daemon: Connection,
-    submission_ids: list[SubmissionId],
-    ended: dict[SubmissionId, SubmissionState],
-    deadline: float | None,
-    bars: _Bars,
-) -> None:
-    asked = {daemon.next_id(): submission_id for submission_id in submission_ids}
-    daemon.send([Wait(request_id, submission_id) for request_id, submission_id in asked.items()])
-    while asked:
-        pause_s = _LOOK_S if bars.wanted(ended) else daemon.welcome.heartbeat_s
-        if deadline is not None:
-            pause_s = min(pause_s, max(deadline - time.monotonic(), 0.0))
-        replies = daemon.receive(pause_s)
-        for reply in replies:
-            if isinstance(reply, ErrorReply):
-                expect(reply, Shown)
-            if isinstance(reply, Shown):
-                bars.draw(reply.submission)
-                submission_id = asked.pop(reply.id, None)
-                if submission_id is not None:
-                    ended[submission_id] = reply.submission
-        if asked and deadline is not None and time.monotonic() >= deadline:
-            raise TimedOut(f"{values.counted(len(asked), 'submission')} had not ended when the time was over.")
-        if not replies:
-            daemon.send([Heartbeat(daemon.next_id()), *(Show(daemon.next_id(), i) for i in bars.wanted(ended))])
+    caller.conclude(document, failure)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.cli.options import values
+from opsq.cli.options.option import duration
 from opsq.cli.output.submission_text import pairs_text, value_text
 from opsq.errors import UsageError
 from opsq.wire.messages import Backoff
@@ -59,24 +60,23 @@ def test_expiry_is_a_duration_or_an_instant() -> None:
 
 
 def test_back_off_has_up_to_three_parts() -> None:
-    assert values.backoff(None) is None
-    assert values.backoff("2") == Backoff(2.0, 2.0, 300.0)
-    assert values.backoff("10m") == Backoff(600.0, 2.0, 600.0)
-    assert values.backoff("1s,1.5,1m") == Backoff(1.0, 1.5, 60.0)
+    assert values.backoff("--backoff", "2") == Backoff(2.0, 2.0, 300.0)
+    assert values.backoff("--backoff", "10m") == Backoff(600.0, 2.0, 600.0)
+    assert values.backoff("--backoff", "1s,1.5,1m") == Backoff(1.0, 1.5, 60.0)
 
 
 @pytest.mark.parametrize("text", ["", "1,0.5", "1,x", "1,2,3,4", "1,nan", "x", "1,2,x"])
 def test_other_back_offs_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--backoff"):
-        values.backoff(text)
+        values.backoff("--backoff", text)
 
 
 def test_delimiters_have_escapes() -> None:
-    found = [values.delimiter(text) for text in (r"\n", r"\0", r"\x1e", "--", r"\\", "é")]
+    found = [values.delimiter("--delimiter", text) for text in (r"\n", r"\0", r"\x1e", "--", r"\\", "é")]
     assert found == [b"\n", b"\0", b"\x1e", b"--", b"\\", "é".encode()]
     for text in ("", "\\", r"\x1"):
         with pytest.raises(UsageError, match="--delimiter"):
-            values.delimiter(text)
+            values.delimiter("--delimiter", text)
 
 
 def test_two_options_that_exclude_each_other_are_both_named() -> None:
@@ -86,11 +86,10 @@ def test_two_options_that_exclude_each_other_are_both_named() -> None:
 
 
 def test_durations_and_sizes_name_their_option() -> None:
-    assert values.duration("--delay", "1.5s") == 1.5
-    assert values.duration("--delay", None) is None
+    assert duration("--delay", "1.5s") == 1.5
     assert values.size("--bytes", "1K") == 1024
     assert math.isfinite(values.now_ms())
     with pytest.raises(UsageError, match="--bytes 0"):
         values.size("--bytes", "0")
     with pytest.raises(UsageError, match="--delay: 'x'"):
-        values.duration("--delay", "x")
+        duration("--delay", "x")

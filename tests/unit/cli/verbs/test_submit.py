@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from opsq.cli import submission_end
 from opsq.cli.caller import Caller
 from opsq.cli.output.submission_documents import SubmitDocument
-from opsq.cli.verbs import submit, wait
+from opsq.cli.verbs import submit
 
 
 def test_interrupted_wait_has_told_the_id_in_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -17,7 +18,7 @@ def test_interrupted_wait_has_told_the_id_in_json(monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(wait, "wait_for", interrupted)
+    monkeypatch.setattr(submission_end, "wait_for", interrupted)
     with pytest.raises(KeyboardInterrupt):
         submit._finish(Caller({"json": True}, frozenset()), SubmitDocument("7", created=True, chunks=1, bytes=2), None)
     said = capsys.readouterr()

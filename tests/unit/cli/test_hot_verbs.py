@@ -1,4 +1,4 @@
-"""The parser of the hot verbs reads a command line as click would read it, from the same table."""
+"""The parser of the hot verbs reads a command line as typer would read it, from the same declarations."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from typer._click.exceptions import ClickException
+from typer.exceptions import TyperException
 
-from opsq.__main__ import HOT_VERBS
 from opsq.cli import app
-from opsq.cli.options.table import HOT, Verb, parse, read_value, split_verb, wants_json
+from opsq.cli.hot_verbs import Given, parse
+from opsq.cli.options.command_line import split_verb, wants_json
+from opsq.cli.options.option import declared
 from opsq.errors import UsageError
 
 SLOW = [
@@ -56,50 +56,45 @@ WORDS = [
 ]
 
 
-def by_click(verb: Verb, words: list[str]) -> tuple[list[str], dict[str, object]] | None:
-    """What click reads of a command line, its durations read by the table's parser; None when it refuses."""
-    command = typer.main.get_command(app.build([verb.name])).commands[verb.name]  # type: ignore[attr-defined]  # it is a group
+def parsed(name: str, words: list[str], environ: dict[str, str]) -> Given:
+    """What the parser reads for a verb."""
+    return parse(name, declared(app.function_of(name)), words, environ)
+
+
+def by_typer(name: str, words: list[str]) -> dict[str, object] | None:
+    """What typer reads of a command line; None when it is refused."""
     try:
-        found = dict(command.make_context(verb.name, list(words)).params)
-        arguments = list(found.pop("arguments", None) or [])
-        for option in verb.options:
-            if option.kind == "duration" and found[option.name] is not None:
-                found[option.name] = read_value("duration", "", found[option.name])
-    except (ClickException, UsageError):
+        return app.read(name, list(words))[0]
+    except (TyperException, UsageError):
         return None
-    return arguments, found
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=6))
-def test_parser_agrees_with_click_on_every_command_line(words: list[str]) -> None:
+def test_parser_agrees_with_typer_on_every_command_line(words: list[str]) -> None:
     """Both refuse it, or both read the same arguments and options. `extend` takes arguments, `reserve` none."""
     for name in ("reserve", "extend"):
         try:
-            found = parse(HOT[name], words, {})
+            found = parsed(name, words, {})
         except UsageError:
-            assert by_click(HOT[name], words) is None
+            assert by_typer(name, words) is None
         else:
-            assert by_click(HOT[name], words) == (found.arguments, found.options)
-
-
-def test_hot_verbs_are_named_in_one_table() -> None:
-    assert set(HOT) == HOT_VERBS
+            assert by_typer(name, words) == found.values
 
 
 def test_flag_wins_over_environment_and_says_so() -> None:
     environ = {"OPSQ_RESERVE_COUNT": "5", "OPSQ_RESERVE_STRATEGY": "NewestFirst", "OPSQ_QUIET": "on"}
-    found = parse(HOT["reserve"], ["-n", "2"], environ)
-    assert (found.options["count"], found.options["strategy"], found.options["quiet"]) == (2, "NewestFirst", True)
+    found = parsed("reserve", ["-n", "2"], environ)
+    assert (found.values["count"], found.values["strategy"], found.values["quiet"]) == (2, "NewestFirst", True)
     assert found.by_flag == {"count"}
 
 
 def test_empty_variable_counts_as_unset() -> None:
-    assert parse(HOT["reserve"], [], {"OPSQ_RESERVE_COUNT": ""}).options["count"] == 1
+    assert parsed("reserve", [], {"OPSQ_RESERVE_COUNT": ""}).values["count"] == 1
 
 
 def test_message_names_the_variable_that_is_wrong() -> None:
     with pytest.raises(UsageError, match="OPSQ_RESERVE_COUNT"):
-        parse(HOT["reserve"], [], {"OPSQ_RESERVE_COUNT": "0"})
+        parsed("reserve", [], {"OPSQ_RESERVE_COUNT": "0"})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +127,8 @@ def test_json_is_known_to_be_wanted_also_when_nothing_else_is_understood() -> No
 def test_hot_verbs_load_nothing_slow() -> None:
     """Also not what the common way of each verb needs besides."""
     code = (
-        "import sys, opsq.__main__, opsq.cli.verbs.hot\n"
+        "import sys, opsq.__main__, opsq.cli.hot_verbs\n"
+        "from opsq.cli.verbs import reserve, read, complete, fail, release, extend\n"
         "from opsq.content import chunk_reader, content_store, local_store, manifest\n"
         "print(*[name for name in sys.argv[1:] if name in sys.modules])"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opsq.cli.verbs import hot
+from opsq.cli.verbs import complete
 from opsq.content.file_io import Buffer
 from opsq.content.local_store import LocalStore
 from opsq.errors import ContentMissing, InputUnreadable, StoreNotVisible
@@ -46,7 +46,7 @@ def store(request: Any, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> L
     """A store that the daemon has marked, and in which the submission has a folder."""
     found: LocalStore = request.param(str(runtime_dir / "content"))
     (runtime_dir / "content").mkdir()
-    monkeypatch.setattr(hot, "_content_of", lambda daemon, submission_id: (SimpleNamespace(folder="f0"), found))
+    monkeypatch.setattr(complete, "content_of", lambda daemon, submission_id: (SimpleNamespace(folder="f0"), found))
     return found
 
 
@@ -58,13 +58,13 @@ def daemon_of(store: LocalStore) -> Any:
 def test_large_result_is_read_back_from_the_place_that_is_told(store: LocalStore, runtime_dir: Path) -> None:
     result = bytes(range(256)) * 20_000
     (runtime_dir / "result").write_bytes(result)
-    name, offset, length = hot._result(daemon_of(store), HANDLE, str(runtime_dir / "result"))  # type: ignore[misc]  # it is large
+    name, offset, length = complete._result(daemon_of(store), HANDLE, str(runtime_dir / "result"))  # type: ignore[misc]  # it is large
     assert store.read_range(f"f0/{name}", offset, length) == result
 
 
 def test_small_result_travels_itself(store: LocalStore, runtime_dir: Path) -> None:
     (runtime_dir / "result").write_bytes(b"x" * RESULT_INLINE_BYTES)
-    assert hot._result(daemon_of(store), HANDLE, str(runtime_dir / "result")) == b"x" * RESULT_INLINE_BYTES
+    assert complete._result(daemon_of(store), HANDLE, str(runtime_dir / "result")) == b"x" * RESULT_INLINE_BYTES
 
 
 def test_result_is_not_written_into_a_store_that_the_daemon_does_not_see(store: LocalStore, runtime_dir: Path) -> None:
@@ -72,10 +72,10 @@ def test_result_is_not_written_into_a_store_that_the_daemon_does_not_see(store: 
     daemon = daemon_of(store)
     daemon.welcome.store_marker = "another"
     with pytest.raises(StoreNotVisible):
-        hot._result(daemon, HANDLE, str(runtime_dir / "result"))
+        complete._result(daemon, HANDLE, str(runtime_dir / "result"))
     assert list(store.folders()) == []
 
 
 def test_folder_as_a_result_is_refused(store: LocalStore, runtime_dir: Path) -> None:
     with pytest.raises(InputUnreadable):
-        hot._result(daemon_of(store), HANDLE, str(runtime_dir))
+        complete._result(daemon_of(store), HANDLE, str(runtime_dir))

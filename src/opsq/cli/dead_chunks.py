@@ -1,0 +1,128 @@
+"""Which dead chunks a command line means, and how they are listed, requeued or dropped: what the verbs of `opsq dead` share.
+
+It must not read options: `options.conditions` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.conditions import chunk_name
+from opsq.cli.options.option import argument, option
+from opsq.cli.output import attempts
+from opsq.cli.output.json_output import instant
+from opsq.cli.output.readable import brief
+from opsq.cli.output.submission_documents import DeadDocument, DeadShape
+from opsq.cli.output.submission_text import minute
+from opsq.cli.stopped_queue import asked
+from opsq.client.core.result_pages import request_parts
+from opsq.errors import UsageError
+from opsq.ids import SubmissionId
+from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
+
+NAMES = argument("[ID...]", "Submissions, for all their dead chunks, or single chunks as SUBMISSION/INDEX.")
+ALL = option("--all", "Every dead chunk; if no ID and no condition is given, --all is required.")
+DRY_RUN = option("--dry-run", "Change nothing; list the chunks that would change.")
+
+_NO_CONDITION = DeadFilter()
+
+
+class DeadChoice(NamedTuple):
+    """Dead chunks that one request names: of one submission or of any, some by index, or all that meet conditions."""
+
+    submission_id: SubmissionId | None
+    indexes: list[int] | None
+    where: DeadFilter
+
+
+def change_dead(
+    caller: Caller,
+    kind: Callable[[int, SubmissionId | None, list[int] | None, DeadFilter], Requeue | Drop],
+    names: Sequence[str],
+    where: DeadFilter,
+    *,
+    is_all: bool,
+    is_dry_run: bool,
+) -> int | None:
+    """Requeue or drop dead chunks; returns how many, None if they were only listed."""
+    chosen = _chosen(names, where, is_all=is_all)
+    if is_dry_run:
+        print_dead(caller, chosen, None)
+        return None
+    with caller.connect() as daemon:
+        count = sum(
+            daemon.call(kind(daemon.next_id(), choice.submission_id, part, choice.where), Changed).count
+            for choice in chosen
+            for part in request_parts(choice.indexes)
+        )
+    caller.changed(count)
+    return count
+
+
+def _chosen(names: Sequence[str], where: DeadFilter, *, is_all: bool) -> list[DeadChoice]:
+    """What a command line means, which must be explicit."""
+    if is_all and (names or where != _NO_CONDITION):
+        raise UsageError("--all stands alone: it means every dead chunk.")
+    if not names:
+        if not is_all and where == _NO_CONDITION:
+            raise UsageError("Nothing says which dead chunks are meant.", hint="Name some, give a condition, or --all.")
+        return [DeadChoice(None, None, where)]
+    found: dict[SubmissionId, list[int] | None] = {}
+    for name in names:
+        submission_id, index = chunk_name(name)
+        if index is None:
+            found[submission_id] = None
+        elif where != _NO_CONDITION:
+            raise UsageError(
+                f"{name} names a chunk, so no condition can choose it.",
+                hint="Name its submission, or leave out the conditions.",
+            )
+        elif (indexes := found.setdefault(submission_id, [])) is not None:
+            indexes.append(index)
+    return [DeadChoice(submission_id, indexes, where) for submission_id, indexes in found.items()]
+
+
+def print_dead(caller: Caller, chosen: Sequence[DeadChoice], limit: int | None) -> None:
+    """Print the chosen chunks; a limit of None prints all."""
+    chunks: list[DeadChunk] = []
+    has_more = False
+    with asked(caller) as daemon:
+        for choice in chosen:
+            left = None if limit is None else limit - len(chunks)
+            found, is_cut = _dead(daemon, choice, left)
+            chunks += found
+            has_more = has_more or is_cut
+    caller.document(DeadDocument([DeadShape.from_message(chunk) for chunk in chunks]))
+    columns = ("chunk", "attempts", "lost", "died", "ended", "reason")
+    caller.table(
+        columns, [_row(chunk, is_short=caller.is_rich) for chunk in chunks], right=frozenset({"attempts", "lost"})
+    )
+    if has_more:
+        caller.remark("There are more: give a larger --limit.")
+
+
+def _dead(daemon: attempts.Asked, choice: DeadChoice, limit: int | None) -> tuple[list[DeadChunk], bool]:
+    """The chunks of a choice, and whether there are more than `limit`."""
+    wanted = None if choice.indexes is None else set(choice.indexes)
+    found: list[DeadChunk] = []
+    after: tuple[int, int] | None = (0, -1)
+    while after is not None:
+        page = daemon.call(Dead(daemon.next_id(), choice.submission_id, after, where=choice.where), DeadChunks)
+        found += [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
+        after = page.next_after
+        if limit is not None and len(found) > limit:
+            return found[:limit], True
+    return found, False
+
+
+def _row(chunk: DeadChunk, *, is_short: bool) -> list[object]:
+    return [
+        f"{chunk.submission_id}/{chunk.index}",
+        chunk.attempts,
+        chunk.lost,
+        minute(chunk.dead_at) if is_short else instant(chunk.dead_at),
+        attempts.ended(chunk.exit_status, chunk.signal),
+        brief(chunk.reason) if is_short else chunk.reason,
+    ]

@@ -1,0 +1,25 @@
+"""The settings of the daemon as options of the verbs that start it, and how long a stop may take.
+
+It must not read any setting: that is done by `opsq.settings`, which says where each value came from.
+"""
+
+from __future__ import annotations
+
+from opsq.cli.options.option import GLOBAL, OptionSet, duration, option
+from opsq.settings import SETTINGS
+
+DRAIN = option("--drain D", "How long to wait for what is reserved; by default the setting drain_s.", duration)
+
+SETTING_OPTIONS = OptionSet(
+    dict,
+    {
+        setting.name: option(
+            f"{setting.flag} {setting.kind.metavar}".rstrip(),
+            f"{setting.text[0].upper()}{setting.text[1:]}.",
+            environment=setting.variable,
+        )
+        for setting in SETTINGS
+        if setting.name not in GLOBAL
+    },
+)
+"""Every setting that is not a global option."""

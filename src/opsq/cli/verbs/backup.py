@@ -1,0 +1,35 @@
+"""The verb backup: a copy of the database."""
+
+from __future__ import annotations
+
+import os
+
+from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import call_alive
+from opsq.cli.options.option import argument
+from opsq.cli.output.daemon_documents import BackupDocument
+from opsq.wire.messages import Backup, Changed
+
+
+def backup(
+    caller: Caller,
+    path: str = argument("FILE", "Where to; it must not exist."),
+) -> None:
+    """Copy the database to a file, also while work continues; the content of chunks and large results is not in it.
+
+    A daemon can start on the copy as it is, but it needs the content store too: copy that folder afterwards, unless it is
+    an object store.
+    """
+    with caller.connect() as daemon:
+        request = Backup(daemon.next_id(), os.path.abspath(path))
+        size_bytes = call_alive(daemon, request, Changed).count
+        store = daemon.welcome.store
+    caller.document(BackupDocument(os.path.abspath(path), size_bytes))
+    caller.remark(
+        f"{size_bytes} bytes were written to {path}. Chunks and large results are not in it: copy {_place(store)} too."
+    )
+
+
+def _place(store: str) -> str:
+    """A store as people name it: the folder, or the URL."""
+    return store.removeprefix("file://").replace("%25", "%") if store.startswith("file://") else store

@@ -1,0 +1,17 @@
+"""The verb config: every setting, and where its value came from."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.output.daemon_documents import ConfigDocument, SettingShape
+from opsq.settings import SETTINGS, STRATEGIES
+
+
+def config(caller: Caller) -> None:
+    """Print every setting: its name, its value, and where the value came from."""
+    texts = caller.settings.texts()
+    rows = [(setting.name, texts[setting.name], caller.settings.source(setting.name)) for setting in SETTINGS]
+    named = sorted(caller.settings.strategies.items())
+    rows += [(f"{STRATEGIES}.{name}", text, caller.settings.source(f"{STRATEGIES}.{name}")) for name, text in named]
+    caller.document(ConfigDocument([SettingShape(*row) for row in rows]))
+    caller.table(("setting", "value", "from"), rows)

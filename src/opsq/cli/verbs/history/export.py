@@ -1,0 +1,50 @@
+"""The verb history export: events as files for other programs.
+
+How the files are written is not known here: `output.event_export` does it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from opsq.cli.caller import Caller
+from opsq.cli.options import values
+from opsq.cli.options.conditions import SUBJECT, EventConditions
+from opsq.cli.options.option import COUNT, Whole, option, options
+from opsq.cli.output import attempts, event_export
+from opsq.cli.output.submission_documents import ExportDocument
+from opsq.cli.stopped_queue import asked
+from opsq.errors import UsageError
+
+
+def export(
+    caller: Caller,
+    conditions: EventConditions = options(EventConditions),
+    subject: str | None = SUBJECT,
+    output: str = option("-o, --output FILE|FOLDER|-", "A file, an existing folder, or - for stdout.", default="-"),
+    format_: Literal["jsonl", "csv", "parquet"] | None = option(
+        "--format jsonl|csv|parquet",
+        "JSON lines, CSV or Parquet; by default as the name of the file ends, else JSON lines.",
+    ),
+    rotate: int | None = option("--rotate N", "Start a new file in the folder after this number of rows.", COUNT),
+    after: int | None = option("--after SEQ", "Only rows after this one.", Whole(0)),
+    after_last: bool = option("--after-last", "Only rows after the last one in the folder's files."),
+) -> None:
+    """Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.
+
+    Files are written under another name and then renamed, so that no reader of the folder sees an incomplete one.
+    """
+    values.exclude(after=after, after_last=after_last)
+    where = conditions.as_filter(subject)
+    target = event_export.target(output, format_, rotate, is_going_on=after_last)
+    if caller.is_json and target.is_stdout:
+        raise UsageError("--json and an export to stdout exclude each other.", hint="Give --output.")
+    with asked(caller) as daemon, caller.progress("rows") as progress, target:
+        task = progress.add_task("exporting", total=None) if progress else None
+        for page in attempts.pages(daemon, where, after=target.last_seq if after_last else after):
+            target.write(page.rows, page.metadata)
+            if progress:
+                progress.update(task, completed=target.rows_count)
+    if not target.is_stdout:
+        caller.document(ExportDocument(target.rows_count, target.files, target.last_seq))
+        caller.remark(f"{values.counted(target.rows_count, 'row')} in {values.counted(len(target.files), 'file')}.")

@@ -1,0 +1,23 @@
+"""The verb history prune: deletes old history before its time."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options import values
+from opsq.cli.options.option import Whole, duration, option
+from opsq.errors import UsageError
+from opsq.wire.messages import Changed, Prune
+
+
+def prune(
+    caller: Caller,
+    older_s: float | None = option("--older-than D", "Delete rows older than this.", duration),
+    keep: int | None = option("--keep N", "Keep only the newest N rows.", Whole(0)),
+) -> None:
+    """Delete old history now, in small steps between other work; without this it goes after history_days, or beyond history_rows."""
+    if older_s is None and keep is None:
+        raise UsageError("Nothing says what to delete.", hint="Give --older-than or --keep.")
+    with caller.connect() as daemon:
+        count = daemon.call(Prune(daemon.next_id(), older_s, keep), Changed).count
+    caller.changed(count)
+    caller.remark(f"{values.counted(count, 'row')} {'was' if count == 1 else 'were'} deleted.")

@@ -1,0 +1,52 @@
+"""The verb limit: how many chunks of a value may be reserved at once, or start per unit of time."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options import values
+from opsq.cli.options.option import COUNT, argument, option
+from opsq.cli.options.rule_options import key_and_value, rate
+from opsq.client.core.rules import caller_name
+from opsq.errors import NotFound, UsageError
+from opsq.wire.messages import Changed, Limit, Unlimit
+
+
+def limit(
+    caller: Caller,
+    what: str = argument("KEY[=VALUE]", "One value of a key, or each value of it."),
+    concurrency: int | None = option("-c, --concurrency N", "Concurrent chunks, at most.", COUNT),
+    rate: tuple[float, float] | None = option("-r, --rate N/D", "Chunks started per time: 10/s, 100/m, 5/15m.", rate),
+    burst: int | None = option(
+        "--burst N", "With --rate: chunks started at once after a break; by default one second's worth.", COUNT
+    ),
+    lift: bool = option("--lift", "Remove the limit."),
+) -> None:
+    """Limit concurrent chunks per value, or how many start per unit of time; for every strategy and consumer.
+
+    It replaces the limit for the same KEY or KEY=VALUE. Where several limits apply to a chunk, all of them hold.
+    """
+    values.exclude(lift=lift, concurrency=concurrency)
+    values.exclude(lift=lift, rate=rate)
+    values.exclude(lift=lift, burst=burst)
+    key, value = key_and_value(what)
+    if not lift and concurrency is None and rate is None:
+        raise UsageError("opsq limit needs --concurrency, --rate or --lift.", hint="`opsq limit --help` explains it.")
+    if burst is not None and rate is None:
+        raise UsageError("--burst needs --rate.")
+    rate_per_s, rate_span_s = rate or (None, 1.0)
+    with caller.connect() as daemon:
+        if lift:
+            request: Unlimit | Limit = Unlimit(daemon.next_id(), key, value)
+        else:
+            request = Limit(daemon.next_id(), key, value, concurrency, rate_per_s, burst, caller_name(), rate_span_s)
+        try:
+            count = daemon.call(request, Changed).count
+        except NotFound as error:
+            error.message = f"There is no limit of {what}."
+            raise
+    caller.changed(count)
+    caller.remark(
+        f"The limit of {what} was removed."
+        if lift
+        else f"The limit holds from now on; {what} keeps what it has reserved."
+    )

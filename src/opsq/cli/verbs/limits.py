@@ -1,0 +1,72 @@
+"""The verb limits: lists pauses, limits and weights, which every strategy and consumer obeys."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options import values
+from opsq.cli.output.json_output import instant
+from opsq.cli.output.strategy_documents import RulesDocument
+from opsq.cli.output.submission_text import pairs_text, value_text
+from opsq.units import format_rate, format_span
+from opsq.wire.messages import (
+    LimitState,
+    PauseState,
+    RulesState,
+    ShowRules,
+    WeightState,
+)
+
+
+def limits(caller: Caller) -> None:
+    """List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.
+
+    Now is how many chunks of the value are reserved, or of the value that has most.
+    """
+    with caller.connect() as daemon:
+        state = daemon.call(ShowRules(daemon.next_id()), RulesState)
+    caller.document(RulesDocument.from_state(state))
+    is_short = caller.is_rich
+    rows = [_pause_row(one, is_short=is_short) for one in state.pauses]
+    rows += [_limit_row(one, is_short=is_short) for one in state.limits]
+    rows += [_weight_row(one) for one in state.weights]
+    if not rows:
+        caller.remark("There are no pauses, limits or weights.")
+        return
+    caller.table(("rule", "on", "bound", "now", "by", "since"), rows)
+
+
+def _pause_row(state: PauseState, *, is_short: bool) -> list[object]:
+    kind = "pause by operator" if state.by_operator else "pause"
+    return [
+        kind,
+        pairs_text(state.metadata) or "everything",
+        "",
+        "",
+        state.by_name,
+        _since(state.paused_at, is_short=is_short),
+    ]
+
+
+def _limit_row(state: LimitState, *, is_short: bool) -> list[object]:
+    on = f"each {state.key}" if state.value is None else f"{state.key}={value_text(state.value)}"
+    bounds = [] if state.concurrency is None else [f"{state.concurrency} at once"]
+    if state.rate_per_s is not None:
+        bounds.append(
+            format_rate(state.rate_per_s, state.rate_span_s)
+            + (f" burst {state.burst}" if state.burst is not None else "")
+        )
+    now = "" if state.reserved_count is None else str(state.reserved_count)
+    if state.reserved_count and state.value is None and state.busiest is not None:
+        now += f" ({value_text(state.busiest)})"
+    return ["limit", on, ", ".join(bounds), now, state.by_name, _since(state.limited_at, is_short=is_short)]
+
+
+def _weight_row(state: WeightState) -> list[object]:
+    return ["weight", f"{state.key}={value_text(state.value)}", f"{state.weight:g}", "", "", ""]
+
+
+def _since(wall_ms: int, *, is_short: bool) -> str:
+    """An instant; on a terminal, how long ago it was."""
+    if not is_short:
+        return instant(wall_ms) or ""
+    return f"{format_span(max(values.now_ms() - wall_ms, 0) / 1000)} ago"

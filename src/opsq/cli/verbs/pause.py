@@ -1,0 +1,25 @@
+"""The verb pause: hands out nothing more of some submissions.
+
+It must not stop what is already reserved.
+"""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
+from opsq.cli.output.submission_text import pairs_text
+from opsq.client.core.rules import caller_name
+from opsq.wire.messages import Changed, Pause
+
+
+def pause(caller: Caller, pairs: list[str] = PAIRS, every: bool = ALL, operator: bool = OPERATOR) -> None:
+    """Hand out nothing more of some submissions, until resume; what is reserved continues.
+
+    It holds for every strategy and consumer, also after a restart, and also for submissions that come later.
+    """
+    metadata = rule_metadata("pause", pairs, every=every)
+    with caller.connect() as daemon:
+        count = daemon.call(Pause(daemon.next_id(), metadata, operator, caller_name()), Changed).count
+    caller.changed(count)
+    on = pairs_text(metadata) or "everything"
+    caller.remark(f"Paused: {on}." if count else f"It was already paused: {on}.")

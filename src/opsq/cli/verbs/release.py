@@ -1,0 +1,31 @@
+"""The verb release: gives reserved chunks back.
+
+It is a hot verb: it must not import anything that is slow to load.
+"""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import check_refusals, held_chunks
+from opsq.cli.options.option import OPTIONAL_HANDLES, option
+from opsq.errors import UsageError
+from opsq.wire.messages import Changed, Completed, Release, ReleaseConsumer
+
+
+def release(
+    caller: Caller,
+    handles: list[str] = OPTIONAL_HANDLES,
+    consumer: str | None = option(
+        "--consumer ID", "Give back all that this consumer holds; `opsq status` names consumers."
+    ),
+) -> None:
+    """Give reserved chunks back; no attempt is counted."""
+    if bool(consumer) == bool(handles):
+        raise UsageError("opsq release needs either handles or --consumer.")
+    with caller.connect() as daemon:
+        count = len(handles)
+        if consumer:
+            count = daemon.call(ReleaseConsumer(daemon.next_id(), consumer), Changed).count
+        else:
+            check_refusals(daemon.call(Release(daemon.next_id(), held_chunks(handles)), Completed))
+    caller.changed(count)

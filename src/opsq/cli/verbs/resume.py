@@ -1,0 +1,21 @@
+"""The verb resume: ends a pause."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
+from opsq.cli.output.submission_text import pairs_text
+from opsq.errors import NotFound
+from opsq.wire.messages import Changed, Resume
+
+
+def resume(caller: Caller, pairs: list[str] = PAIRS, every: bool = ALL, operator: bool = OPERATOR) -> None:
+    """End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing."""
+    metadata = rule_metadata("resume", pairs, every=every)
+    on = pairs_text(metadata) or "everything"
+    with caller.connect() as daemon:
+        count = daemon.call(Resume(daemon.next_id(), metadata, operator), Changed).count
+    if not count:
+        raise NotFound(f"No pause names exactly this: {on}.", hint="`opsq limits` lists pauses.")
+    caller.changed(count)
+    caller.remark(f"Resumed: {on}.")

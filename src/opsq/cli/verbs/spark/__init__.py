@@ -1,0 +1,1 @@
+"""Move data with PySpark, and process chunks on its executors."""

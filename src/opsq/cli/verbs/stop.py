@@ -1,0 +1,18 @@
+"""The verb stop: stops the daemon.
+
+It must not know how a daemon is stopped: `opsq.daemon.lifecycle` does.
+"""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.setting_options import DRAIN
+from opsq.cli.output.daemon_documents import StopDocument
+from opsq.daemon import lifecycle
+
+
+def stop(caller: Caller, drain_s: float | None = DRAIN) -> None:
+    """Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs."""
+    result = lifecycle.stop(caller.settings, drain_s)
+    caller.document(StopDocument(result.status))
+    caller.remark("The daemon has stopped." if result.status == "stopped" else "No daemon was running.")

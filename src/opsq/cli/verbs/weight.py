@@ -1,0 +1,24 @@
+"""The verb weight: how often a value of a key is served in Fair."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.option import argument
+from opsq.cli.options.rule_options import key_and_value, weight_of
+from opsq.errors import UsageError
+from opsq.wire.messages import Changed, Weight
+
+
+def weight(
+    caller: Caller,
+    pair: str = argument("KEY=VALUE", "The value."),
+    number: float = argument("N", "0.001 to 1000; the default is 1.", weight_of),
+) -> None:
+    """Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on."""
+    key, value = key_and_value(pair)
+    if value is None:
+        raise UsageError(f"{pair}: write KEY=VALUE.")
+    with caller.connect() as daemon:
+        count = daemon.call(Weight(daemon.next_id(), key, value, number), Changed).count
+    caller.changed(count)
+    caller.remark(f"{pair} has the weight {number:g} in Fair({key}) from its next turn on.")
