@@ -17,7 +17,7 @@ _TASKS_COUNT = 2
 
 
 def measure(context: Context) -> Iterator[Row]:
-    """Submit, then work off."""
+    """Submit, then process."""
     rows_count = context.size(10_000_000, 1_000_000)
     state_dir = context.folder("opsq")
     with ours_spark.session(context.folder("scratch")) as spark, ours_spark.daemon(state_dir) as queue:

@@ -1,4 +1,4 @@
-"""Shows feature extraction over Parquet with an external program: what fails in it costs a chunk an attempt, not Spark a stage.
+"""Shows feature extraction over Parquet with an external program: a failure costs one chunk one attempt, not a stage.
 
 Usage: features.py INPUT.parquet OUTPUT.parquet
 
@@ -15,13 +15,13 @@ import opsq.spark
 
 PROGRAM = Path(__file__).with_name("word_features.py")
 STATE_DIR = os.environ.get("OPSQ_STATE_DIR", os.path.expanduser("~/.local/state/opsq"))
-"""Executors have no environment of ours, so the daemon is named; on other machines it is `address="HOST:PORT"` and a token."""
+"""Executors do not have our environment, so name the daemon; on other machines use `address="HOST:PORT"` and a token."""
 
-# %% A session on this machine; `build_session("spark://HOST:PORT")` takes a cluster.
+# %% A session on this machine; `build_session("spark://HOST:PORT")` uses a cluster.
 spark = opsq.spark.build_session("local[*]")
 source, target = sys.argv[1:]
 
-# %% Rows become chunks of JSON lines, 1000 in each.
+# %% Rows become chunks of 1000 JSON lines.
 key = f"features-{uuid.uuid4()}"
 rows = spark.read.parquet(source).select("id", "text")
 writer = rows.write.format("opsq").mode("append").option("stateDir", STATE_DIR)
@@ -34,6 +34,6 @@ summary = opsq.spark.consume(
 )
 print(f"{summary.completed} chunks in {summary.seconds:.1f} s")
 
-# %% What it wrote is a DataFrame.
+# %% Its output is a DataFrame.
 reader = spark.read.format("opsq").option("stateDir", STATE_DIR).schema("id BIGINT, words INT, longest INT")
 reader.load(str(submission)).write.parquet(target)

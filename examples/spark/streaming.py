@@ -1,4 +1,4 @@
-"""Shows results as a stream: a table of totals grows while executors still work, and every result is in it once.
+"""Shows results as a stream: a table grows while executors still work, and has every result exactly once.
 
 Usage: streaming.py ROWS CHECKPOINT OUTPUT.parquet
 """
@@ -27,7 +27,7 @@ writer = (
 writer.options(rowsPerChunk=100, idempotencyKey=key).save()
 submission = opsq.spark.submission_of(key, state_dir=STATE_DIR)
 
-# %% The stream begins before there is any result, so it is told the columns. It goes on after a restart where its checkpoint says.
+# %% The stream starts before there is any result, so it needs the columns. After a restart it continues from its checkpoint.
 results = (
     spark.readStream.format("opsq")
     .option("stateDir", STATE_DIR)
@@ -44,7 +44,7 @@ query = (
 
 # %%
 def squares(table):
-    """A column more."""
+    """Add a column with the squares."""
     import pyarrow.compute as pc
 
     return table.append_column("square", pc.multiply(table.column("n"), table.column("n")))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Shows the external program of features.py: it reads JSON lines with `id` and `text`, and writes JSON lines with what it found.
+"""Shows the external program of features.py: it reads JSON lines with `id` and `text`, and writes JSON lines of features.
 
-It knows nothing of Spark or opsq, and may be of any language.
+It knows nothing of Spark or opsq, and could be in any language.
 """
 
 import json
