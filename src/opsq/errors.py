@@ -39,6 +39,7 @@ apart; `wording` makes one of a `cause` and its details.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import ClassVar
 
 
@@ -51,16 +52,29 @@ class OpsqError(Exception):
     def __init__(
         self, message: str | None = None, *, hint: str = "", cause: str = "", **details: int | float | str
     ) -> None:
-        """Take a message and a hint, or the cause and details by which `wording` makes both."""
-        self.message = message if message is not None else (type(self).__doc__ or "").strip()
-        self.hint = hint
+        """Take a message and a hint, or the cause and details of which `wording` makes both when they are read."""
+        super().__init__(*([] if message is None else [message]))
         self.cause = cause
         self.details = details
-        if cause:
-            from opsq.wording import refusal
+        if message is not None:
+            self.message = message
+        if hint:
+            self.hint = hint
 
-            self.message, self.hint = refusal(cause, details)
-        super().__init__(self.message)
+    @cached_property
+    def message(self) -> str:
+        """What happened, and to what."""
+        return self._worded()[0] if self.cause else (type(self).__doc__ or "").strip()
+
+    @cached_property
+    def hint(self) -> str:
+        """What to do next; may be empty."""
+        return self._worded()[1] if self.cause else ""
+
+    def _worded(self) -> tuple[str, str]:
+        from opsq.wording import refusal
+
+        return refusal(self.cause, self.details)
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
@@ -272,4 +286,4 @@ def from_code(
     code: str, message: str, hint: str = "", cause: str = "", details: Mapping[str, int | float | str] | None = None
 ) -> OpsqError:
     """Make the exception that an error reply reports; an unknown code (from a newer daemon) gives a plain `OpsqError`."""
-    return BY_CODE.get(code, OpsqError)(message, hint=hint, cause=cause, **(details or {}))
+    return BY_CODE.get(code, OpsqError)(message or None, hint=hint, cause=cause, **(details or {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import string
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,13 @@ def test_error_travels_as_a_code_with_details_and_is_worded_where_it_arrives() -
     error = reply.error()
     assert isinstance(error, NotFound)
     assert str(error) == "Submission 12 is not known. `opsq list` shows those that are."
+
+
+def test_error_with_a_cause_keeps_what_is_added_to_it_and_can_be_pickled() -> None:
+    """Spark and worker processes send errors between processes; verbs add hints of their own."""
+    error = pickle.loads(pickle.dumps(NotFound(cause="unknown_submission", submission_id=12)))
+    error.hint = "Start the daemon."
+    assert str(error) == "Submission 12 is not known. Start the daemon."
 
 
 def test_error_without_a_cause_travels_as_its_text() -> None:
