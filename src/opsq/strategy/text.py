@@ -14,25 +14,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
 
 from opsq.errors import InvalidStrategy
-from opsq.strategy.tree import (
-    BARE,
-    KEY,
-    MAX_DEPTH,
-    NODES,
-    Fair,
-    Max,
-    MaxSimultaneous,
-    OrElse,
-    Percent,
-    PreferDistinct,
-    SelectOnly,
-    Strategy,
-    Value,
-    is_integer,
-)
+from opsq.strategy.tree import BARE, KEY, MAX_DEPTH, NODES, Max, Percent, Strategy, Value, is_integer
 
 _BLANKS = re.compile(r"\s*")
 _NAME = re.compile(r"[A-Za-z]+")
@@ -97,21 +84,20 @@ class _Reader:
             raise self._unknown(own[0], start)
         name = self._match(_NAME, f"a strategy, one of {', '.join(NODES)}")
         node = NODES[name]
-        read = _ARGUMENTS.get(node)
         has_arguments = self._accept("(")
-        if read is None:
+        if not fields(node):
             if has_arguments:
                 raise self._error(f"{name} takes no arguments", self._at - 1)
             return node()
         if not has_arguments:
             raise self._error(f"expected '(' after {name}")
         try:
-            strategy = read(self, depth)
+            strategy = node(*_arguments(self, node, depth))
         except InvalidStrategy as error:
             if error.message.startswith("Strategy "):
                 raise
             raise self._error(error.message.rstrip("."), start, error.hint) from None
-        self._expect(")")
+        self.expect(")")
         return strategy
 
     def _unknown(self, name: str, start: int) -> InvalidStrategy:
@@ -168,12 +154,6 @@ class _Reader:
         """The strategy after a comma, if there is one."""
         return (self.strategy(depth + 1),) if self._accept(",") else ()
 
-    def comma(self) -> None:
-        self._expect(",")
-
-    def equals(self) -> None:
-        self._expect("=")
-
     def _skip(self) -> int:
         match = _BLANKS.match(self._text, self._at)
         self._at = match.end() if match else self._at
@@ -192,7 +172,8 @@ class _Reader:
         self._at += 1
         return True
 
-    def _expect(self, sign: str) -> None:
+    def expect(self, sign: str) -> None:
+        """The next sign is this one."""
         if not self._accept(sign):
             raise self._error(f"expected {sign!r}")
 
@@ -203,38 +184,20 @@ class _Reader:
         )
 
 
-def _fair(reader: _Reader, depth: int) -> Strategy:
-    return Fair(reader.key(), *reader.inner(depth))
-
-
-def _select_only(reader: _Reader, depth: int) -> Strategy:
-    key = reader.key()
-    reader.equals()
-    return SelectOnly(key, reader.value(), *reader.inner(depth))
-
-
-def _prefer_distinct(reader: _Reader, depth: int) -> Strategy:
-    key = reader.key()
-    reader.comma()
-    return PreferDistinct(key, reader.maximum(), *reader.inner(depth))
-
-
-def _max_simultaneous(reader: _Reader, depth: int) -> Strategy:
-    key = reader.key()
-    reader.comma()
-    return MaxSimultaneous(key, reader.maximum(), *reader.inner(depth))
-
-
-def _or_else(reader: _Reader, depth: int) -> Strategy:
-    first = reader.strategy(depth + 1)
-    reader.comma()
-    return OrElse(first, reader.strategy(depth + 1))
-
-
-_ARGUMENTS: dict[type[Strategy], Callable[[_Reader, int], Strategy]] = {
-    Fair: _fair,
-    SelectOnly: _select_only,
-    PreferDistinct: _prefer_distinct,
-    MaxSimultaneous: _max_simultaneous,
-    OrElse: _or_else,
-}
+def _arguments(reader: _Reader, node: type[Strategy], depth: int) -> Iterator[Any]:
+    """Read the arguments of a node, in the order of its fields."""
+    for number, entry in enumerate(fields(node)):
+        if entry.name == "inner":
+            yield from reader.inner(depth)
+            continue
+        if number:
+            reader.expect("=" if entry.name == "value" else ",")
+        match entry.name:
+            case "key":
+                yield reader.key()
+            case "value":
+                yield reader.value()
+            case "max":
+                yield reader.maximum()
+            case _:
+                yield reader.strategy(depth + 1)

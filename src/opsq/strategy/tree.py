@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
 
 from opsq.errors import InvalidStrategy
 
@@ -16,6 +17,8 @@ BARE = re.compile(r"[A-Za-z0-9_.:/@+-]+")
 INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 MAX_DEPTH = 16
 MAX_ARMS = 64
+_INSIDE = frozenset({"first", "second", "inner"})
+"""The fields of nodes that are strategies."""
 
 Value = int | str
 
@@ -82,26 +85,24 @@ class Strategy:
     """In which order, and under which conditions, a consumer wants chunks: base of all nodes."""
 
     def __str__(self) -> str:
-        parts = [
-            text
-            for text in (self._argument(), *(str(child) for child in self.children() if not self._is_default(child)))
-            if text
-        ]
+        inside = [entry for entry in fields(self) if entry.name in _INSIDE]
+        parts = [str(child) for entry in inside if not _is_default(entry, child := getattr(self, entry.name))]
+        argument = self._argument()
+        if argument:
+            parts.insert(0, argument)
         return f"{type(self).__name__}({', '.join(parts)})" if parts else type(self).__name__
 
     def children(self) -> tuple[Strategy, ...]:
         """The strategies inside this one."""
-        return ()
+        return tuple(getattr(self, entry.name) for entry in fields(self) if entry.name in _INSIDE)
 
     def _argument(self) -> str:
-        return ""
-
-    def _is_default(self, child: Strategy) -> bool:
-        return False
+        """What stands before the strategies inside."""
+        return ", ".join(str(getattr(self, entry.name)) for entry in fields(self) if entry.name not in _INSIDE)
 
     def arms_count(self) -> int:
         """How many arms it compiles to."""
-        return 1
+        return sum(child.arms_count() for child in self.children()) or 1
 
     def depth(self) -> int:
         """How deep it is nested, itself included."""
@@ -139,32 +140,29 @@ class Strategy:
                 )
 
 
+def _is_default(entry: Field[Any], child: Strategy) -> bool:
+    """Whether a strategy inside need not be written."""
+    return entry.default_factory is not MISSING and child == entry.default_factory()
+
+
 @dataclass(frozen=True, slots=True)
 class Random(Strategy):
     """A shuffled deck of all open submissions, cut at a random place; every submission has one turn a lap. The default."""
-
-    __str__ = Strategy.__str__
 
 
 @dataclass(frozen=True, slots=True)
 class OldestFirst(Strategy):
     """All chunks of the oldest submission, then of the next: finishes work in the order in which it came."""
 
-    __str__ = Strategy.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class NewestFirst(Strategy):
     """All chunks of the newest submission, then of the one before. While newer work keeps coming, older work starves."""
 
-    __str__ = Strategy.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class CustomPriority(Strategy):
     """The highest priority first; among equals the oldest. While higher priorities keep coming, lower ones starve."""
-
-    __str__ = Strategy.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,22 +171,6 @@ class Fair(Strategy):
 
     key: str
     inner: Strategy = field(default_factory=OldestFirst)
-
-    __str__ = Strategy.__str__
-
-    def children(self) -> tuple[Strategy, ...]:
-        """The order inside a value."""
-        return (self.inner,)
-
-    def _argument(self) -> str:
-        return self.key
-
-    def _is_default(self, child: Strategy) -> bool:
-        return child == OldestFirst()
-
-    def arms_count(self) -> int:
-        """As many as inside: each value has a front for each of them."""
-        return self.inner.arms_count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,21 +181,8 @@ class SelectOnly(Strategy):
     value: Value
     inner: Strategy = field(default_factory=Random)
 
-    __str__ = Strategy.__str__
-
-    def children(self) -> tuple[Strategy, ...]:
-        """The order among them."""
-        return (self.inner,)
-
     def _argument(self) -> str:
         return f"{self.key}={format_value(self.value)}"
-
-    def _is_default(self, child: Strategy) -> bool:
-        return child == Random()
-
-    def arms_count(self) -> int:
-        """As many as inside."""
-        return self.inner.arms_count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,18 +192,6 @@ class PreferDistinct(Strategy):
     key: str
     max: Max = 1
     inner: Strategy = field(default_factory=Random)
-
-    __str__ = Strategy.__str__
-
-    def children(self) -> tuple[Strategy, ...]:
-        """The order on both sides."""
-        return (self.inner,)
-
-    def _argument(self) -> str:
-        return f"{self.key}, {self.max}"
-
-    def _is_default(self, child: Strategy) -> bool:
-        return child == Random()
 
     def arms_count(self) -> int:
         """Twice as many as inside: gated, then not."""
@@ -249,22 +206,6 @@ class MaxSimultaneous(Strategy):
     max: Max = 1
     inner: Strategy = field(default_factory=Random)
 
-    __str__ = Strategy.__str__
-
-    def children(self) -> tuple[Strategy, ...]:
-        """The order among what may be handed out."""
-        return (self.inner,)
-
-    def _argument(self) -> str:
-        return f"{self.key}, {self.max}"
-
-    def _is_default(self, child: Strategy) -> bool:
-        return child == Random()
-
-    def arms_count(self) -> int:
-        """As many as inside."""
-        return self.inner.arms_count()
-
 
 @dataclass(frozen=True, slots=True)
 class OrElse(Strategy):
@@ -272,16 +213,6 @@ class OrElse(Strategy):
 
     first: Strategy
     second: Strategy
-
-    __str__ = Strategy.__str__
-
-    def children(self) -> tuple[Strategy, ...]:
-        """First and second."""
-        return self.first, self.second
-
-    def arms_count(self) -> int:
-        """Those of both."""
-        return self.first.arms_count() + self.second.arms_count()
 
 
 NODES: dict[str, type[Strategy]] = {
