@@ -23,6 +23,7 @@ from opsq.queue.chunks.expiry import Expiry
 from opsq.queue.chunks.fail import Failures
 from opsq.queue.chunks.leases import Leases
 from opsq.queue.chunks.pipelined import Pipelined
+from opsq.queue.chunks.requests import ChunkRequests
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.clock_steps import ClockSteps
@@ -79,10 +80,10 @@ class Engine:
         self._reservations = reservations = Reservations(state)
         self._subscriptions = subscriptions = Subscriptions(state)
         self._finisher = finisher = Finisher(state, reservations, subscriptions.note_ended)
-        self._completions = Completions(state, reservations, folding, finisher.end, subscriptions.note_completed)
+        completions = Completions(state, reservations, folding, finisher.end, subscriptions.note_completed)
         self._failures = Failures(state, reservations, finisher.end)
         self._expiry = Expiry(state, reservations, self._failures)
-        self._leases = Leases(state, reservations, self._expiry)
+        self._leases = leases = Leases(state, reservations, self._expiry)
         self._dead_letters = DeadLetters(state, folding)
         self._admission = Admission(state, (database.path.parent, *folders))
         rule_changes = RuleChanges(state)
@@ -90,6 +91,7 @@ class Engine:
         self._submitter = Submitter(state, self._admission, keys, rule_changes)
         self._reserve_calls = ReserveCalls(state, reservations)
         self._pipelined = Pipelined(state, self._reserve_calls, reservations)
+        chunk_requests = ChunkRequests(state, completions, self._failures, reservations, leases, self._reserve_calls)
         self._retention = Retention(state, folding, finisher)
         self._unique_until_start = UniqueUntilStart(state, reservations)
         reports = Reports(state, folding, reservations, self._reserve_calls, self._admission)
@@ -110,13 +112,13 @@ class Engine:
             m.Withdraw: keys.withdraw,
             m.CheckCapacity: self._submitter.check_capacity,
             m.Reserve: self._reserve_calls.reserve,
-            m.Complete: self.complete,
-            m.CompleteAndReserve: self.complete_and_reserve,
-            m.Fail: self.fail,
-            m.Release: self.release,
-            m.ReleaseConsumer: self.release_consumer,
-            m.Extend: self.extend,
-            m.Reclaim: self.reclaim,
+            m.Complete: chunk_requests.complete,
+            m.CompleteAndReserve: chunk_requests.complete_and_reserve,
+            m.Fail: chunk_requests.fail,
+            m.Release: chunk_requests.release,
+            m.ReleaseConsumer: chunk_requests.release_consumer,
+            m.Extend: chunk_requests.extend,
+            m.Reclaim: chunk_requests.reclaim,
             m.Started: lambda peer, request, _: self._reservations.start(peer, request.chunks),
             m.Heartbeat: self.heartbeat,
             m.CancelWait: self.cancel_wait,
@@ -210,68 +212,6 @@ class Engine:
                 raise Fatal(str(error)) from error
         if self._reservations.has_singles and not self._pipelined.has_turn:
             self._reservations.end_singles()
-
-    def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
-        """Complete chunks; answered after the commit."""
-        self._complete(peer, request, request.completions, [], now)
-
-    def _complete(
-        self,
-        peer: Peer,
-        request: m.Complete | m.CompleteAndReserve,
-        completions: list[m.Completion],
-        refusals: list[m.Refusal],
-        now: Now,
-    ) -> None:
-        undecided = self._completions.complete(peer.consumer, completions, refusals, now)
-        if undecided:
-            self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, refusals, now))
-            return
-        batch = self._state.batch
-        batch.replies.append((peer, m.Completed(request.id, refusals)))
-        if isinstance(request, m.CompleteAndReserve):
-            batch.following.append((peer, request))
-
-    def _postpone(
-        self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reclaim, action: Callable[[Now], None]
-    ) -> None:
-        """Go on with a request when all that is being committed now has been."""
-        batch = self._state.batch
-        batch.after.append(action)
-        batch.on_failed.append(lambda error: self._state.reply(peer, m.ErrorReply.of(request.id, error)))
-
-    def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
-        """Complete chunks and, once that is committed, reserve."""
-        self._reserve_calls.plan(request.strategy)
-        self._complete(peer, request, request.completions, [], now)
-
-    def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
-        """Count failed attempts; answered after the commit."""
-        refusals = self._failures.fail(peer.consumer, request.failures, now)
-        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
-
-    def release(self, peer: Peer, request: m.Release, now: Now) -> None:
-        """Give chunks back."""
-        refusals = self._reservations.release(request.held, now)
-        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
-
-    def release_consumer(self, peer: Peer, request: m.ReleaseConsumer, now: Now) -> None:
-        """Give back what another consumer holds."""
-        count = self._reservations.release_consumer(request.consumer, now)
-        self._state.batch.replies.append((peer, m.Changed(request.id, count)))
-
-    def extend(self, peer: Peer, request: m.Extend, now: Now) -> None:
-        """Move deadlines."""
-        refusals = self._reservations.extend(request.held, request.lease_s, now)
-        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
-
-    def reclaim(self, peer: Peer, request: m.Reclaim, now: Now) -> None:
-        """Take up again what was held before a reconnect."""
-        if self._reservations.is_settling(request.held):
-            self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
-            return
-        refusals = self._leases.reclaim(peer, request.held, now)
-        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def heartbeat(self, peer: Peer, request: m.Heartbeat, now: Now) -> None:
         """The consumer lives: `handle` has noted it."""

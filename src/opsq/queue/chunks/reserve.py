@@ -6,16 +6,16 @@ visits at most `TURN_ROWS` rows in one turn of the event loop and goes on in the
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import StorageFull
 from opsq.ids import first_bits
+from opsq.queue.chunks.parked_calls import Call, Line
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Front
-from opsq.queue.live_submission import LiveSubmission, Part, Reservation
+from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
@@ -37,37 +37,6 @@ DESCRIPTION_BYTES = 4_096
 """What a description may have besides content: metadata, at most 64 pairs, mostly far less."""
 DESCRIBED_BYTES = 4 << 20
 """Descriptions of submissions in one reply; a client asks for those that are left out."""
-_ENDLESS_S = float("inf")
-
-
-class Call:
-    """A reserve call that has not been answered."""
-
-    __slots__ = (
-        "deadline",
-        "is_over",
-        "parts",
-        "peer",
-        "request",
-        "reservation",
-        "shortest_s",
-        "since",
-        "text",
-        "wanted",
-    )
-
-    def __init__(self, peer: Peer, request: Reserve | CompleteAndReserve, text: str, now: Now) -> None:
-        self.peer = peer
-        self.request = request
-        self.text = text
-        self.since: MonoNs = now.mono
-        self.deadline: MonoNs | None = None
-        self.is_over = False
-        self.wanted = request.count
-        self.reservation: Reservation | None = None
-        self.parts: list[Part] = []
-        """What was found for it so far; of a run that was interrupted some may have been taken away again."""
-        self.shortest_s = _ENDLESS_S
 
 
 class _Plan(NamedTuple):
@@ -75,27 +44,6 @@ class _Plan(NamedTuple):
 
     text: str
     arms: list[tuple[str, Arm]]
-
-
-class _Line(OrderedDict[Call, None]):
-    """Parked calls with equal strategies, the longest waiting first."""
-
-    until_empty_count = 0
-    no_wait_count = 0
-
-    @property
-    def first(self) -> Call:
-        return next(iter(self))
-
-    def join(self, call: Call) -> None:
-        self[call] = None
-        self.until_empty_count += call.request.until_empty
-        self.no_wait_count += call.request.wait_s == 0
-
-    def leave(self, call: Call) -> None:
-        del self[call]
-        self.until_empty_count -= call.request.until_empty
-        self.no_wait_count -= call.request.wait_s == 0
 
 
 class ReserveCalls:
@@ -106,7 +54,7 @@ class ReserveCalls:
         self._state = state
         self._reservations = reservations
         self._plans: dict[str, _Plan] = {}
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
         self._calls: dict[Peer, dict[int, Call]] = {}
         """Parked calls by request."""
         self._deadlines: Timers[Call] = Timers()
@@ -160,7 +108,7 @@ class ReserveCalls:
                     return
             elif not (self._has_turn or state.has_news) and self._answer_nothing(call, plan):
                 return
-        self._lines.setdefault(plan.text, _Line()).join(call)
+        self._lines.setdefault(plan.text, Line()).join(call)
         self._calls.setdefault(peer, {})[request.id] = call
         if request.wait_s is not None:
             call.deadline = after(now.mono, request.wait_s)

@@ -15,8 +15,9 @@ import apsw
 
 from opsq.errors import OpsqError
 from opsq.queue.batch import Batch
+from opsq.queue.dispatch.deck import Deck
 from opsq.queue.dispatch.fair import FairFront, FairState
-from opsq.queue.dispatch.front import Front, make_front
+from opsq.queue.dispatch.front import Front, NewestFront, PriorityFront
 from opsq.queue.dispatch.gates import Gates
 from opsq.queue.dispatch.rules import Rules
 from opsq.queue.dispatch.walk import choose_walk
@@ -24,12 +25,13 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.store import lanes, rules
 from opsq.store.database import Database
 from opsq.store.lanes import GoneLane
-from opsq.strategy.arms import FAIR, Arm, Filter
+from opsq.strategy.arms import FAIR, RANDOM, Arm, Filter
 
 FRONTS_KEPT = 256
 """Beyond this number the fronts that were not used for longest are forgotten; a new call walks again."""
 PASSES_SAVED = 500
 """Passes of a fair front saved by one batch."""
+_IN_ORDER: dict[str, type[Front]] = {front.order.name: front for front in (Front, NewestFront, PriorityFront)}
 
 
 class FrontsState(FairState, Protocol):
@@ -108,11 +110,13 @@ class Fronts:
             return None
         if arm.gates:
             state.gates.watch(frozenset(gate.key for gate in arm.gates))
-        front = (
-            FairFront(state, arm, walk, on_news, scope)
-            if arm.order is FAIR
-            else make_front(arm, walk, state.rng, on_news)
-        )
+        front: Front | FairFront
+        if arm.order is FAIR:
+            front = FairFront(state, arm, walk, on_news, scope)
+        elif arm.order is RANDOM:
+            front = Deck(arm, walk, state.rng, on_news)
+        else:
+            front = _IN_ORDER[arm.order.name](arm, walk, on_news)
         self._by_lane.setdefault(walk.lane_id, {})[front] = None
         for lane_id in walk.probes:
             self._by_probe.setdefault(lane_id, {})[front] = None

@@ -15,8 +15,9 @@ import apsw
 from opsq.clock import Now
 from opsq.ids import block_mask
 from opsq.queue.chunks.attempts import split_by_attempt
+from opsq.queue.dispatch.deck import Deck
 from opsq.queue.dispatch.fair import FairFront
-from opsq.queue.dispatch.front import Deck, Front
+from opsq.queue.dispatch.front import Front
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.dispatch.rules import NO_LIMIT
 from opsq.queue.live_submission import READ_BLOCKS, LiveSubmission
@@ -26,7 +27,7 @@ from opsq.store.backlog import AttemptRow
 from opsq.strategy.arms import Arm, Gate
 
 PARTS = ("walk", "look_ups", "gates", "order", "supply")
-"""What a reserve spends its time on: reading rows, loading submissions, control gates, keeping the order, finding free chunks."""
+"""What a reserve spends its time on: reading rows, loading submissions, asking gates, keeping the order, finding free chunks."""
 
 
 class Found(NamedTuple):

@@ -1,0 +1,100 @@
+"""Requests about chunks that are held: complete, fail, release, extend, reclaim. Each is answered after the commit.
+
+Must not judge them: completions, failures, reservations and leases do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opsq.clock import Now
+from opsq.queue.chunks.complete import Completions
+from opsq.queue.chunks.fail import Failures
+from opsq.queue.chunks.leases import Leases
+from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.chunks.reserve import ReserveCalls
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
+from opsq.wire import messages as m
+
+
+class ChunkRequests:
+    """Answers requests about chunks that are held."""
+
+    def __init__(
+        self,
+        state: EngineState,
+        completions: Completions,
+        failures: Failures,
+        reservations: Reservations,
+        leases: Leases,
+        reserve_calls: ReserveCalls,
+    ) -> None:
+        self._state = state
+        self._completions = completions
+        self._failures = failures
+        self._reservations = reservations
+        self._leases = leases
+        self._reserve_calls = reserve_calls
+
+    def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
+        """Complete chunks; answered after the commit."""
+        self._complete(peer, request, request.completions, [], now)
+
+    def _complete(
+        self,
+        peer: Peer,
+        request: m.Complete | m.CompleteAndReserve,
+        completions: list[m.Completion],
+        refusals: list[m.Refusal],
+        now: Now,
+    ) -> None:
+        undecided = self._completions.complete(peer.consumer, completions, refusals, now)
+        if undecided:
+            self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, refusals, now))
+            return
+        batch = self._state.batch
+        batch.replies.append((peer, m.Completed(request.id, refusals)))
+        if isinstance(request, m.CompleteAndReserve):
+            batch.following.append((peer, request))
+
+    def _postpone(
+        self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reclaim, action: Callable[[Now], None]
+    ) -> None:
+        """Go on with a request when all that is being committed now has been."""
+        batch = self._state.batch
+        batch.after.append(action)
+        batch.on_failed.append(lambda error: self._state.reply(peer, m.ErrorReply.of(request.id, error)))
+
+    def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
+        """Complete chunks and, once that is committed, reserve."""
+        self._reserve_calls.plan(request.strategy)
+        self._complete(peer, request, request.completions, [], now)
+
+    def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
+        """Count failed attempts; answered after the commit."""
+        refusals = self._failures.fail(peer.consumer, request.failures, now)
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def release(self, peer: Peer, request: m.Release, now: Now) -> None:
+        """Give chunks back."""
+        refusals = self._reservations.release(request.held, now)
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def release_consumer(self, peer: Peer, request: m.ReleaseConsumer, now: Now) -> None:
+        """Give back what another consumer holds."""
+        count = self._reservations.release_consumer(request.consumer, now)
+        self._state.batch.replies.append((peer, m.Changed(request.id, count)))
+
+    def extend(self, peer: Peer, request: m.Extend, now: Now) -> None:
+        """Move deadlines."""
+        refusals = self._reservations.extend(request.held, request.lease_s, now)
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def reclaim(self, peer: Peer, request: m.Reclaim, now: Now) -> None:
+        """Take up again what was held before a reconnect."""
+        if self._reservations.is_settling(request.held):
+            self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
+            return
+        refusals = self._leases.reclaim(peer, request.held, now)
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
