@@ -1,16 +1,12 @@
-"""How the operations of a chunk stand in its bytes: bytes, text lines, JSON lines, MessagePack.
-
-Nothing here is ever pickled.
+r"""How the operations of a chunk stand in its bytes: bytes, text lines, JSON lines, MessagePack. Nothing here is ever pickled.
 
 This file only turns bytes into records and back; it must not read chunks or call anybody's function. Each format holds what
-it holds also when chunks are joined: the records in `a + b` are those in `a`, then those in `b`, if `a` came from
-    `encode`.
+it holds also when chunks are joined: the records in `a + b` are those in `a`, then those in `b`, if `a` came from `encode`.
 
     Bytes        records end with a delimiter, which they do not contain; each is `bytes` without it
     TextLines    lines in UTF-8; each is a `str` without its line end (a carriage return in front of that belongs to the line)
     JsonLines    one JSON value a line; blank lines are none
-    MessagePack  batches of records: the length of a batch in 4 bytes, big-endian, then its records as one MessagePack
-        array
+    MessagePack  batches of records: the length of a batch in 4 bytes, big-endian, then its records as one MessagePack array
 """
 
 from __future__ import annotations
@@ -52,9 +48,7 @@ class Serialisation(ABC):
 
 
 class Bytes(Serialisation):
-    """Records that end with a delimiter; the last one of a chunk may lack it.
-
-    `None` among the records to encode is none.
+    r"""Records that end with a delimiter; the last one of a chunk may lack it. `None` among the records to encode is none.
 
     Args:
         delimiter: what ends a record, at least one byte.
@@ -108,10 +102,7 @@ class Bytes(Serialisation):
 
 
 class TextLines(Serialisation):
-    """Lines of text in UTF-8; the last one of a chunk may lack its line end.
-
-    `None` among the records to encode is none.
-    """
+    """Lines of text in UTF-8; the last one of a chunk may lack its line end. `None` among the records to encode is none."""
 
     def decode(self, data: bytes) -> list[str]:
         """See `Serialisation.decode`."""

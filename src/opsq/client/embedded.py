@@ -180,8 +180,7 @@ class EmbeddedEngine:
                 self._database.commit()
         except Fatal:
             raise
-        except Exception as error:  # noqa: BLE001  # the engine knows what became of the batch, and what each error
-            means
+        except Exception as error:  # noqa: BLE001  # the engine knows what became of the batch, and what each error means
             engine.end_batch(error, read_clocks())
             return
         engine.end_batch(None, read_clocks())

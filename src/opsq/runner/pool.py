@@ -82,8 +82,7 @@ def consume(
         signals: entered already by a caller that may end it by `StopSignals.stop`; None: caught while this runs.
 
     Raises:
-        CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same
-            of
+        CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same of
             what it runs itself; no attempt is counted.
         Refused: there is no room for results, or for even one program.
         NameTaken: while the daemon was away, another consumer came first and has the name that was claimed.
@@ -271,10 +270,7 @@ class Pool:
         return min([due_s, *(at - now for at in due_at if at > now)])
 
     def _watch_connection(self) -> None:
-        """Watch the descriptor that the connection has now.
-
-        Its number may belong to a child as soon as one is started.
-        """
+        """Watch the descriptor that the connection has now. Its number may belong to a child as soon as one is started."""
         fd = self._consumer.fileno()
         if fd == self._watched_fd:
             return

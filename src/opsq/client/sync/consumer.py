@@ -36,8 +36,7 @@ class Consumer(VerdictSender):
         batch: how many chunks to reserve at once; None: as many as are worked off in about a quarter of a second.
         lease_s: reserve by leases of this length, which outlive the connection; None: until the connection ends.
         reconnect_s: how long to try again when the connection breaks; None: for ever.
-        on_lost: told of chunks that were taken away or whose report was refused, by the thread that makes the next
-            call.
+        on_lost: told of chunks that were taken away or whose report was refused, by the thread that makes the next call.
         is_polled: no thread of its own; see `poll`.
     """
 
@@ -95,24 +94,19 @@ class Consumer(VerdictSender):
         """Call `f(chunk)` for each chunk; what it returns is the result, what it raises fails the chunk.
 
         An exception fails the attempt, with the traceback as the reason; `Retry` and `Bury` say what is to come of it.
-        KeyboardInterrupt and SystemExit fail nothing: they give all chunks back and are raised here. A chunk is taken
-            only
+        KeyboardInterrupt and SystemExit fail nothing: they give all chunks back and are raised here. A chunk is taken only
         when it is begun; how many wait here is paced by how long they take.
 
         Args:
-            f: gives the result, as bytes; None for an empty one. In threads it gets the `Chunk`, and may also give it
-                its
+            f: gives the result, as bytes; None for an empty one. In threads it gets the `Chunk`, and may also give it its
                 verdict itself; in processes a view that can only be read, and it must stand at the top level of a module.
             jobs: how many chunks are worked on at once.
-            mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy.
-                A
+            mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy. A
                 process that dies costs its chunk one attempt, with the signal named, and is replaced.
             until_empty: see `chunks`.
             until_idle: see `chunks`.
-            max_runtime_s: a chunk that takes longer fails, and its process is killed; None: no limit. Only for
-                processes.
-            grace_s: after the first signal, so long running processes may go on before their chunks are given back;
-                None:
+            max_runtime_s: a chunk that takes longer fails, and its process is killed; None: no limit. Only for processes.
+            grace_s: after the first signal, so long running processes may go on before their chunks are given back; None:
                 as long as they like. Threads always end what they have begun.
 
         Returns:
@@ -123,8 +117,7 @@ class Consumer(VerdictSender):
             WorkFailed: a worker process ended before it was ready.
             OpsqError: see `chunks`.
 
-        Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its
-            own,
+        Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its own,
         the first SIGTERM or SIGINT lets the chunks at hand end and returns; the second raises SystemExit or KeyboardInterrupt.
         """
         from opsq.client.sync.function_runner import ChunkSource, run

@@ -61,8 +61,7 @@ class Producer:
         """Hand over one submission; durable when this returns.
 
         Args:
-            chunks: the chunks, in order; read once, in constant memory. None at all: the submission is completed at
-                once.
+            chunks: the chunks, in order; read once, in constant memory. None at all: the submission is completed at once.
             metadata: strategic metadata, that strategies see.
             attachment: bytes for the consumer.
             priority: for `CustomPriority`; higher comes first.
@@ -78,10 +77,8 @@ class Producer:
             unique_until: it has the key until it is final ("done"), or until a chunk of it is handed out ("start").
             reservation_s: how long a reservation of its chunks lasts without a heartbeat.
             weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
-            idempotency_key: makes one submission for as long as that is known, also after its end; repeated calls
-                return it.
-            wait_for_room: wait until there is room: True without limit, a number for at most that many seconds. A list
-                or tuple of chunks waits
+            idempotency_key: makes one submission for as long as that is known, also after its end; repeated calls return it.
+            wait_for_room: wait until there is room: True without limit, a number for at most that many seconds. A list or tuple of chunks waits
                 before any content is written.
 
         Returns:
@@ -111,13 +108,11 @@ class Producer:
     ) -> ResultStream:
         """Hand over `items` as one submission, and iterate over the results, in order as they come.
 
-        The work is done by consumers: other processes, or a thread of this one. With a serialisation, items and results
-            are
+        The work is done by consumers: other processes, or a thread of this one. With a serialisation, items and results are
         operations (see `Consumer.run_each_operation`), else chunks and the results of chunks.
 
         Args:
-            items: chunks, or operations if there is a serialisation; read once, to its end, before this returns, in
-                constant
+            items: chunks, or operations if there is a serialisation; read once, to its end, before this returns, in constant
                 memory.
             serialisation: cut the items into chunks of operations in this format.
             result_serialisation: of the results; None: the same.

@@ -1,7 +1,6 @@
 """The results of `Producer.run`: given in order as they come, decoded, until the stream is closed.
 
-This file must not do the work: that is done by consumers, wherever they run. The results are never in memory as a
-    whole.
+This file must not do the work: that is done by consumers, wherever they run. The results are never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from opsq.errors import OpsqError, WorkFailed
 
 
 class ResultStream(Iterator[Any]):
-    """The results of one submission, in order as they come; made by `Producer.run`.
-
-    Closing it early does what was asked for.
+    """The results of one submission, in order as they come; made by `Producer.run`. Closing it early does what was asked for.
 
     Attributes:
         submission: whose results they are.

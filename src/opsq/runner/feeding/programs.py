@@ -94,8 +94,7 @@ class Programs(ABC):
     def slots_count(self) -> int:
         """How many chunks may be at work at present, those included that are; it may change with each start and each end.
 
-        More than the jobs, where a chunk that waits in a pipe saves a round trip: it follows how long chunks take. A
-            limit
+        More than the jobs, where a chunk that waits in a pipe saves a round trip: it follows how long chunks take. A limit
         on their run time counts from `start` and asks for no more than the jobs. Fewer, where one chunk fills all slots.
         """
         return self._jobs

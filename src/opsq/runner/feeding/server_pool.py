@@ -74,10 +74,7 @@ class ServerPool(Programs):
 
     @property
     def _depth(self) -> int:
-        """How many chunks a server has at once.
-
-        Where records are counted it is 1, or one too many would go to the next chunk unseen.
-        """
+        """How many chunks a server has at once. Where records are counted it is 1, or one too many would go to the next chunk unseen."""
         if self._recording is not None or self._service_s is None:
             return 1
         return max(1, min(_DEPTH_LIMIT, int(_DEPTH_S / max(self._service_s, 1e-6))))
@@ -202,10 +199,7 @@ class ServerPool(Programs):
             self._wait_until(slot, time.monotonic() + slot.pause_s)
 
     def _has_retired(self, slot: ServerSlot, ended: Finished, next_fed: ServerChunk) -> bool:
-        """Whether a server ended of its own will between two answers.
-
-        Its successor is blamed if it does so without any.
-        """
+        """Whether a server ended of its own will between two answers. Its successor is blamed if it does so without any."""
         has_begun = next_fed.question.answer is not None and next_fed.question.answer.length > 0
         return slot.is_proven and ended.is_success and not has_begun
 
@@ -244,10 +238,7 @@ class ServerPool(Programs):
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def terminate(self, child: Child) -> None:
-        """See `Programs.terminate`.
-
-        The server ends with the chunk that it works on; what it was asked besides is asked again.
-        """
+        """See `Programs.terminate`. The server ends with the chunk that it works on; what it was asked besides is asked again."""
         self._tell(child, self._supervisor.terminate)
 
     def kill(self, child: Child) -> None:
@@ -281,10 +272,7 @@ class ServerPool(Programs):
         self._foreign.discard(fd)
 
     def close(self, *, at_once: bool = False) -> None:
-        """See `Programs.close`.
-
-        A server that has nothing to do is let end: its stdin is closed, then it is terminated, then killed.
-        """
+        """See `Programs.close`. A server that has nothing to do is let end: its stdin is closed, then it is terminated, then killed."""
         if not at_once:
             self._let_end()
         super().close(at_once=at_once)

@@ -50,8 +50,7 @@ class Supervisor:
         spool_dir: an existing folder for outputs past `memory_bytes`; nothing with a name is left in it.
         memory_bytes: the longest output that is kept in memory, for each child.
         use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
-        guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard
-            to
+        guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard to
             who gave it, until the folder is gone.
 
     Raises:
