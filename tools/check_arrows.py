@@ -72,9 +72,6 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 TOP = 1 << 30
 
-# Packages in which circles of files are still being broken.
-CIRCLES_LEFT = frozenset({"runner", "spark"})
-
 
 def module_name(path: Path, root: Path) -> str:
     """Name the module of a file relative to the package: `store/database.py` → "store.database", `__init__.py` → ""."""
@@ -203,7 +200,7 @@ def check(root: Path) -> list[str]:
         for line, imported in sorted(set(imports_of(path, root))):
             if not is_allowed(importer, imported, ARROWS[unit]) or is_upward(importer, imported):
                 problems.append(f"{path}:{line}: {full_name(importer)} must not import {full_name(imported)}")
-            elif imported != importer and importer.partition(".")[0] not in CIRCLES_LEFT:
+            elif imported != importer:
                 arrows.setdefault(importer, set()).add(imported)
     for circle in circles(arrows):
         path = root.joinpath(*circle[0].split("."))
