@@ -1,7 +1,7 @@
-"""A reserve of one chunk against backlogs made to be slow, in the steady state, against `OldestFirst` on the same database.
+"""Reserves of one chunk from backlogs made to be slow, against `OldestFirst` on the same database.
 
-One chunk in a hundred comes back. The first call, which meets all that stands in the way, has a row of its own; where `OldestFirst` is
-itself what is tried, its rival is `OldestFirst` with nothing in the way.
+One chunk in a hundred comes back. The first call, which meets all that stands in the way, has a row of its own; where
+`OldestFirst` is itself what is tried, its rival is `OldestFirst` with nothing in the way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Consumer.run_each_operation` with a function that does nothing, in chunks of 1000 operations: what the way there and back costs.
+"""`Consumer.run_each_operation` with a no-op function, in chunks of 1000 operations: the overhead per operation.
 
 One process, one job, against the daemon on the same cores.
 """

@@ -1,7 +1,7 @@
 """A reserve with ten limits in force, none of them reached, against none: what it costs to ask.
 
-Every chunk falls under five of them: concurrency and rate for each tenant and plan, concurrency for each region and submission, and a
-rate for its tenant's own; the others are for single values. Both queues are alike and take turns.
+Every chunk falls under five of them: concurrency and rate for each tenant and plan, concurrency for each region and
+submission, and a rate for its tenant's own; the others are for single values. Both queues are alike and take turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ten thousand parked consumers with fifty strategies: what they cost while nothing happens, and how soon a submission reaches all.
+"""Ten thousand waiting consumers with fifty strategies: their cost while idle, and how soon a submission reaches all.
 
 The others that ask meanwhile live in a process of their own, so that they do not wait for the consumers of this one.
 """
@@ -84,7 +84,10 @@ def measure(context: Context) -> Iterator[Row]:
                     for asked_at, answered_at in asked
                     if asked_at < ended and answered_at > started
                 ]
-    note = f"{len(consumers)} connections; from {min(taken):.2f} to {max(taken):.2f} s; processor time of the daemon {median(used):.2f} s"
+    note = (
+        f"{len(consumers)} connections; from {min(taken):.2f} to {max(taken):.2f} s;"
+        f" processor time of the daemon {median(used):.2f} s"
+    )
     yield Row(
         f"{what}: submit of {consumers_count} chunks until the last has one",
         "s",
@@ -101,7 +104,7 @@ def measure(context: Context) -> Iterator[Row]:
 
 
 def _statements(path: Path, consumers_count: int) -> int:
-    """How many statements an engine runs in a minute in which nothing happens but time, and heartbeats every five seconds."""
+    """How many statements an engine runs in an idle minute, with heartbeats every five seconds."""
     engine = EngineAlone(path, is_durable=False)
     # Everything is reserved, so each strategy has fronts that must not be walked again.
     engine.submit(1, 100, [metadata_of(0)])
@@ -127,7 +130,7 @@ def _statements(path: Path, consumers_count: int) -> int:
 def _round(
     daemon: Daemon, producer: Client, consumers: list[Client], calls_count: int, asker: Pipe
 ) -> tuple[float, float, list[tuple[float, float]], float]:
-    """Park, submit, complete: when the submit was sent, when the last consumer had a chunk, what was asked beside it, processor time."""
+    """Park, submit, complete: when the submit was sent, when the last consumer had a chunk, and processor time."""
     strategies = fifty()
     for number in range(calls_count):
         consumer = consumers[number % len(consumers)]
@@ -171,7 +174,10 @@ def _gather(consumers: list[Client], count: int) -> list[tuple[Client, Reply]]:
 
 
 def _ask_on(state_dir: Path, pipe: Pipe) -> None:
-    """Submit and show, one request after the other, from each `begin` to its `end`; then tell when each was asked and answered."""
+    """Submit and show, one request after the other, from each `begin` to its `end`.
+
+    Then tell when each was asked and answered.
+    """
     daemon = Daemon(state_dir)
     with Client.open(str(daemon.socket_path), name="asker") as client:
         while pipe.recv() == "begin":

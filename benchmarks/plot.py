@@ -1,6 +1,7 @@
-"""Draws p50 and p99 of each strategy against the size of the backlog, from a stored result, as SVG, and as PNG where that can be converted.
+"""Plots p50 and p99 of each strategy against the size of the backlog, from a stored result, as SVG and PNG.
 
-It measures nothing and judges nothing; `strategies` does. Run it with the path of a result's JSON file to draw it again.
+It measures nothing and judges nothing; `strategies` does. Run it with the path of a result's JSON file to draw it
+again.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def draw(curves: dict[str, list[Curve]], title: str, machine: str) -> str:
     width, height = _COLUMNS * _PANEL_WIDTH, _HEAD + lines * _PANEL_HEIGHT + _FOOT
     sizes = sorted({size for of_strategy in curves.values() for curve in of_strategy for size, _ in curve.points})
     parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}' {_FONT}>",
+        (
+            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'"
+            f" width='{width}' height='{height}' {_FONT}>"
+        ),
         f"<rect width='{width}' height='{height}' fill='white'/>",
         _text(16, 30, title, 20, weight="bold"),
         _text(16, 52, machine, 12, "#555"),
@@ -78,7 +82,10 @@ def draw(curves: dict[str, list[Curve]], title: str, machine: str) -> str:
 
 
 def write(path: Path, rows: list[dict[str, Any]], date: str, machine: str) -> Path | None:
-    """Write `path` (.svg), and beside it a .png where something can convert; None, and nothing written, if no row has several sizes."""
+    """Write `path` (.svg), and beside it a .png where something can convert.
+
+    None, and nothing written, if no row has several sizes.
+    """
     curves = curves_of(rows)
     if not curves:
         return None

@@ -1,7 +1,7 @@
 """`PreferDistinct(key, 1, OldestFirst)` with 2·10⁵ submissions of one chunk each: a reserve of one chunk, p50.
 
-Opsqueue publishes 220 ms for this, from another machine. Two backlogs: a value for each submission; and a hundred values, so that most
-of what comes first is of a value that has its chunk already.
+Opsqueue publishes 220 ms for this, from another machine. Two backlogs: a value for each submission; and a hundred
+values, so that most of what comes first is of a value that has its chunk already.
 """
 
 from __future__ import annotations

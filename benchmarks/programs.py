@@ -1,4 +1,4 @@
-"""A program started per chunk, and per record: `opsq consume -j2 -- true` and `--each` against `xargs -P2 -n1` and `parallel -j2`.
+"""A program per chunk and per record: `opsq consume -j2 -- true` and `--each`, against `xargs` and `parallel`.
 
 The daemon works on the same cores. What is submitted before is not timed: a queue is filled by others.
 """

@@ -1,6 +1,7 @@
 """The engine's answer to one reserve, p50 and p99, at 10⁴, 10⁶ and 10⁸ chunks in submissions of 1000, in each order.
 
-One call in a hundred is given back at once, as failures and lost consumers do, so fronts have work below their read level too.
+One call in a hundred is given back at once, as failures and lost consumers do, so fronts have work below their read
+level too.
 """
 
 from __future__ import annotations

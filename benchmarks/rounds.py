@@ -1,4 +1,4 @@
-"""`opsq run -- tr a-z A-Z` over 1 GB, as a file against `parallel --pipepart -k`, as a stream against `parallel --pipe -k`.
+"""`opsq run -- tr a-z A-Z` over 1 GB, against `parallel --pipepart -k` for a file and `--pipe -k` for a stream.
 
 Ours starts a daemon of its own and ends it; all write the same bytes into a file, which is checked after each run.
 """

@@ -1,6 +1,7 @@
-"""Many small chunks on Spark: 10⁷ rows as 10⁵ chunks against 100, and a fleet of two tasks that has 10⁴ chunks and nothing to do.
+"""Many small chunks on Spark: 10⁷ rows as 10⁵ chunks against 100, and two tasks with 10⁴ no-op chunks.
 
-The fleet's rate is that of its slower task: from its first call to the daemon to its last completion, without the start of the job.
+The fleet's rate is that of its slower task: from its first call to the daemon to its last completion, without the start
+of the job.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def measure(context: Context) -> Iterator[Row]:
         few = ours_spark.rows(spark, chunks_count * 100)
         context.say(f"a fleet of {_TASKS_COUNT} tasks over {chunks_count:,} chunks")
         rates = [_fleet_rate(spark, queue, few, state_dir) for _ in range(context.pairs + 1)][1:]
-        what = f"fleet of {_TASKS_COUNT} tasks, no-op function on Arrow tables, {chunks_count:,} chunks of 100 rows: in the tasks"
+        what = (
+            f"fleet of {_TASKS_COUNT} tasks, no-op on Arrow tables, {chunks_count:,} chunks of 100 rows: in the tasks"
+        )
         yield Row(what, "chunks/s", median(rates), at_least(1000, "chunks/s"), samples={"ours": rates})
 
 

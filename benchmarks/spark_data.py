@@ -1,7 +1,7 @@
-"""A DataFrame of 10⁷ rows written as a submission of 100 chunks, and its results read, against Spark's own Parquet in 100 files.
+"""A DataFrame of 10⁷ rows written as 100 chunks, and its results read, against Spark's own Parquet in 100 files.
 
-Results are the chunks as they were, completed before the clock starts. Three aggregates over a read touch three of four columns;
-Spark's own reader leaves out the fourth by itself, the data source when it is told `columns`.
+Results are the chunks as they were, completed before the clock starts. Three aggregates over a read touch three of four
+columns; Spark's own reader leaves out the fourth by itself, the data source when it is told `columns`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _AGGREGATES = ("sum(number)", "max(text)", "avg(part)")
 _COLUMNS = "number,text,part"
 _BYTES_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = str((1 << 31) - 1)
-"""Spark then asks no more after each row how many bytes a batch has: half of the JVM's time in a write of short rows."""
+"""Spark then asks no more after each row how many bytes a batch has: half of the JVM's time in a write of short
+rows."""
 
 
 def measure(context: Context) -> Iterator[Row]:

@@ -1,7 +1,9 @@
-"""`opsq spark run` on a cluster while everything fails: 1 % of the chunks, an executor, a task, the daemon twice; no row is lost or twice.
+"""`opsq spark run` on a cluster while everything fails: 1 % of the chunks, an executor, a task, the daemon twice.
 
-Each fault comes when the daemon counts so many chunks as done, with others in flight. What happened, and how the chunks stood, is told
-second by second; the last lines compare what went in with what came out.
+No row is lost or twice.
+
+Each fault comes when the daemon counts so many chunks as done, with others in flight. What happened, and how the chunks
+stood, is told second by second; the last lines compare what went in with what came out.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ _AWAY_S = 3.0
 """How long the daemon that was killed stays away."""
 _END_S = 30.0
 
-# The first attempt of every hundredth chunk fails; a program takes as long as a call to a service might. Faults come at round counts,
-# so that few of these chunks, if any, lose that attempt to a fault.
-_SCRIPT = 'sleep 0.05; if [ $((OPSQ_CHUNK % 100)) -eq 57 ] && [ "$OPSQ_ATTEMPT" -eq 0 ]; then echo no answer >&2; exit 75; fi; exec cat'
+# The first attempt of every hundredth chunk fails; a program takes as long as a call to a service might. Faults come at
+# round counts, so that few of these chunks, if any, lose that attempt to a fault.
+_SCRIPT = (
+    'sleep 0.05; if [ $((OPSQ_CHUNK % 100)) -eq 57 ] && [ "$OPSQ_ATTEMPT" -eq 0 ]; '
+    "then echo no answer >&2; exit 75; fi; exec cat"
+)
 
 
 class _Fault(NamedTuple):
@@ -130,7 +135,10 @@ class _Pipeline:
     def tell(self, what: str, queue: opsq.Queue) -> None:
         """A line of the timeline."""
         counts = queue.status().total
-        waiting = f"waiting {counts.waiting_count:6}, in back-off {counts.delayed_count:3}, reserved {counts.reserved_count:3}"
+        waiting = (
+            f"waiting {counts.waiting_count:6}, in back-off {counts.delayed_count:3},"
+            f" reserved {counts.reserved_count:3}"
+        )
         told = f"{self.taken_s:6.1f} s  done {counts.completed_count:6}, {waiting}, dead {counts.dead_count:3}"
         self._context.say(f"{told}  {what}".rstrip())
 
@@ -174,13 +182,15 @@ def measure(context: Context) -> Iterator[Row]:
         cli.run(state_dir, "stop")
     told = ", ".join(f"{count} {event}" for event, count in events.items())
     context.say(
-        f"the submission is {state.state}: {state.completed_count} of {state.chunks_count} chunks; in its history: {told}"
+        f"the submission is {state.state}: {state.completed_count} of {state.chunks_count} chunks;"
+        f" in its history: {told}"
     )
     came = Counter(parquet.read_table(output, columns=["id"]).column("id").to_pylist())
     lost_count = sum(number not in came for number in range(rows_count))
     twice_count = sum(count > 1 for count in came.values())
     context.say(
-        f"{rows_count} rows went in, {came.total()} came out, {len(came)} of them distinct: {lost_count} lost, {twice_count} twice"
+        f"{rows_count} rows went in, {came.total()} came out, {len(came)} of them distinct:"
+        f" {lost_count} lost, {twice_count} twice"
     )
     what = f"opsq spark run, {rows_count:,} rows in {chunks_count:,} chunks, while all fails"
     yield Row(f"{what}: rows lost", "rows", lost_count, at_most(0, "rows"))

@@ -1,4 +1,6 @@
-"""`opsq spark report` over a day of history: read, computed on two cores, printed, and written as a page; with the start of Spark.
+"""`opsq spark report` over a day of history: read, computed on two cores, printed, and written as a page.
+
+With the start of Spark.
 
 The history is made as `opsq history export --format parquet` would have written it, in files of a million rows.
 """
@@ -20,7 +22,10 @@ _CONSUMERS_COUNT = 24
 
 
 def write_history(folder: Path, rows_count: int) -> None:
-    """Attempts of a thousand submissions of thirteen tenants: most complete, some fail, are lost or die; some rows stand for 64 chunks."""
+    """Attempts of a thousand submissions of thirteen tenants: most complete, some fail, are lost or die.
+
+    Some rows stand for 64 chunks.
+    """
     import numpy as np
     import pyarrow as pa
     from pyarrow import parquet

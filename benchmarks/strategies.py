@@ -1,8 +1,8 @@
 """A reserve of one chunk by every node and by ten named compositions, p50 and p99, at 10⁴, 10⁶ and 10⁸ chunks.
 
-Submissions have 1000 chunks and three metadata keys: a thousand tenants, three plans, four regions. What was completed comes in anew, so
-that the backlog stays as it is; one chunk in a hundred is given back. A turn begins with fronts that are warm; the first calls are told in
-the notes.
+Submissions have 1000 chunks and three metadata keys: a thousand tenants, three plans, four regions. What was completed
+comes in anew, so that the backlog stays as it is; one chunk in a hundred is given back. A turn begins with fronts that
+are warm; the first calls are told in the notes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _row(what: str, share: Share, turns: dict[int, list[Quantiles]], note: str) 
 
 
 class _Backlog:
-    """A queue whose backlog stays as it is: what was completed of some metadata comes in anew, a submission at a time."""
+    """A queue with a constant backlog: completed work is replaced by new submissions of the same metadata."""
 
     def __init__(self, path: Path, chunks_count: int) -> None:
         self._engine = EngineAlone(path, is_durable=False)

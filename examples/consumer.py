@@ -1,7 +1,7 @@
 """Shows a consumer: works through chunks until nothing is left, and says of each what became of it.
 
-Run as many of it as you like, on any machine that reaches the daemon. A chunk may come twice, when a consumer is lost: `work` has no
-effect but its result, so that does no harm.
+Run as many of it as you like, on any machine that reaches the daemon. A chunk may come twice, when a consumer is lost:
+`work` has no effect but its result, so that does no harm.
 """
 
 import opsq

@@ -1,9 +1,9 @@
-"""Shows a producer that sends operations through the queue and reads what comes of them, in order, while the work goes on.
+"""A producer that sends operations through the queue and reads their results in order, while work continues.
 
 Usage: orders.py COUNT     (with operations.py running, before or after)
 
-Neither the orders nor the totals are ever in memory as a whole. The key makes the same call, after an interrupt, take up what it had
-handed over.
+Neither the orders nor the totals are ever in memory as a whole. The key makes the same call, after an interrupt, take
+up what it had handed over.
 """
 
 import sys

@@ -2,8 +2,10 @@
 
     opsq consume -j2 --until-empty --server frames -- python3 server.py
 
-Each chunk comes as a line `LENGTH SUBMISSION/INDEX ATTEMPT JSON` and LENGTH bytes. Each answer is a line `LENGTH STATUS`
-and LENGTH bytes: the result, or with a STATUS that is not 0 the reason why the chunk has failed. opsq-consume(1) tells all.
+Each chunk comes as a line `LENGTH SUBMISSION/INDEX ATTEMPT JSON` and LENGTH bytes. Each answer is a line `LENGTH
+STATUS`
+and LENGTH bytes: the result, or with a STATUS that is not 0 the reason why the chunk has failed. opsq-consume(1) tells
+all.
 """
 
 import json

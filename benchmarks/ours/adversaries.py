@@ -1,6 +1,7 @@
-"""Backlogs that make a strategy walk, sort or look twice if anything can: each fills an engine and closes what is to be closed.
+"""Worst-case backlogs, for which a strategy would scan, sort or retry most: each fills an engine and closes its gates.
 
-It measures nothing. Whatever is closed is held by a consumer that never ends, or paused, for as long as the engine lives.
+It measures nothing. Whatever is closed is held by a consumer that never ends, or paused, for as long as the engine
+lives.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Before = Callable[[], None] | None
 class Adversary(NamedTuple):
     """What stands in the way, and the strategies (used in turn) that must not mind.
 
-    `fill` is given the engine and the count of submissions in front; what it returns is called before each reserve. `is_plain` says that
+    `fill` is given the engine and the count of submissions in front; what it returns is called before each reserve.
+    `is_plain` says that
     the rival, OldestFirst, is measured on a queue with nothing in the way: here it would be measured against itself.
     """
 
@@ -72,7 +74,10 @@ def _lone_tenants(engine: EngineAlone, count: int) -> None:
 
 
 def _two_gates(engine: EngineAlone, count: int) -> None:
-    """Two keys with two values each, one of each closed: one submission in four may be served. They are small, so that the walk goes on."""
+    """Two keys with two values each, one of each closed: one submission in four may be served.
+
+    They are small, so that the walk goes on.
+    """
     _submit(engine, count, 4, lambda number: {"tenant": number % 2, "region": number // 2 % 2})
     hold(engine, "SelectOnly(tenant=0, SelectOnly(region=0, OldestFirst))", CAP)
 

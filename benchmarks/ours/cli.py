@@ -66,7 +66,8 @@ def filtered(state_dir: Path, source: Path | None, target: Path, *arguments: str
 def watched(state_dir: Path, *arguments: str) -> int:
     """Run a verb to its end, and give the most memory that it had (VmHWM, in bytes; Linux); raises as `timed` does.
 
-    What the system tells of children that have ended would not do: they are charged with their parent's memory until exec.
+    What the system tells of children that have ended would not do: they are charged with their parent's memory until
+    exec.
     """
     highest_kib = 0
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on loopback, from the package alone, and the processes under it: which is an executor, which a task.
+"""A standalone Spark cluster on loopback, from the package alone, and its processes: executors and tasks.
 
 It only starts, finds and ends processes; what runs on the cluster is said where it is used.
 """

@@ -29,7 +29,7 @@ _SUBMIT_BATCH = 1000
 
 
 class Timed(NamedTuple):
-    """A request from its coming to its reply: by the wall, by the processor time of this thread, and the longest turn of the event loop."""
+    """A request until its reply: wall time, processor time of this thread, and the longest turn of the event loop."""
 
     wall_s: float
     cpu_s: float
@@ -53,7 +53,8 @@ class EngineAlone:
     def renew(self) -> None:
         """Begin with a new engine on the same file, as after a restart: all that was reserved by the old one is free.
 
-        As in a daemon that has started: the log is copied, and what lives as long as the engine is hidden from the collector.
+        As in a daemon that has started: the log is copied, and what lives as long as the engine is hidden from the
+            collector.
         """
         gc.unfreeze()
         self._database.checkpoint_restart()
@@ -62,7 +63,7 @@ class EngineAlone:
         self.settle()
 
     def settle(self) -> None:
-        """After loading: copy the log, hide from the collector what is there, and have it look as seldom as in a daemon."""
+        """After loading: checkpoint, freeze existing objects, and set the collector's thresholds as in a daemon."""
         self._database.checkpoint_restart()
         gc.collect()
         gc.freeze()
@@ -94,7 +95,10 @@ class EngineAlone:
         return Timed(wall_s, cpu_s, longest_s if turns_count > 1 else wall_s, turns_count, self._taken())
 
     def timed_reserve(self, request: Reserve) -> tuple[float, list[Reply]]:
-        """The seconds from a reserve to its reply, and the reply. A reserve writes nothing, so there is nothing to commit."""
+        """The seconds from a reserve to its reply, and the reply.
+
+        A reserve writes nothing, so there is nothing to commit.
+        """
         timed = self.timed(request)
         return timed.wall_s, timed.replies
 
@@ -105,7 +109,10 @@ class EngineAlone:
         metadata: Sequence[dict[str, int | str]] | None = None,
         **fields: Any,
     ) -> list[SubmissionId]:
-        """Submit submissions without content; `metadata` has an entry for each, other fields of `NewSubmission` are the same for all."""
+        """Submit submissions without content.
+
+        `metadata` has an entry for each, other fields of `NewSubmission` are the same for all.
+        """
         ids: list[SubmissionId] = []
         while len(ids) < submissions_count:
             batch = range(len(ids), min(len(ids) + _SUBMIT_BATCH, submissions_count))

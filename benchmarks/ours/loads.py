@@ -111,7 +111,7 @@ def complete(
 
 
 def complete_singly(client: Client, chunks_count: int) -> None:
-    """Reserve chunks and complete each by an entry of its own in one call, so that each gets a row of history, and all at once.
+    """Reserve chunks and complete them in one call, with an entry for each, so that each gets a row of history.
 
     What comes bit by bit is folded as fast as it comes; only one large batch leaves a long tail behind.
     """

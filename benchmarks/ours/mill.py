@@ -1,6 +1,7 @@
-"""A consumer in its steady state on an engine alone: reserves one chunk after the other, holds some, completes them, gives some back.
+"""A consumer in its steady state on an engine alone: reserves chunks one by one, completes most, releases some.
 
-One in a hundred is given back. Only reserves are timed. It must not know what strategy it is measured with, or what the backlog looks like.
+One in a hundred is given back. Only reserves are timed. It must not know what strategy it is measured with, or what the
+backlog looks like.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def compared(
     rival_name: str,
     note: str = "",
 ) -> Row:
-    """The row of turns in pairs, judged by processor time: a reserve waits for nothing, and others on the machine disturb its wall time."""
+    """The row of paired turns, by processor time: a reserve never waits, and other load disturbs its wall time."""
     by_cpu = SHARES.index(share)
     by_wall = by_cpu + len(SHARES)
     wall = [taken[by_wall] for taken in ours]

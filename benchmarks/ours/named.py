@@ -1,4 +1,4 @@
-"""The strategies that are measured, by name: every node of the language, ten compositions, and fifty that are in use at once.
+"""The measured strategies, by name: every node of the language, ten compositions, and fifty in use at once.
 
 With them the metadata that they look at: who the tenant is, which plan he pays for, and from which region he comes.
 """
@@ -26,12 +26,16 @@ COMPOSITIONS = {
     "fair by region within tenant": "Fair(tenant, Fair(region))",
     "urgent first but spread over tenants": "PreferDistinct(tenant, 1, CustomPriority)",
     "strictly ordered": "MaxSimultaneous(submission, 1, OldestFirst)",
-    "gold before silver before all": "OrElse(SelectOnly(plan=gold, OldestFirst), OrElse(SelectOnly(plan=silver, OldestFirst), Random))",
+    "gold before silver before all": (
+        "OrElse(SelectOnly(plan=gold, OldestFirst), OrElse(SelectOnly(plan=silver, OldestFirst), Random))"
+    ),
     "a pool of its own": "SelectOnly(region=eu, SelectOnly(plan=gold, CustomPriority))",
     "caps on two keys": "MaxSimultaneous(tenant, 5, MaxSimultaneous(region, 100, Random))",
     "fair in a region": "SelectOnly(region=us, Fair(tenant, CustomPriority))",
     "spread twice": "PreferDistinct(tenant, 1, PreferDistinct(region, 2, OldestFirst))",
-    "gold fair and the rest capped": "OrElse(SelectOnly(plan=gold, Fair(tenant)), MaxSimultaneous(tenant, 50%, Random))",
+    "gold fair and the rest capped": (
+        "OrElse(SelectOnly(plan=gold, Fair(tenant)), MaxSimultaneous(tenant, 50%, Random))"
+    ),
 }
 
 

@@ -48,7 +48,10 @@ def daemon(state_dir: Path) -> Iterator[opsq.Queue]:
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:
-    """So many rows of two whole numbers, a text and a fraction, in four partitions; made by Spark as they are asked for."""
+    """So many rows of two whole numbers, a text and a fraction, in four partitions.
+
+    Made by Spark as they are asked for.
+    """
     return spark.range(0, count, 1, PARTITIONS_COUNT).selectExpr(
         "id", "id * 7919 % 100003 AS number", "concat('row ', id % 1000) AS text", "id / 4 AS part"
     )

@@ -15,7 +15,8 @@ import opsq.spark
 
 PROGRAM = Path(__file__).with_name("word_features.py")
 STATE_DIR = os.environ.get("OPSQ_STATE_DIR", os.path.expanduser("~/.local/state/opsq"))
-"""Executors do not have our environment, so name the daemon; on other machines use `address="HOST:PORT"` and a token."""
+"""Executors do not have our environment, so name the daemon; on other machines use `address="HOST:PORT"` and a
+token."""
 
 # %% A session on this machine; `build_session("spark://HOST:PORT")` uses a cluster.
 spark = opsq.spark.build_session("local[*]")

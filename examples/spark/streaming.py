@@ -27,7 +27,8 @@ writer = (
 writer.options(rowsPerChunk=100, idempotencyKey=key).save()
 submission = opsq.spark.submission_of(key, state_dir=STATE_DIR)
 
-# %% The stream starts before there is any result, so it needs the columns. After a restart it continues from its checkpoint.
+# %% The stream starts before there is any result, so it needs the columns. After a restart it continues from its
+# checkpoint.
 results = (
     spark.readStream.format("opsq")
     .option("stateDir", STATE_DIR)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows the external program of features.py: it reads JSON lines with `id` and `text`, and writes JSON lines of features.
+"""The external program of features.py: reads JSON lines with `id` and `text`, and writes JSON lines of features.
 
 It knows nothing of Spark or opsq, and could be in any language.
 """

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, NewType
 
 MonoNs = NewType("MonoNs", int)
-"""Monotonic nanoseconds: deadlines and durations while a process lives. Comparable within one boot of the machine, meaningless beyond."""
+"""Monotonic nanoseconds: deadlines and durations while a process lives. Comparable within one boot of the machine,
+meaningless beyond."""
 
 WallMs = NewType("WallMs", int)
 """Milliseconds since 1970-01-01 UTC: what is stored and shown to people. May step in both directions."""

@@ -285,5 +285,8 @@ BY_CODE: dict[str, type[OpsqError]] = _tree(OpsqError)
 def from_code(
     code: str, message: str, hint: str = "", cause: str = "", details: Mapping[str, int | float | str] | None = None
 ) -> OpsqError:
-    """Make the exception that an error reply reports; an unknown code (from a newer daemon) gives a plain `OpsqError`."""
+    """Make the exception that an error reply reports.
+
+    An unknown code (from a newer daemon) gives a plain `OpsqError`.
+    """
     return BY_CODE.get(code, OpsqError)(message or None, hint=hint, cause=cause, **(details or {}))

@@ -2,10 +2,10 @@
 
 This file must not import anything else of opsq but the errors, and does no I/O.
 
-A **submission id** has 63 bits: 41 bits of milliseconds since 2025-01-01 UTC, 10 bits of shard, 12 bits of sequence, so ids sort by
-age and fit a signed 64-bit integer until 2094. A **block** is 64 chunks of one submission; chunk `index` is bit `index % 64` of block
-`index // 64`. A **mask** is an unsigned 64-bit set of chunks of one block; SQLite stores it as two's complement, and `to_sql` and
-`from_sql` are the only places that convert.
+A **submission id** has 63 bits: 41 bits of milliseconds since 2025-01-01 UTC, 10 bits of shard, 12 bits of sequence, so
+ids sort by age and fit a signed 64-bit integer until 2094. A **block** is 64 chunks of one submission; chunk `index` is
+bit `index % 64` of block `index // 64`. A **mask** is an unsigned 64-bit set of chunks of one block; SQLite stores it
+as two's complement, and `to_sql` and `from_sql` are the only places that convert.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class SubmissionIds:
         self._sequence = (last & (_SEQUENCES - 1)) if last else -1
 
     def next(self, wall_ms: int) -> SubmissionId:
-        """Return the next id at wall time `wall_ms`; if the clock stands still or steps back, the last millisecond used continues."""
+        """Return the next id at wall time `wall_ms`.
+
+        If the clock stands still or steps back, the last millisecond used continues.
+        """
         ms = max(wall_ms - EPOCH_MS, 0)
         if ms > self._last_ms:
             self._last_ms, self._sequence = ms, 0
@@ -107,7 +110,7 @@ def from_sql(stored: int) -> int:
 
 
 class Token(NamedTuple):
-    """Proves that chunks of a block were handed out: the reservation, the attempts before it, the chunks granted, and a keyed hash.
+    """Proves that chunks were handed out: reservation, earlier attempts, granted chunks, and a keyed hash.
 
     The hash covers the submission, the block and the other three fields, so a token can be verified after its reservation has ended, and
     after a restart.

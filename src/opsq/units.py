@@ -1,7 +1,9 @@
-"""Durations, sizes, rates and addresses as people write them: `90`, `1.5s`, `10m`, `1d`; `64K`, `1M`, `20MB`; `5/15m`; `[::1]:7411`.
+"""Durations, sizes, rates and addresses as people write them: `90`, `1.5s`, `10m`, `1d`.
 
-This file must stay cheap to import, because every process imports it at start: the library that parses compound durations is loaded
-only when needed.
+`64K`, `1M`, `20MB`; `5/15m`; `[::1]:7411`.
+
+This file must stay cheap to import, because every process imports it at start: the library that parses compound
+durations is loaded only when needed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ def small_disk(
 ) -> Iterator[Path | None]:
     """A disk of 8 MB, which daemons may fill to its last byte.
 
-    Whoever may not mount runs the test once more inside a user namespace, where anybody may; then there is nothing left to do (None).
+    Whoever may not mount runs the test once more inside a user namespace, where anybody may; then there is nothing left
+    to do (None).
     """
     monkeypatch.setenv("OPSQ_MIN_FREE_BYTES", "0")
     disk = runtime_dir / "disk"

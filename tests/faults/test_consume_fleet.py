@@ -94,7 +94,10 @@ def test_fifty_consumers_restarted_one_by_one_do_each_of_a_hundred_thousand_chun
 def test_consumer_that_was_stopped_for_long_says_what_it_has_lost_and_goes_on(
     queue: Queue, settings: Settings, runtime_dir: Path, is_taken: bool
 ) -> None:
-    """Ctrl-Z, or a machine that slept: its chunk is free meanwhile. If another took it, its program is ended; if not, it is ours again."""
+    """Ctrl-Z, or a machine that slept: its chunk is free meanwhile.
+
+    If another took it, its program is ended; if not, it is ours again.
+    """
     submission = queue.submit([b"x"])
     with consuming(settings, runtime_dir, "--grace", "0", "--", "sh", "-c", UNTIL_GO) as consumer:
         wait_until(lambda: list(runtime_dir.glob("started.*")), DEADLINE_S, "a program runs")

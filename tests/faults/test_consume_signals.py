@@ -1,4 +1,4 @@
-"""`opsq consume` is asked to stop, loses its daemon or its chunks, is killed: no chunk is lost, no program is left behind.
+"""`opsq consume` is stopped or killed, loses its daemon or chunks: no chunk is lost, no program left behind.
 
 Programs wait for files that the test makes; nothing here depends on how long something takes.
 """
@@ -262,7 +262,10 @@ def test_lost_reservation_ends_the_program_and_the_consumer_goes_on(queue: Queue
 
 
 def test_verdict_waits_for_a_daemon_that_is_gone(queue: Queue, settings: Settings) -> None:
-    """The daemon is killed while programs run; they end meanwhile; the next daemon takes their results, no attempt is counted."""
+    """The daemon is killed while programs run.
+
+    They end meanwhile; the next daemon takes their results, no attempt is counted.
+    """
     submission = queue.submit([b"a", b"b", b"c"])
     with consuming(settings, UNTIL_GO, "-j", "2", "--until-empty") as consumer:
         consumer.wait_started(2)
@@ -315,7 +318,10 @@ def test_killed_program_is_a_failed_attempt_named_by_its_signal(queue: Queue, se
 
 
 def test_killed_consumer_loses_what_it_had_begun_and_no_more(queue: Queue, settings: Settings) -> None:
-    """What was only reserved ahead was never tried; what ran counts a loss, if the daemon was told (within 50 ms), up to `max_lost`."""
+    """What was only reserved ahead was never tried.
+
+    What ran counts a loss, if the daemon was told (within 50 ms), up to `max_lost`.
+    """
     submission = queue.submit([b"%d" % number for number in range(50)], max_lost=2, on_dead="keep")
     script = "read x; if [ $x -ne 20 ]; then exit 0; fi; echo > started.$$; exec sleep 600"
     for _ in range(3):
@@ -359,7 +365,10 @@ IN_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn
 def test_signal_to_the_whole_group_amid_quick_programs_fails_nothing(
     queue: Queue, settings: Settings, way: str, run: int
 ) -> None:
-    """Ctrl-C, or what `timeout` does: it also reaches programs that are being started, by chance; none counts an attempt."""
+    """Ctrl-C, or what `timeout` does: it also reaches programs that are being started, by chance.
+
+    None counts an attempt.
+    """
     count = 5000
     submission = queue.submit([b"%d\n" % number for number in range(count)])
     launcher = [sys.executable, "-c", IN_TERMINAL] if way == "terminal" else []

@@ -1,4 +1,4 @@
-"""The disk becomes full: what cannot be stored is refused and absent, what was acknowledged stays, and work goes on when there is room."""
+"""A full disk: what cannot be stored is refused, what was acknowledged stays, and work resumes when there is room."""
 
 from __future__ import annotations
 

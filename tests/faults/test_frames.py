@@ -1,4 +1,7 @@
-"""Frames that no client of ours would send: garbage, cut off, too long, of unknown kind; and every request with values drawn at random."""
+"""Frames that no client of ours would send: garbage, cut off, too long, of unknown kind.
+
+And every request with values drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +160,7 @@ def messages_frame(*requests: Request) -> bytes:
     return framed(msgspec.msgpack.encode(requests))
 
 
-# --- each request yields only the replies that the protocol lists for it ---------------------------------------------------
+# --- each request yields only the replies that the protocol lists for it ----------------------------------------------
 
 
 REQUESTS: dict[str, type[messages.Message]] = {

@@ -1,4 +1,4 @@
-"""The daemon is killed at random moments under load: what it acknowledged is there, and what was completed is never offered again."""
+"""A daemon killed under load keeps what it acknowledged, and never hands out completed chunks again."""
 
 from __future__ import annotations
 
@@ -172,7 +172,10 @@ def consume(settings: Settings, ledger: Ledger, seed: int, until_empty: bool = F
 
 
 def test_daemon_killed_fifty_times_under_load_loses_nothing_acknowledged(runtime_dir: Path) -> None:
-    """Producers and consumers go on through every death; in the end all that was acknowledged is completed, each chunk once."""
+    """Producers and consumers go on through every death.
+
+    In the end all that was acknowledged is completed, each chunk once.
+    """
     settings = settings_of(runtime_dir, reservation_s="30", heartbeat_s="1")
     ledger = Ledger()
     rng = random.Random()
@@ -236,7 +239,7 @@ def test_first_submit_after_the_death_of_an_empty_daemon_works(runtime_dir: Path
 
 
 def test_completion_sent_twice_around_a_death_is_answered_as_done(runtime_dir: Path) -> None:
-    """The client cannot know whether its completion was stored, so it sends it again: under the same token that is no conflict."""
+    """A client that resends a completion with the same token causes no conflict."""
     settings = settings_of(runtime_dir)
     assert lifecycle.start(settings).status == "started"
     try:

@@ -29,7 +29,10 @@ class OpenRange(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a part is: a file, or an object of a store without files; `shift` converts a position in the content to one in it."""
+    """Where a part is: a file, or an object of a store without files.
+
+    `shift` converts a position in the content to one in it.
+    """
 
     path: str | bytes | None
     name: str
@@ -131,7 +134,9 @@ class ChunkReader:
             yield from self._read_group(group_part, group)
 
     def open_range(self, index: int) -> OpenRange | None:
-        """Return a chunk as a range of an open file; None if it is not in a file (inline, empty, or in an object store).
+        """Return a chunk as a range of an open file.
+
+        None if it is not in a file (inline, empty, or in an object store).
 
         Raises:
             OpsqError: as `read`.
@@ -147,7 +152,10 @@ class ChunkReader:
         return OpenRange(self._store.files.open(place.path, place.identity), place.shift + start, end - start)
 
     def whole_file(self, index: int) -> bytes | None:
-        """Return the path of the file submitted in place that is exactly this chunk; None if there is none. The file is not read."""
+        """Return the path of the file submitted in place that is exactly this chunk; None if there is none.
+
+        The file is not read.
+        """
         if self.content.inline is not None or not self.content.parts_count or self.header:
             return None
         start, end = self._bounds(index)

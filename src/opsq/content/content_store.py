@@ -1,7 +1,7 @@
 """The interface of a content store: whole objects, streamed objects, ranges, folders; `store_kinds` opens one.
 
-This file must not know the kinds of stores. Names are relative to the root of the store, with `/` between folder and object. Each
-submission has one folder; the root also holds the marker.
+This file must not know the kinds of stores. Names are relative to the root of the store, with `/` between folder and
+object. Each submission has one folder; the root also holds the marker.
 """
 
 from __future__ import annotations
@@ -117,7 +117,10 @@ class Store(ABC):
         self.files.close()
 
     def mark(self) -> str:
-        """Return the id in the marker, creating it if there is none; only the daemon calls this. Effects: durable on return."""
+        """Return the id in the marker, creating it if there is none; only the daemon calls this.
+
+        Effects: durable on return.
+        """
         try:
             return self.marker()
         except ContentMissing:

@@ -1,7 +1,7 @@
 """Writes the content of one submission into a store: `ContentWriter` takes streams, files in place and single chunks.
 
-This file must not look for records (`input_chunks` does) and knows no kind of store. Unfinished content leaves nothing behind: any
-error, including an interrupt, removes the folder of the submission.
+This file must not look for records (`input_chunks` does) and knows no kind of store. Unfinished content leaves nothing
+behind: any error, including an interrupt, removes the folder of the submission.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ def identity_of(descriptor: int) -> Identity:
 
 
 class _Descriptor:
-    """An open descriptor; closed when it is no longer referenced, so that the cache cannot close it while a thread reads."""
+    """An open descriptor.
+
+    Closed when it is no longer referenced, so that the cache cannot close it while a thread reads.
+    """
 
     __slots__ = ("number",)
 

@@ -1,7 +1,7 @@
 """A store of regular files: writes are synced while they grow, reads use `pread` on cached descriptors.
 
-This file must not know what the bytes mean. Folders have mode 0700 and files 0600, whatever the umask. `open_writer` writes in place,
-because no reader knows the folder yet; `write_object` writes a temporary file and renames it.
+This file must not know what the bytes mean. Folders have mode 0700 and files 0600, whatever the umask. `open_writer`
+writes in place, because no reader knows the folder yet; `write_object` writes a temporary file and renames it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""The description of a submission's content that is sent with it, and tables too long to send; this file must not read chunks.
+"""The description of a submission's content that is sent with it, and tables too long to send.
 
-`Content` is opaque to the daemon: producers encode it, the daemon stores it as bytes, consumers decode it. Chunk *i* is the range
-[end[i − 1], end[i]) of the concatenated parts; a chunk never spans two parts.
+This file must not read chunks.
 
-With `inline`, the description contains the chunks themselves; else the ends are in `ends`, or in the object `manifest` of the folder;
-with none of the three, chunk *i* is the whole part *i*. All tables are little-endian unsigned 64-bit numbers.
+`Content` is opaque to the daemon: producers encode it, the daemon stores it as bytes, consumers decode it. Chunk *i* is
+the range [end[i − 1], end[i]) of the concatenated parts; a chunk never spans two parts.
+
+With `inline`, the description contains the chunks themselves; else the ends are in `ends`, or in the object `manifest`
+of the folder; with none of the three, chunk *i* is the whole part *i*. All tables are little-endian unsigned 64-bit
+numbers.
 """
 
 from __future__ import annotations
@@ -124,7 +127,7 @@ def unpack_numbers(table: bytes) -> array[int]:
 
 
 def encode_parts(parts: Sequence[Part]) -> bytes:
-    """Encode parts as an object: a table of their ends in the content, a table of the ends of their records, the records."""
+    """Encode parts as an object: a table of their ends, a table of their records' ends, and the records."""
     records = [encode(part) for part in parts]
     content_ends, record_ends = array("Q"), array("Q")
     content_end = record_end = 0

@@ -1,7 +1,7 @@
 """Writes one content from many processes: each writes its own parts, and one process composes them.
 
-This file must not know who the processes are. Each writer names its part uniquely, so that a second attempt at the same work never
-touches the first; parts that are not passed to `compose` are left for the sweep.
+This file must not know who the processes are. Each writer names its part uniquely, so that a second attempt at the same
+work never touches the first; parts that are not passed to `compose` are left for the sweep.
 """
 
 from __future__ import annotations

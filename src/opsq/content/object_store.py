@@ -1,7 +1,7 @@
 """A store in an object storage service (s3, gs, az), through obstore.
 
-This file must not know what the bytes mean, and is the only one that imports obstore. Objects appear only when complete, and are
-durable then, so there is nothing to sync; folders exist as long as they contain an object.
+This file must not know what the bytes mean, and is the only one that imports obstore. Objects appear only when
+complete, and are durable then, so there is nothing to sync; folders exist as long as they contain an object.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ class _CloudWriter(ObjectWriter):
             raise store.failure(name, error) from error
 
     def write(self, content: Buffer) -> None:
-        # obstore keeps a reference, not a copy, until a piece is full: a reused buffer would be uploaded with its new content.
+        # obstore keeps a reference, not a copy, until a piece is full: a reused buffer would be uploaded with its new
+        # content.
         kept = content if isinstance(content, bytes) else bytes(content)
         try:
             self._upload.write(kept)
@@ -204,7 +205,7 @@ class _CloudWriter(ObjectWriter):
             raise self._store.failure(self._name, error) from error
 
     def abort(self) -> None:
-        """Finish the upload and delete its object: the pieces of an unfinished upload would be stored and billed for ever."""
+        """Finish the upload and delete its object: pieces of an unfinished upload would be billed for ever."""
         if self._is_open:
             self.close()
             self._store.delete_object(self._name)

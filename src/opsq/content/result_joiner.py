@@ -1,7 +1,7 @@
 """Joins results into one output, in the order given; `atomic_output` writes a file that is either complete or absent.
 
-This file must not decide which results there are. Memory stays constant whatever the sizes; adjacent ranges of an object are copied as
-one, inside the kernel if the output allows it.
+This file must not decide which results there are. Memory stays constant whatever the sizes; adjacent ranges of an
+object are copied as one, inside the kernel if the output allows it.
 """
 
 from __future__ import annotations

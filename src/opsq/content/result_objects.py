@@ -1,7 +1,7 @@
 """Writes large results into the store: one growing object per consumer and submission, not one per chunk.
 
-This file must not interpret results, and does not know chunks: the caller keeps the returned location. (Two files per task brought
-down a shared file system in another scheduler.)
+This file must not interpret results, and does not know chunks: the caller keeps the returned location. (Two files per
+task brought down a shared file system in another scheduler.)
 """
 
 from __future__ import annotations

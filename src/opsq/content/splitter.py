@@ -1,8 +1,8 @@
 r"""Finds chunk boundaries in a stream of bytes, in constant memory: `Splitting` is the rule, a `Splitter` applies it.
 
-This file must not write anything and knows no store. A *record* ends with the delimiter (or the stream); with `csv_header`, with a
-line end outside quotes (RFC 4180), and the first record of each file is the header. A delimiter that can overlap itself (`\n\n`) is
-matched leftmost first, as `bytes.split` does.
+This file must not write anything and knows no store. A *record* ends with the delimiter (or the stream); with
+`csv_header`, with a line end outside quotes (RFC 4180), and the first record of each file is the header. A delimiter
+that can overlap itself (`\n\n`) is matched leftmost first, as `bytes.split` does.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Splitting(msgspec.Struct, frozen=True):
             `file`: one chunk per file, even if empty.
         count: bytes (1 … the chunk limit) or records (≥ 1) per chunk.
         delimiter: ends a record; 1 … 1024 bytes.
-        csv_header: records are CSV records, and the first of each file is repeated in front of each chunk instead of being
-            a record of its own.
+        csv_header: records are CSV records, and the first of each file is repeated in front of each chunk instead of
+            being a record of its own.
 
     Raises:
         UsageError: the values are invalid or contradict each other.

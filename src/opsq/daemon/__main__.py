@@ -1,7 +1,7 @@
 """`python -m opsq.daemon STATE_DIR [temporary]`: the background daemon, as `opsq start` runs it.
 
-It must not be run by hand: it reads its settings from stdin, detaches from its parent, reports on stdout that it is ready or why it
-cannot start, and then keeps none of its caller's descriptors open.
+It must not be run by hand: it reads its settings from stdin, detaches from its parent, reports on stdout that it is
+ready or why it cannot start, and then keeps none of its caller's descriptors open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Names that only one connection may hold at a time (`Claim` in the protocol); kept in memory, and freed with the connection.
+"""Names that only one connection may hold at a time (`Claim` in the protocol).
+
+Kept in memory, and freed with the connection.
 
 This file must not know what a connection is.
 """

@@ -1,10 +1,11 @@
-"""Group commit: batches of rows go to the writer on the event loop, and only their COMMIT runs in a helper thread, never two at once.
+"""Group commit: rows are written on the event loop, and their COMMIT runs in a helper thread, one at a time.
 
-This file owns the order of commits and copies of the log (checkpoints); it must not know what the rows mean. While a COMMIT runs,
-requests queue in the engine and form the next batch.
+This file owns the order of commits and copies of the log (checkpoints); it must not know what the rows mean. While a
+COMMIT runs, requests queue in the engine and form the next batch.
 
-A round trip to the helper thread costs two wake-ups, about half a COMMIT on a fast disk, and lets the event loop serve others in the
-meantime. For a single request, when commits have been fast, there are no others, and the COMMIT runs on the event loop.
+A round trip to the helper thread costs two wake-ups, about half a COMMIT on a fast disk, and lets the event loop serve
+others in the meantime. For a single request, when commits have been fast, there are no others, and the COMMIT runs on
+the event loop.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Committer:
         while not self._is_busy and engine.has_batch(now):
             try:
                 has_transaction = engine.begin_batch(now)
-            except Exception as error:  # noqa: BLE001  # whatever failed, the engine knows whether the batch can be undone
+            except Exception as error:  # noqa: BLE001  # the engine knows whether the batch can be undone
                 self._end(error)
                 return
             if not has_transaction:

@@ -1,7 +1,7 @@
 """The daemon's log: a rotating file, and stderr in the foreground, written by a thread of their own.
 
-A blocked reader of stderr or a slow disk must never delay a reply or the exit of the process: records wait in a bounded queue, excess
-records are counted and dropped, and stderr gets only what can be written without blocking.
+A blocked reader of stderr or a slow disk must never delay a reply or the exit of the process: records wait in a bounded
+queue, excess records are counted and dropped, and stderr gets only what can be written without blocking.
 """
 
 from __future__ import annotations

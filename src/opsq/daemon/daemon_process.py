@@ -1,7 +1,7 @@
 """The daemon as a process: the resources it opens and closes, its signals, its service manager, and how it exits.
 
-This file must not know what the daemon does in between (`server`). There is one way to stop it, by SIGTERM, SIGINT or a `Stop`; only an
-error after which no reply may be sent ends the process at once.
+This file must not know what the daemon does in between (`server`). There is one way to stop it, by SIGTERM, SIGINT or a
+`Stop`; only an error after which no reply may be sent ends the process at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 70
 GC_THRESHOLDS = (20_000, 20, 100)
-"""Nearly all objects of a request are freed by reference counting; collecting cycles at the default rate took a tenth of the time."""
+"""Nearly all objects of a request are freed by reference counting; collecting cycles at the default rate took a tenth
+of the time."""
 
 _log = logging.getLogger("opsq.daemon")
 
@@ -52,7 +53,8 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
         on_ready: called once, when connections are accepted. Without it the log goes to stderr as well.
         is_temporary: exit when no longer in use; see `temporary_daemon`.
 
-    Effects: umask 077; SIGHUP is ignored; the service manager is notified through NOTIFY_SOCKET; descriptors up to the hard limit.
+    Effects: umask 077; SIGHUP is ignored; the service manager is notified through NOTIFY_SOCKET; descriptors up to the
+    hard limit.
 
     Raises:
         OpsqError: it could not start; a running daemon was not affected.
@@ -203,7 +205,8 @@ def _connection_limit(wanted: int) -> int:
     allowed = min(wanted, soft - DESCRIPTORS_RESERVED)
     if allowed < 1:
         raise UsageError(
-            f"This process may open only {soft} file descriptors, and the daemon needs {DESCRIPTORS_RESERVED} for itself.",
+            f"This process may open only {soft} file descriptors,"
+            f" and the daemon needs {DESCRIPTORS_RESERVED} for itself.",
             hint="Raise the limit: ulimit -n 1024, or LimitNOFILE= in the unit.",
         )
     return allowed

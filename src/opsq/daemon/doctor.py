@@ -193,7 +193,7 @@ def _descriptors(settings: Settings) -> Fact:
 
 
 def _lingering() -> Iterator[Fact]:
-    """Check lingering: systemd stops the services of a user, with all their processes, at logout unless the user lingers."""
+    """Check lingering: without it, systemd stops the services of a user at logout."""
     if not _SYSTEMD_DIR.exists() or os.geteuid() == 0:
         return
     try:

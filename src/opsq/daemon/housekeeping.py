@@ -62,7 +62,10 @@ class Housekeeping:
             await asyncio.wait(self._tasks, timeout=5)
 
     async def sweep(self, oldest_s: float = ORPHAN_AGE_S) -> int:
-        """Delete orphaned content folders that were last written more than `oldest_s` seconds ago; returns their count."""
+        """Delete orphaned content folders that were last written more than `oldest_s` seconds ago.
+
+        Returns their count.
+        """
         before = time.time() - oldest_s
         names = await self._loop.run_in_executor(None, self._old_folders, before)
         orphans = [

@@ -1,7 +1,7 @@
 """Starts, stops and restarts the daemon from outside its process.
 
-This file must not know what happens inside (`daemon_process`, `server`). Whether a daemon runs is decided by the lock beside the
-database, never by a pid, which means nothing after a reboot.
+This file must not know what happens inside (`daemon_process`, `server`). Whether a daemon runs is decided by the lock
+beside the database, never by a pid, which means nothing after a reboot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The running daemon: sockets, sessions, engine and committer on one event loop, from the first connection to the end of the drain.
+"""The running daemon: sockets, sessions, engine and committer on one event loop, until the drain has ended.
 
-This file must not deal with processes, signals or log files (`daemon_process` does), nor decide anything about chunks (the engine
-does). One *pulse* per iteration of the event loop runs the engine, starts the next commit and writes the replies.
+This file must not deal with processes, signals or log files (`daemon_process` does), nor decide anything about chunks
+(the engine does). One *pulse* per iteration of the event loop runs the engine, starts the next commit and writes the
+replies.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from opsq.version import __version__
 from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Stop, Vacuum
 
 DESCRIPTORS_RESERVED = 64 + BACKLOG
-"""Descriptors kept for the database, the log, content, and a burst of connections that must be refused with an error."""
+"""Descriptors kept for the database, the log, content, and a burst of connections that must be refused with an
+error."""
 
 LINGERING_LIMIT = 64
 _CLOSE_S = 2.0
@@ -424,4 +426,5 @@ class Daemon:
 
 
 _NO_CLEANUP: dict[str, bool] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""The path is removed by `ListeningSocket`, and only when it is ours: an inherited one belongs to the service manager."""
+"""The path is removed by `ListeningSocket`, and only when it is ours: an inherited one belongs to the service
+manager."""

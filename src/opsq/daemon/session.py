@@ -1,7 +1,9 @@
-"""One connection: hello, frames in, replies out, back-pressure, heartbeats; every invalid message is answered with a specific error.
+"""One connection: hello, frames in, replies out, back-pressure, heartbeats.
 
-This file must not decide anything about chunks, nor wait for anything: requests go to the engine at once, and replies are collected
-until the daemon has them written, one frame and one write per turn of the event loop.
+Every invalid message is answered with a specific error.
+
+This file must not decide anything about chunks, nor wait for anything: requests go to the engine at once, and replies
+are collected until the daemon has them written, one frame and one write per turn of the event loop.
 """
 
 from __future__ import annotations
@@ -283,7 +285,7 @@ class Session(asyncio.Protocol):
         try:
             if hello.version != VERSION:
                 raise VersionMismatch(
-                    f"The client speaks protocol version {hello.version}, and this daemon ({__version__}) version {VERSION}.",
+                    f"The client uses protocol version {hello.version}, the daemon ({__version__}) version {VERSION}.",
                     hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
                 )
             self.is_operator = host.is_operator(hello.token) if self._is_tcp else True
@@ -360,7 +362,8 @@ class Session(asyncio.Protocol):
             self._write(transport, replies[half:])
         else:
             reply_id = getattr(replies[0], "id", 0)
-            text = f"The {type(replies[0]).__name__} reply of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes."
+            kind = type(replies[0]).__name__
+            text = f"The {kind} reply of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes."
             self._write(
                 transport,
                 [ErrorReply(reply_id, ProtocolError.code, text, "Request less at once, or raise frame_limit_bytes.")],

@@ -1,7 +1,7 @@
 """Opens and removes the sockets that the daemon listens on: bound here, or inherited from a service manager.
 
-This file must not accept or read anything. The caller holds the lock of the state folder, so a socket that does not answer is stale and
-may be replaced; a live one never is.
+This file must not accept or read anything. The caller holds the lock of the state folder, so a socket that does not
+answer is stale and may be replaced; a live one never is.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def open_all(settings: Settings) -> list[ListeningSocket]:
 
     Raises:
         AlreadyRunning: another process answers at the path of the Unix socket.
-        UsageError: more than one socket was inherited, or one that contradicts an explicit setting; an address that other machines
-            can reach without `listen_force`.
+        UsageError: more than one socket was inherited, or one that contradicts an explicit setting; an address that
+            other machines can reach without `listen_force`.
         NotPermitted, Conflict: the system refuses the address.
     """
     inherited = take_inherited()
@@ -142,7 +142,9 @@ def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
 
 
 def take_inherited() -> socket.socket | None:
-    """Return the one socket passed by a service manager in LISTEN_PID and LISTEN_FDS; None if there is none for this process.
+    """Return the one socket passed by a service manager in LISTEN_PID and LISTEN_FDS.
+
+    None if there is none for this process.
 
     Effects: the variables are removed, so that child processes do not use them.
 
@@ -239,7 +241,8 @@ def _check_private(folder: str) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise NotPermitted(
-            f"{folder} belongs to uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; it must belong to this user, with mode 0700.",
+            f"{folder} belongs to uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o};"
+            " it must belong to this user, with mode 0700.",
             hint="Remove it, or choose a short path with --socket or OPSQ_SOCKET.",
         )
 

@@ -1,7 +1,7 @@
 """A daemon that lives as long as runs need it: `opsq run` starts one if none answers, and its last user stops it.
 
-This file owns the file `opsq.run` of a state folder: its locks record which processes use the daemon and which runs are active, its
-content whether the daemon is temporary. It must not know what a run does.
+This file owns the file `opsq.run` of a state folder: its locks record which processes use the daemon and which runs are
+active, its content whether the daemon is temporary. It must not know what a run does.
 """
 
 from __future__ import annotations

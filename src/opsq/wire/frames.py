@@ -47,8 +47,8 @@ class FrameReader(Generic[T]):
         """Add received bytes; yields the messages of every frame that is now complete.
 
         Raises:
-            ProtocolError: a frame exceeds the limit, or is not a list of known messages with fields in range; the stream cannot
-                be used any more.
+            ProtocolError: a frame exceeds the limit, or is not a list of known messages with fields in range; the
+                stream cannot be used any more.
         """
         buffer = self._buffer
         if not buffer and type(data) is bytes and len(data) - 4 == int.from_bytes(data[:4], "big") <= self._limit_bytes:

@@ -1,4 +1,4 @@
-"""The same demands on both kinds of store: plain files, and an object service (moto's S3 on loopback) through obstore."""
+"""The same requirements for both kinds of store: files, and an object service (moto's S3 on loopback)."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the daemon does for the file and the content: backup, check, vacuum, a short log, and nothing left of what was removed."""
+"""Backup, check and vacuum, a short write-ahead log, and no content left of removed submissions."""
 
 from __future__ import annotations
 

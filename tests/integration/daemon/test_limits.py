@@ -80,7 +80,10 @@ def test_connection_over_the_limit_is_told_at_once(runtime_dir: Path) -> None:
 
 
 def test_full_and_idle_daemon_uses_no_processor(runtime_dir: Path) -> None:
-    """A hundred parked consumers and as many connections as there may be: nothing spins. The bound is 5 %, with room for a busy machine."""
+    """A hundred parked consumers and as many connections as there may be: nothing spins.
+
+    The bound is 5 %, with room for a busy machine.
+    """
     with (
         running(runtime_dir / "state", connection_limit="101") as settings,
         many(settings, 100),
@@ -127,7 +130,7 @@ def start_with_descriptors(settings: Settings, count: int) -> str:
 
 
 def test_silent_consumer_is_cut_off_and_its_chunk_free(runtime_dir: Path) -> None:
-    """No close comes from a machine that is gone: the missed heartbeats alone decide, and the started chunk counts as lost."""
+    """A lost machine closes nothing: missed heartbeats alone decide, and the started chunk counts as lost."""
     with running(runtime_dir / "state", **QUICK, backoff_base_s="0") as settings:
         with connected(settings, "silent") as silent, connected(settings, "lively") as lively:
             submit(lively)
@@ -169,7 +172,7 @@ def test_daemon_that_stood_still_gives_everybody_a_heartbeat(runtime_dir: Path) 
 
 
 def test_client_that_never_reads_is_paused_and_then_cut_off(runtime_dir: Path) -> None:
-    """Its replies pile up to a bound, nothing more is read from it, nobody else notices, and after three heartbeats it is gone."""
+    """Its replies are buffered up to a limit, it affects nobody else, and after three heartbeats it is disconnected."""
     with (
         running(runtime_dir / "state", **QUICK) as settings,
         connected(settings, "deaf") as deaf,

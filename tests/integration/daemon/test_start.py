@@ -21,7 +21,8 @@ from opsq.settings import Settings
 from waiting import wait_until
 
 FOREGROUND = (
-    "import sys; from opsq.settings import load; from opsq.daemon.daemon_process import run; from opsq.errors import OpsqError\n"
+    "import sys; from opsq.settings import load\n"
+    "from opsq.daemon.daemon_process import run; from opsq.errors import OpsqError\n"
     "try: sys.exit(run(load()))\n"
     "except OpsqError as error: print(error.code, error); sys.exit(error.exit_status)"
 )

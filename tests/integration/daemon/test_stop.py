@@ -1,4 +1,4 @@
-"""The one way to stop: what is handed out may be finished, nothing new is, and what is left is kept for who comes back."""
+"""Stopping: reserved chunks may be finished, no more are handed out, and the rest is kept as leases."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def by_request(settings: Settings) -> object:
     "ask", [by_signal(signal.SIGTERM), by_signal(signal.SIGINT), by_request], ids=["term", "int", "stop"]
 )
 def test_every_way_to_stop_drains_alike(settings: Settings, ask: Asker) -> None:
-    """The reserved chunk may be finished and is stored; a parked and a new reserve get nothing; then the daemon ends."""
+    """The reserved chunk may be finished and is stored.
+
+    A parked and a new reserve get nothing; then the daemon ends.
+    """
     with connected(settings, "worker") as worker, connected(settings, "parked") as parked:
         submission_id = submit(worker, 1)
         held = reserve(worker)
@@ -172,7 +175,10 @@ def test_what_nobody_takes_up_after_a_restart_is_free_again(runtime_dir: Path) -
 
 
 def test_rolling_restart_loses_and_fails_nothing(settings: Settings) -> None:
-    """Twenty consumers leave one by one in the middle of their work; every chunk is finished in the end, at its first attempt."""
+    """Twenty consumers leave one by one in the middle of their work.
+
+    Every chunk is finished in the end, at its first attempt.
+    """
     with connected(settings) as producer:
         submission_id = submit(producer, 200)
         for number in range(20):

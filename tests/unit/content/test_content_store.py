@@ -115,7 +115,8 @@ def test_reading_local_chunks_loads_nothing_heavy() -> None:
     """The hot verbs import these modules; each of the names below costs more than a verb may."""
     code = (
         "import sys, msgspec; before = set(sys.modules)\n"
-        "import opsq.content.local_store, opsq.content.chunk_reader, opsq.content.result_joiner, opsq.content.result_objects\n"
+        "import opsq.content.local_store, opsq.content.chunk_reader\n"
+        "import opsq.content.result_joiner, opsq.content.result_objects\n"
         "print(*sorted(set(sys.modules) - before))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Content that many processes write: parts put together read like any other content, and nobody touches another's part."""
+"""Content written by many processes reads like any other, and no writer touches the part of another."""
 
 from __future__ import annotations
 

@@ -119,7 +119,10 @@ class Stop(Message):
 
 
 class Backup(Message):
-    """Copy the database to `path` (absolute; must not exist) while work continues. → Changed (bytes). Operators only."""
+    """Copy the database to `path` (absolute; must not exist) while work continues.
+
+    → Changed (bytes). Operators only.
+    """
 
     id: Id
     path: str

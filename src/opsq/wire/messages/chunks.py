@@ -119,7 +119,9 @@ class Reserve(Message):
 
 
 class Reserved(Message):
-    """What was reserved; no grants: nothing was free in time, or (`is_empty`) nothing can come without a new submission.
+    """What was reserved.
+
+    No grants: nothing was free in time, or (`is_empty`) nothing can come without a new submission.
 
     `submissions` describes submissions of the grants that were not described on this connection recently.
     """

@@ -45,8 +45,8 @@ class Status(Message):
 class DaemonState(Message):
     """Answer to Status.
 
-    `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: none is connected, or counters
-    do not show it. `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number.
+    `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: none is connected, or
+    counters do not show it. `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number.
     `room_waiting_count`: submissions that wait for room. `disk_free_bytes`: what is left on the disk; None: unknown.
     """
 
