@@ -1,7 +1,7 @@
 r"""opsq: a durable batch-work queue for one machine or many.
 
-The names in `__all__` are all that is promised; each is loaded when it is first used, so that importing the package costs
-next to nothing.
+The names in `__all__` are all that is promised; each is loaded when it is first used, so that importing the package
+costs next to nothing.
 
     with opsq.connect() as queue:
         submission = queue.submit([b"a\n", b"b\n"])

@@ -1,12 +1,14 @@
 r"""How the operations of a chunk stand in its bytes: bytes, text lines, JSON lines, MessagePack. Nothing here is ever pickled.
 
-This file only turns bytes into records and back; it must not read chunks or call anybody's function. Each format holds what
-it holds also when chunks are joined: the records in `a + b` are those in `a`, then those in `b`, if `a` came from `encode`.
+This file only turns bytes into records and back; it must not read chunks or call anybody's function. Each format holds
+what it holds also when chunks are joined: the records in `a + b` are those in `a`, then those in `b`, if `a` came from
+    `encode`.
 
-    Bytes        records end with a delimiter, which they do not contain; each is `bytes` without it
-    TextLines    lines in UTF-8; each is a `str` without its line end (a carriage return in front of that belongs to the line)
-    JsonLines    one JSON value a line; blank lines are none
-    MessagePack  batches of records: the length of a batch in 4 bytes, big-endian, then its records as one MessagePack array
+    Bytes        records end with a delimiter, which they do not contain; each is `bytes` without it TextLines    lines
+    in UTF-8; each is a `str` without its line end (a carriage return in front of that belongs to the line) JsonLines
+    one JSON value a line; blank lines are none MessagePack  batches of records: the length of a batch in 4 bytes,
+    big-endian, then its records as one MessagePack
+        array
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class Bytes(Serialisation):
                 for number, record in enumerate(map(bytes, records), 1)
                 if self.decode(record + delimiter) != [record]
             )
-            raise UsageError(f"Record {number} cannot be told from its delimiter {delimiter!r}.")
+            raise UsageError(f"Record {number} cannot be distinguished from its delimiter {delimiter!r}.")
         return data
 
     def _checked(self, number: int, record: Any) -> bytes:
@@ -186,9 +188,10 @@ class JsonLines(Serialisation):
 
 
 class MessagePack(Serialisation):
-    """Batches of values, each batch one MessagePack array behind its length in 4 bytes (big-endian); read and written by msgspec.
+    """Batches of values, each one MessagePack array behind its length in 4 bytes (big-endian).
 
-    What is encoded at once is one batch, so a chunk usually is one. (A length for each record would take ten times as long.)
+    What is encoded at once is one batch, so a chunk usually is one. (A length for each record would take ten times as
+    long.)
 
     Args:
         type: what each record must be, as msgspec understands it.

@@ -76,7 +76,7 @@ def test_a_delimiter_that_overlaps_itself_comes_back_or_is_refused(records: list
     if all(serialisation.decode(record + b"aba") == [record] for record in records):
         assert serialisation.decode(serialisation.encode(records)) == records
     else:
-        with pytest.raises(UsageError, match=r"Record \d+ cannot be told"):
+        with pytest.raises(UsageError, match=r"Record \d+ cannot be distinguished"):
             serialisation.encode(records)
 
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_named(serialisation: Serialisation, data: bytes,
 @pytest.mark.parametrize(
     ("serialisation", "records", "message"),
     [
-        (Bytes(), [b"a", b"b\nc"], "Record 2 cannot be told from its delimiter"),
+        (Bytes(), [b"a", b"b\nc"], "Record 2 cannot be distinguished from its delimiter"),
         (Bytes(), [b"a", "b"], "Record 2 is of type str; bytes are wanted"),
         (TextLines(), ["a", "b\nc"], "Record 2 contains a line end"),
         (TextLines(), ["a", b"b"], "Record 2 is of type bytes; a str is wanted"),

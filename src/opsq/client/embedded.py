@@ -138,7 +138,7 @@ class EmbeddedEngine:
         return engine.next_tick_s(now)
 
     def disconnect(self, wire: EmbeddedWire) -> None:
-        """Take note that a connection was closed."""
+        """Note that a connection was closed."""
         with self.changed:
             if self._wires.pop(wire.peer.consumer, None) is not None and not self._failure:
                 self._engine.disconnect(wire.peer, read_clocks())
@@ -180,7 +180,7 @@ class EmbeddedEngine:
                 self._database.commit()
         except Fatal:
             raise
-        except Exception as error:  # noqa: BLE001  # the engine knows what became of the batch, and what each error means
+        except Exception as error:  # noqa: BLE001  # the engine knows what each error means
             engine.end_batch(error, read_clocks())
             return
         engine.end_batch(None, read_clocks())
@@ -275,7 +275,7 @@ class EmbeddedWire:
                 owner.changed.wait(min(left_s, max(next_s, 0.001)))
 
     def fileno(self) -> int:
-        """No descriptor tells of replies here."""
+        """There is no descriptor to watch for replies."""
         return -1
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 AHEAD_COUNT = 16
 AHEAD_BYTES = 32 << 20
-"""From a service so many chunks, or so many bytes of them, are read ahead."""
+"""At most this many chunks, or bytes of them, are read ahead from a service."""
 SHORT_BYTES = 1 << 16
 """Up to this size a chunk is read; to open a longer one and have the system send it costs less than the copy."""
 _READ_BYTES = 1 << 18
@@ -27,8 +27,8 @@ _READ_BYTES = 1 << 18
 class ChunkInputs:
     """The contents of the chunks of one consumer. For one thread; `close` it.
 
-    In a service over the network each read waits for an answer, and programs would start one answer apart however many slots there
-    are: chunks that are reserved and not begun are read ahead there, several at a time.
+    In a service over the network each read waits for an answer, and programs would start one answer apart however many
+    slots there are: chunks that are reserved and not started are read ahead there, several at a time.
 
     Args:
         consumer: holds the chunks.
@@ -90,7 +90,7 @@ class ChunkInputs:
                         self._consumer.read_here, described, index
                     )
             except OpsqError:
-                break  # told when its turn comes
+                break  # reported when its turn comes
         self._ahead = wanted
 
 
@@ -102,8 +102,6 @@ def operations_count(stdin: bytes | Range, separator: bytes) -> int:
     piece = b""
     while offset < end and (read := os.pread(stdin.fd, min(_READ_BYTES, end - offset), offset)):
         offset += len(read)
-        piece = (
-            piece[1 - len(separator) :] if len(separator) > 1 else b""
-        ) + read  # a separator may lie across the cut
+        piece = (piece[1 - len(separator) :] if len(separator) > 1 else b"") + read  # a separator may span the cut
         count += piece.count(separator)
     return count + (bool(piece) and not piece.endswith(separator))

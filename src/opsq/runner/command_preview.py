@@ -1,6 +1,7 @@
 """Shows what would be run for the chunks that come first, word for word, and runs nothing.
 
-The chunks are reserved for a moment and given back, no attempt counted. This file must not start programs or make files.
+The chunks are reserved for a moment and given back, no attempt counted. This file must not start programs or make
+files.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
 def rehearse(
     dial: Dial, command: Sequence[str], feeding: Feeding, strategy: str, chunks_count: int
 ) -> Iterator[Rehearsed]:
-    """The programs for the chunks that would come first, at most so many chunks; what belongs to no chunk yet, such as `{out}`, is left.
+    """The programs for the chunks that would come first; what belongs to no chunk yet, such as `{out}`, is left.
 
     Raises:
         UsageError: the command has placeholders that do not go with that way, or ways exclude each other.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opsq.runner.feeding.programs import Child, Programs
 
 Why = Literal["", "stop", "lost", "runtime"]
-"""Why a program was asked to end: it was not; we are to stop; the reservation of its chunk was lost; it ran too long."""
+"""Why a program was asked to end: it was not; we stop; the reservation of its chunk was lost; it ran too long."""
 
 
 class _Ending(NamedTuple):
@@ -46,7 +46,7 @@ class Deadlines:
             self._started.append((time.monotonic(), child))
 
     def end(self, child: Child, why: Why, kill_after_s: float) -> None:
-        """Ask a program to end, and kill it `kill_after_s` later if it has not; the first reason and the earlier kill hold."""
+        """Ask a program to end, and kill it if it has not after `kill_after_s`; first reason and earlier kill hold."""
         kill_at = time.monotonic() + kill_after_s
         ending = self._endings.get(child)
         if ending is None:

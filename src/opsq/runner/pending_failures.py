@@ -1,7 +1,7 @@
-"""Failures that the daemon has not answered yet: each is counted and told once it is known that it counts.
+"""Failures that the daemon has not answered yet: each is counted and reported once it is known to count.
 
-This file sends nothing; whoever fails a chunk enters it here. A failure that the daemon refuses (its submission has ended,
-by an earlier failure or otherwise) is none, so nobody is told of it.
+This file sends nothing; a failure is entered here when it is given. A failure that the daemon refuses (its submission
+has ended, by an earlier failure or otherwise) is none, so it is not reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PendingFailures:
     Args:
         consumer: holds the chunks, and hears what is refused.
         tally: where failures are counted.
-        viewer: told of them.
+        viewer: is given each.
     """
 
     def __init__(self, consumer: PolledConsumer, tally: Tally, viewer: ProgressViewer) -> None:
@@ -39,10 +39,10 @@ class PendingFailures:
         self._unreadable: set[int] = set()
 
     def enter(self, chunk: Chunk, end: ChunkEnd, text: str, *, is_shared: bool = False) -> None:
-        """Enter a failure that is about to be sent; it is told if it is no refused one.
+        """Enter a failure that is about to be sent; it is reported unless it is refused.
 
         Args:
-            is_shared: others of the submission are going to fail alike: only of the first `text` is told.
+            is_shared: others of the submission are going to fail alike: only the `text` of the first is reported.
         """
         if is_shared:
             text = "" if chunk.submission_id in self._unreadable else text
@@ -50,7 +50,7 @@ class PendingFailures:
         self._unanswered.append(_Failed(chunk, end, text, self._consumer.reconnects_count))
 
     def settle(self, *, is_last: bool = False) -> None:
-        """Count and tell what has been answered since.
+        """Count and report what has been answered since.
 
         Args:
             is_last: nothing will be answered any more; what is open counts.

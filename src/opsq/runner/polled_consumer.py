@@ -45,14 +45,14 @@ class PolledConsumer(Consumer):
         open_wire: makes a greeted transport; after a loss it is called again for ever, with growing pauses.
         strategy: the order in which chunks are wanted.
         until: when `is_ended` becomes true.
-        on_lost: told of chunks that were taken away, in the midst of any call.
+        on_lost: called with each chunk that was taken away, in the midst of any call.
     """
 
     def __init__(self, open_wire: Dial, strategy: str, until: Until, on_lost: OnLost) -> None:
         self.refused: set[tuple[int, int]] = set()
         """Submission and index of the chunks whose verdict was refused; who looks at it empties it."""
         self.reconnects_count = 0
-        """How often what is held was taken up again, and what had no answer sent again."""
+        """How often what is held was reclaimed, and what had no answer sent again."""
         self.counts: Counts | None = None
         """What the daemon said last about how things stand; see `ask_counts`."""
         self.is_counting = False
@@ -93,11 +93,11 @@ class PolledConsumer(Consumer):
             self.want(count, wait_s=0.0 if self._until == "idle" else None, until_empty=self._until == "empty")
 
     def send(self) -> None:
-        """Tell the daemon now instead of soon what was begun and what has a verdict."""
+        """Report to the daemon now, instead of soon, what was started and what has a verdict."""
         self._flush()
 
     def ask_counts(self, submission_id: int | None, pair: tuple[str, str] | None = None) -> None:
-        """Have the daemon say how things stand: with one submission, those with a metadata pair, or all; `counts` has it once answered."""
+        """Ask the daemon for the counts of a submission, of those with a metadata pair, or of all; see `counts`."""
         if not self.is_counting:
             self.is_counting = True
             self._counted_value = None if pair is None else pair[1]
@@ -119,7 +119,7 @@ class PolledConsumer(Consumer):
             self.counts = counts_of(reply.submission)
 
     def due_s(self) -> float:
-        """In how many seconds something is to be done even if nothing arrives: `poll`, or an `order` after a refusal."""
+        """In how many seconds to `poll`, or to `order` after a refusal, even if nothing arrives."""
         due_s = self.next_poll_s()
         if self._ask is None and not self.is_ended and not self._is_stopping:
             again_s = self._ask_at - time.monotonic()

@@ -1,4 +1,4 @@
-"""Runs a program for each chunk: fills the slots, gives each end its verdict, and stops in one way whatever asks for it.
+"""Runs a program for each chunk: fills the slots, gives each end its verdict, and stops in one way.
 
 One thread, no event loop: it waits in `poll` for programs, the daemon and signals alike. This file must not know
 how bytes move (process/), what is held or owed (polled_consumer.py), or how anything is shown (the viewer).
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from opsq.client.sync.connection import Connection
 
 KILL_AFTER_S = 5.0
-"""Between SIGTERM and SIGKILL lies the grace, but no more than this when we are to stop."""
+"""The longest time between SIGTERM and SIGKILL when we are to stop, whatever the grace."""
 LEAVE_AFTER_S = 5.0
-"""What does not even end by SIGKILL (it runs as another user, or hangs in the system) is left behind this long after."""
+"""How long after SIGKILL a program that still runs (as another user, or hung in the system) is left behind."""
 MEMORY_LIMIT_BYTES = 64 << 20
 """Outputs that wait in memory, of all slots together."""
 _CONGESTED_S = 0.05
@@ -60,7 +60,7 @@ _CONGESTED_S = 0.05
 
 
 class Connect(Protocol):
-    """Makes a greeted connection to the daemon, in which `status` shows this consumer under `name`; it may claim a name for itself."""
+    """Makes a greeted connection to the daemon: `status` shows it under `name`; it may claim a name for itself."""
 
     def __call__(self, *, name: str, claim: Claim | None = None) -> Connection:
         """Dial and greet once."""
@@ -82,8 +82,8 @@ def consume(
         signals: entered already by a caller that may end it by `StopSignals.stop`; None: caught while this runs.
 
     Raises:
-        CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same of
-            what it runs itself; no attempt is counted.
+        CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same
+            of what it runs itself; no attempt is counted.
         Refused: there is no room for results, or for even one program.
         NameTaken: while the daemon was away, another consumer came first and has the name that was claimed.
         OpsqError: the daemon or its store cannot be reached at the start, or the daemon refused the strategy.
@@ -223,7 +223,7 @@ class Pool:
             self._unjudged_count = len(ended)
             self._look_for_signal_of(ended)
             self._heed_signals()
-            # First the next program, then the last one's verdict: so the processor is not idle while a result is stored.
+            # The next program starts before the last verdict, so the processor is not idle while a result is stored.
             try:
                 self._fill()
             finally:  # also when the program has vanished: what is done is done
@@ -401,7 +401,7 @@ class Pool:
     # --- stopping -----------------------------------------------------------------------------------------------------
 
     def _look_for_signal_of(self, ended: list[_Ended]) -> None:
-        """Before an end by a stop signal is judged, let the same signal reach us: who signals a group signals one by one."""
+        """Before an end by a stop signal is judged, let the same signal reach us: a group gets it one by one."""
         if any(
             one.finished.signal in STOP_SIGNALS and one.finished.signal not in self._signals.numbers for one in ended
         ):

@@ -1,6 +1,7 @@
 """What a consumer of programs is asked to do, as one record that the command line, `opsq run` and tests fill in.
 
-This file decides nothing; the meaning of each field is kept by the pool. It knows how many programs the machine allows for.
+This file decides nothing; the meaning of each field is kept by the pool. It knows how many programs the machine allows
+for.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _DESCRIPTORS_KEPT = 100
 """For the store's files (64 are kept open), the connection, and our own start."""
 
 OnLost = Literal["stop", "finish"]
-"""What happens to the program of a chunk that is not ours any more."""
+"""What happens to the program of a chunk whose reservation was lost."""
 
 
 class Logs(NamedTuple):
@@ -43,12 +44,12 @@ class ConsumeOptions(NamedTuple):
     name: str = ""
     """What the consumer is called; default: host and process id."""
     grace_s: float = 10.0
-    """How long programs may go on after the first SIGTERM, SIGINT or SIGHUP; what does not end by then is terminated, then
+    """How long programs may continue after the first SIGTERM, SIGINT or SIGHUP; what does not end is terminated, then
     killed, and its chunk given back. A second signal does all that at once."""
     max_chunks: int | None = None
-    """End after so many chunks were completed or failed; no more are reserved than may still be run."""
+    """End after this many chunks were completed or failed; no more are reserved than may still be run."""
     stop_after_s: float | None = None
-    """Start nothing any more after so long, and end when what runs has ended."""
+    """Start nothing more after this many seconds, and end when what runs has ended."""
     claim: str = ""
     """A name that only one consumer of the daemon may hold at a time; see `Hello.claim`."""
     max_runtime_s: float | None = None
@@ -57,7 +58,7 @@ class ConsumeOptions(NamedTuple):
     exit_policy: ExitPolicy = ExitPolicy()
     logs: Logs | None = None
     counted_pair: tuple[str, str] | None = None
-    """Metadata of the submissions whose chunks are counted for whoever looks; None: the one that is worked on, or all."""
+    """Metadata of the submissions whose chunks are counted for the viewer; None: the one that is worked on, or all."""
 
     @property
     def whole_strategy(self) -> str:

@@ -1,4 +1,4 @@
-"""What a consumer tells while it works, and to whom: whoever wants to see it overrides what interests him.
+"""What a pool reports while it works: a viewer overrides the methods for what it wants to see.
 
 This file shows nothing; the pool calls it from its one thread, and nothing here may wait.
 """
@@ -48,11 +48,11 @@ class ProgressViewer:
     tells_stderr = False
     """Whether what is `said` is shown, so that a failure need not repeat the last of it."""
     look_s: float | None = None
-    """About so often `look` is called; None: never, and neither is the daemon asked for its counts nor are records counted."""
+    """About how often `look` is called, in seconds; None: never, and nothing is counted for it."""
 
     @property
     def is_congested(self) -> bool:
-        """Whether so much waits to be read by whoever reads our output that no more chunks shall be begun."""
+        """Whether so much of our output waits to be read that no more chunks should be started."""
         return False
 
     def say(self, text: str) -> None:
@@ -62,7 +62,7 @@ class ProgressViewer:
         """Take what the program of a chunk wrote on its stderr, in whatever pieces it was read; b"" at its end."""
 
     def ended(self, end: ChunkEnd) -> None:
-        """Take note of the end of an attempt."""
+        """Note the end of an attempt."""
 
     def look(self, view: PoolProgress) -> None:
-        """Take note of how things stand."""
+        """Note the progress."""

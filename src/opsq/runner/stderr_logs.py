@@ -1,6 +1,6 @@
 """The stderr of programs in files, one for each attempt at a chunk that says anything.
 
-This file must not decide whether an attempt failed. What cannot be written is told once, and stops nobody.
+This file must not decide whether an attempt failed. A log that cannot be written is reported once, and stops nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StderrLogs:
 
     Args:
         logs: where, and which are kept.
-        say: told once if they cannot be written.
+        say: called once if they cannot be written.
 
     Raises:
         InputUnreadable: the folder cannot be made.

@@ -14,11 +14,11 @@ from types import FrameType
 from typing import Any, Self
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""The hang-up of a terminal is one of them: programs in groups of their own do not hear it, so they would be left behind."""
+"""The hang-up of a terminal is one of them: programs in their own groups do not get it and would be left behind."""
 
 
 ECHO_S = 0.02
-"""What comes so soon after another one asks for nothing new: `timeout` sends its signal to the process, then to the group;
+"""A signal this soon after another one counts as the same: `timeout` signals the process, then its group;
 a terminal that is closed hangs up twice."""
 
 
@@ -60,10 +60,10 @@ class StopSignals:
         self.fileno = self._write_fd = -1
 
     def stop(self, number: int, *, is_urgent: bool = False) -> None:
-        """Count a stop that a thread of this process asks for, as if that signal had come; an urgent one as if it had come twice."""
+        """Count a stop that a thread of this process asks for as that signal; an urgent one counts twice."""
         self.last = number
         self.count += 2 if is_urgent else 1
-        with suppress(BlockingIOError, OSError):  # full: whoever waits is awake already; closed: nobody waits
+        with suppress(BlockingIOError, OSError):  # full: the loop is awake already; closed: there is none
             os.write(self._write_fd, b"\0")
 
     def drain(self) -> None:
@@ -72,7 +72,7 @@ class StopSignals:
             os.read(self.fileno, 4096)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until one has come, at most so long; what is in the descriptor stays there."""
+        """Wait until one has come, at most `timeout_s` seconds; what is in the descriptor stays there."""
         poll = select.poll()
         poll.register(self.fileno, select.POLLIN)
         poll.poll(timeout_s * 1000)

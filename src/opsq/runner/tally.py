@@ -1,6 +1,6 @@
 """What became of the chunks that one consumer was given: counted, and in the end asked for what only the daemon knows.
 
-This file gives no verdicts; whoever gives one enters it here.
+This file gives no verdicts; they are entered here when they are given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     is_taken: bool = False
     """Nothing was done: another consumer has the name that was claimed."""
     child_status: int = 0
-    """The first exit status of a program that was not 0; 128 and the number after a signal, 1 if there was no program to ask."""
+    """The first exit status that was not 0: 128 and the number after a signal, 1 if no program was run."""
 
 
 class Tally:

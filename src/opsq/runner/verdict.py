@@ -1,4 +1,4 @@
-"""What the end of a program means for its chunk, and the verdict that follows: completed with its result, failed, or given back.
+"""What the end of a program means for its chunk: completed with its result, failed, or given back.
 
 This file must not start or stop programs; what it cannot judge, because nothing here can go on, it raises.
 """

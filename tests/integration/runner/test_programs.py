@@ -463,7 +463,7 @@ def test_batch_that_fails_is_named_by_its_records(consumer: Consumer) -> None:
         (["cat", "{out}"], {"args_count": 3}, "{out} is the file"),
         (["echo", "x{}"], {"args_count": 3}, "one word of its own"),
         (["echo", "{}", "{}"], {"args_count": 3}, "one word of its own"),
-        (["echo", "{id}"], {"server": "frames"}, "{id} is of one chunk"),
+        (["echo", "{id}"], {"server": "frames"}, "{id} belongs to one chunk"),
     ],
 )
 def test_placeholder_that_does_not_go_with_the_way_is_refused(

@@ -58,9 +58,9 @@ class AsyncConsumer(AsyncVerdictSender):
     ) -> Tally:
         """Call `f` for each chunk, `concurrency` of them at once; see `Consumer.run_each_chunk`.
 
-        A coroutine function gets the `AsyncChunk` and is awaited; any other is called in threads with a view of the chunk
-        that can only be read. No signal handlers are set: `loop.add_signal_handler(SIGTERM, consumer.stop)` drains, and
-        cancelling gives the chunks at hand back.
+        A coroutine function gets the `AsyncChunk` and is awaited; any other is called in threads with a view of the
+        chunk that can only be read. No signal handlers are set: `loop.add_signal_handler(SIGTERM, consumer.stop)`
+        drains, and cancelling gives the chunks at hand back.
         """
         from opsq.client.aio.function_runner import AsyncChunkSource, run
 
@@ -96,7 +96,7 @@ class AsyncConsumer(AsyncVerdictSender):
             self._link.send([CancelWait(self._ask.request.id)])
         self._link.wake()
 
-    # --- inside ---------------------------------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------------------------------
 
     async def _next(self, wait_s: float | None, until_empty: bool) -> AsyncChunk | None:
         while not self._is_stopping:

@@ -1,7 +1,7 @@
 """Calls a function for each chunk of an asyncio consumer: awaited, or in threads if it cannot be awaited.
 
-This file decides who takes the next chunk and how work ends; what the function did is judged in core/outcome.py. It sets no
-signal handlers: an event loop belongs to its program.
+This file decides who takes the next chunk and how work ends; what the function did is judged in core/outcome.py. It
+sets no signal handlers: an event loop belongs to its program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Work = Callable[["AsyncChunk"], Awaitable[Outcome]]
 
 def is_awaited(f: Callable[..., Any]) -> bool:
     """Whether what a function returns is to be awaited."""
-    return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004  # looks at what it is
+    return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004
 
 
 class AsyncChunkSource(NamedTuple):

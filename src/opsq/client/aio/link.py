@@ -1,6 +1,7 @@
 """The link of asyncio programs: the same requests, answers, heartbeats and reconnects as link.py, on one event loop.
 
-This file owns the asyncio transport; what is pending and what is resent is decided in pending_requests.py, as for blocking callers.
+This file owns the asyncio transport; what is pending and what is resent is decided in pending_requests.py, as for
+blocking callers.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class AsyncLink(LinkBase):
                     self.send([CancelWait(id_of(request))])
 
     async def wait_until(self, is_done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait, looking at `is_done()` whenever something arrives; returns whether it is, at the latest after `timeout_s`."""
+        """Wait until `is_done()`, checked whenever something arrives; False if it is not in `timeout_s` seconds."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not is_done():
@@ -188,7 +189,7 @@ class AsyncLink(LinkBase):
         return True
 
     def wake(self) -> None:
-        """Have everybody in `wait_until` look again."""
+        """Have every `wait_until` check its condition."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -210,7 +211,7 @@ class AsyncLink(LinkBase):
         self._fail_all(Unreachable("The connection was closed by this process."))
         await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
 
-    # --- inside ---------------------------------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------------------------------
 
     async def _dial(self) -> tuple[_Transport, Welcome]:
         where = show_address(self._address)

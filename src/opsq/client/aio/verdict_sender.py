@@ -93,7 +93,7 @@ class AsyncVerdictSender(ConsumerBase):
             await self._link.close()
             self._contents.close()
 
-    # --- for chunks -----------------------------------------------------------------------------------------------------
+    # --- for chunks ---------------------------------------------------------------------------------------------------
 
     async def complete_chunk(
         self,
@@ -149,7 +149,7 @@ class AsyncVerdictSender(ConsumerBase):
             self._attachments = {submission_id: reply.attachment}
         return self._attachments.get(submission_id)
 
-    # --- inside ---------------------------------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------------------------------
 
     def _next_id(self) -> int:
         return self._link.next_id()

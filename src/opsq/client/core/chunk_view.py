@@ -44,7 +44,7 @@ class ChunkView:
 
     @property
     def data(self) -> bytes:
-        """Its bytes, read anew each time; see `Chunk.data`."""
+        """Its bytes, read again on each access; see `Chunk.data`."""
         return self._read()
 
     def __bytes__(self) -> bytes:

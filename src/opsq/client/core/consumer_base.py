@@ -52,7 +52,7 @@ class ConsumerBase(ABC):
 
     Args:
         strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
-        batch: how many chunks to reserve at once; None: as many as are worked off in about a quarter of a second.
+        batch: how many chunks to reserve at once; None: about a quarter of a second of work.
         lease_s: reserve by leases of this length, which outlive the connection; None: until the connection ends.
         on_lost: is given chunks that were taken away or whose report was refused; None: a warning in the log `opsq`.
     """

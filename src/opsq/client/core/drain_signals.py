@@ -14,11 +14,11 @@ from typing import Any, Self
 
 _DEFAULTS: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 _ECHO_S = 0.02
-"""What comes so soon after another one asks for nothing new: `timeout` sends its signal to the process, then to the group."""
+"""A signal this soon after another one counts as the same: `timeout` signals the process, then its group."""
 
 
 class DrainSignals:
-    """While it is entered, the first signal calls `on_first`; the next one raises KeyboardInterrupt, or SystemExit(143).
+    """While entered, the first signal calls `on_first`; the next raises KeyboardInterrupt, or SystemExit(143).
 
     Args:
         on_first: called inside the handler.

@@ -1,8 +1,8 @@
 """What a consumer holds: chunks that were granted, which of them are being worked on, and what was taken away.
 
-This file does no I/O, starts no thread and takes no lock: blocking and asyncio consumers drive the same ledger, one call
-at a time. Everything is counted in blocks and masks; a chunk has no object of its own here. Verdicts are collected in
-verdict_batch.py.
+This file does no I/O, starts no thread and takes no lock: blocking and asyncio consumers drive the same ledger, one
+call at a time. Everything is counted in blocks and masks; a chunk has no object of its own here. Verdicts are collected
+in verdict_batch.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns what a producer says into a `NewSubmission`: checks it, and puts content that is too large to travel into the store.
+"""Makes a `NewSubmission` of what a producer gives: checks it, and writes large content to the store.
 
 This file sends nothing. Content is written in constant memory before anything that names it is sent.
 """
@@ -31,7 +31,7 @@ RoomWait = bool | float
 
 
 class SubmitOptions(TypedDict, total=False):
-    """What can be said of a submission beside its chunks: the keyword arguments of `Producer.submit`, explained there."""
+    """The options of a submission: the keyword arguments of `Producer.submit`, which explains them."""
 
     metadata: Mapping[str, int | str] | None
     attachment: bytes | None
@@ -93,7 +93,7 @@ def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Content
 
 
 def wait_s_of(wait_for_room: RoomWait, began: float | None = None) -> float | None:
-    """How long a request should wait for room, as messages tell it: 0 not at all, None without limit.
+    """How long a request should wait for room, in seconds: 0 not at all, None without limit.
 
     Args:
         began: when the waiting began, by `time.monotonic`; None: now.
@@ -177,7 +177,7 @@ def check_count(submissions: Sequence[NewSubmission]) -> None:
 
 
 def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]) -> dict[bytes, int]:
-    """By request key, the ids of those that had been made before, under one of their keys or by an earlier, resent frame."""
+    """By request key, the ids of those that already existed, under one of their keys or by an earlier, resent frame."""
     return {
         new.request_key: made.submission_id
         for new, made in zip(submissions, created, strict=True)

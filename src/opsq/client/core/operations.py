@@ -70,7 +70,7 @@ class EachOperation:
         results: list[Any] = []
         try:
             for operation in operations:
-                results.append(await f(operation))  # noqa: PERF401  # what is there tells where it failed
+                results.append(await f(operation))  # noqa: PERF401  # their count says where it failed
         except Exception as error:
             error.add_note(_place(results, operations))
             raise
@@ -91,7 +91,7 @@ def formats(
 
 
 def chunks_of(items: Iterable[Any], serialisation: Serialisation | None, operations_per_chunk: int) -> Iterable[bytes]:
-    """The chunks of an input: the items themselves, or so many operations in each.
+    """The chunks of an input: the items themselves, or `operations_per_chunk` operations in each.
 
     Raises:
         UsageError: an operation cannot be written; it is named.

@@ -17,7 +17,7 @@ import msgspec
 from opsq.errors import ContentChanged, InputUnreadable, StoreNotVisible
 
 REASON_LIMIT = 16384
-"""So many characters of a reason are kept by the daemon."""
+"""The daemon keeps this many characters of a reason."""
 _MESSAGE_LIMIT = 2048
 _OURS = "opsq.client."
 
@@ -27,7 +27,7 @@ class Retry(Exception):
 
     Args:
         reason: for people.
-        delay_s: after so many seconds, in place of the back-off.
+        delay_s: how long to wait before that, in seconds; replaces the back-off.
     """
 
     def __init__(self, reason: str = "", *, delay_s: float | None = None) -> None:
@@ -120,7 +120,7 @@ def failed(error: Exception) -> Outcome:
 
 
 def reason_of(error: BaseException) -> str:
-    """An exception as the reason of a failure: the exception in the first line, then the traceback without our frames."""
+    """An exception as the reason of a failure: first the exception, then the user's part of the traceback."""
     told = traceback.TracebackException.from_exception(error)
     last = "".join(told.format_exception_only()).split("\n", 1)[0]
     summary = _noted(error, _shortened(last, _MESSAGE_LIMIT))
@@ -150,7 +150,7 @@ def _sendable(text: str) -> str:
 
 
 def _users(frames: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame on that is not ours."""
+    """The traceback from the first frame on that is outside the client."""
     while frames is not None and str(frames.tb_frame.f_globals.get("__name__", "")).startswith(_OURS):
         frames = frames.tb_next
     return frames

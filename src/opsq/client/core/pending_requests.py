@@ -33,7 +33,7 @@ OnPush = Callable[[Revoked | Draining], None]
 """Told what the daemon says unasked."""
 
 Holdings = Callable[[], tuple[list[HeldChunks], list[ChunkMask]]]
-"""What a consumer holds, and on what of it work has begun."""
+"""What a consumer holds, and which of it was started."""
 
 
 class PendingRequests:
@@ -73,7 +73,7 @@ class PendingRequests:
         return on_reply
 
     def resent(self, held: list[HeldChunks], started: list[ChunkMask], on_reclaimed: OnReply | None) -> list[Request]:
-        """What to send first on a new connection: take up what is held, then all that has no answer, in its old order."""
+        """What to send first on a new connection: a reclaim of what is held, then all that has no answer, in order."""
         self._pending = {
             request_id: pending for request_id, pending in self._pending.items() if not isinstance(pending[0], Reclaim)
         }
@@ -88,7 +88,7 @@ class PendingRequests:
         return requests + unanswered
 
     def fail_all(self, error: OpsqError) -> list[tuple[OnReply, ErrorReply]]:
-        """Forget all requests; returns who is to be told what."""
+        """Forget all requests; returns the error reply for each of their waiters."""
         failed, self._pending = self._pending, {}
         return [(on_reply, ErrorReply.of(request_id, error)) for request_id, (_, on_reply) in failed.items()]
 

@@ -1,4 +1,4 @@
-"""How many chunks to reserve at once: enough that waiting for the daemon costs little, but soon worked off.
+"""How many chunks to reserve at once: enough that waiting for the daemon costs little, and no more than is soon done.
 
 This file measures and decides; it does no I/O. A consumer of single chunks is paced by when it takes them, a pool of
 programs by how long they run.

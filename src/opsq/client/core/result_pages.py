@@ -80,7 +80,8 @@ class ResultCursor:
                     return
                 elif not self._skip_dead:
                     raise WorkFailed(
-                        f"Chunk {self._submission_id}/{index} has no result: it died or was skipped, and the submission is {page.state}."
+                        f"Chunk {self._submission_id}/{index} has no result: it died or was skipped; "
+                        f"the submission is {page.state}."
                     )
             self._index = end
         self.is_done = self._index >= page.chunks_count
@@ -112,7 +113,8 @@ def failure(state: SubmissionState, dead: Sequence[DeadChunk], error: WorkFailed
     more = f"; and {state.dead_count - len(dead)} more" if state.dead_count > len(dead) else ""
     return WorkFailed(
         f"Submission {state.submission_id} is {state.state}, and work on it failed for good: {named}{more}.",
-        hint=f"`opsq dead list {state.submission_id}` tells all; `opsq dead requeue {state.submission_id}` has them tried again.",
+        hint=f"`opsq dead list {state.submission_id}` lists them;"
+        f" `opsq dead requeue {state.submission_id}` retries them.",
     )
 
 

@@ -78,7 +78,7 @@ class Rules:
         return self.link.call(Explain(self.link.next_id(), str(strategy), analyze), Explained)
 
     def explain_work(self, submission_id: int, index: int | None = None) -> WorkExplained:
-        """Why a submission, or one chunk of it, is not running: a word, and sentences, the first of which is the headline.
+        """Why a submission, or one chunk of it, is not running; the first sentence of the answer is the headline.
 
         Raises:
             NotFound: there is no such submission or chunk.
@@ -86,7 +86,7 @@ class Rules:
         return self.link.call(ExplainWork(self.link.next_id(), submission_id, index), WorkExplained)
 
     def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
-        """Hand out nothing more of submissions that have every pair (none: of all); False if they were paused already."""
+        """Pause all submissions that have every pair (no pair: all); False if they were paused already."""
         return bool(
             self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed).count
         )
@@ -108,7 +108,9 @@ class Rules:
         rate_per_s: float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Bound one value of a key, or (None) each: chunks reserved at once, or started per second; replaces the limit for the same.
+        """Limit the chunks of a value (None: of each value) that are reserved at once, or started per second.
+
+        Replaces the limit for the same key and value.
 
         Raises:
             UsageError: neither a concurrency nor a rate.

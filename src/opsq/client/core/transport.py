@@ -1,4 +1,4 @@
-"""What blocking and asyncio links need of a transport: sockets to a daemon, frames within its limit, pauses between dials.
+"""What links need of a transport: sockets to a daemon, frames within its limit, pauses between dials.
 
 This file keeps no connection and knows no requests in flight; it imports only what is cheap, because the hot verbs go
 through it.

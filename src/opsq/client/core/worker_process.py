@@ -1,4 +1,4 @@
-"""A worker process: calls one function for each chunk that it is told to work on, until its pipe closes.
+"""A worker process: calls one function for each chunk that it is given, until its pipe closes.
 
 This file runs in a process of its own and holds no connection to the daemon; it reads chunks from the store by itself.
 Its frames are all that it and the consumer say to each other; nothing of them is pickled.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """They come to the whole group from a terminal or a service manager, and the consumer decides what they mean."""
 _ORPHAN_S = 2.0
-"""So long a function has to clean up behind itself once nobody waits for it any more."""
+"""How long a function has to clean up once its consumer is gone."""
 
 
 class Work(msgspec.Struct, array_like=True, tag=True):
@@ -154,7 +154,7 @@ class Worker:
         return self._attachment[1]
 
     def _read(self) -> None:
-        """Read what comes; when the pipe closes, see to it that this process ends, whatever the function does."""
+        """Read what comes; when the pipe closes, end this process, whatever the function does."""
         try:
             while True:
                 self._inbox.put(decode_to_worker(self._connection.recv_bytes()))

@@ -1,12 +1,12 @@
 """A consumer: reserves ahead, hands out chunks one by one or in bulk, and reports verdicts in few frames.
 
-This file decides what to reserve and when, and waits for it; verdicts are sent in verdict_sender.py, what is held is kept
-in ledger.py, resending and heartbeats are in link.py.
+This file decides what to reserve and when, and waits for it; verdicts are sent in verdict_sender.py, what is held is
+kept in ledger.py, resending and heartbeats are in link.py.
 
 A chunk needs a verdict before the loop asks for the next one, unless the loop was opened with `overlapping=True`.
 Leaving the loop by any way gives back what has no verdict. Verdicts are sent without waiting; what goes wrong with them
-surfaces at the next call. A chunk that is taken away (its submission was cancelled, another consumer finished it) ends no
-loop: it goes to `on_lost`, by default a warning in the log `opsq`.
+surfaces at the next call. A chunk that is taken away (its submission was cancelled, another consumer finished it) ends
+no loop: it goes to `on_lost`, by default a warning in the log `opsq`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Consumer(VerdictSender):
     Args:
         open_wire: makes a greeted transport.
         strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
-        batch: how many chunks to reserve at once; None: as many as are worked off in about a quarter of a second.
+        batch: how many chunks to reserve at once; None: about a quarter of a second of work.
         lease_s: reserve by leases of this length, which outlive the connection; None: until the connection ends.
         reconnect_s: how long to try again when the connection breaks; None: for ever.
-        on_lost: told of chunks that were taken away or whose report was refused, by the thread that makes the next call.
+        on_lost: called with each chunk that was taken away or whose report was refused, in the thread of the next call.
         is_polled: no thread of its own; see `poll`.
     """
 
@@ -94,20 +94,22 @@ class Consumer(VerdictSender):
         """Call `f(chunk)` for each chunk; what it returns is the result, what it raises fails the chunk.
 
         An exception fails the attempt, with the traceback as the reason; `Retry` and `Bury` say what is to come of it.
-        KeyboardInterrupt and SystemExit fail nothing: they give all chunks back and are raised here. A chunk is taken only
-        when it is begun; how many wait here is paced by how long they take.
+        KeyboardInterrupt and SystemExit fail nothing: they give all chunks back and are raised here. A chunk is taken
+        only when it is started; how many wait here depends on how long they take.
 
         Args:
-            f: gives the result, as bytes; None for an empty one. In threads it gets the `Chunk`, and may also give it its
-                verdict itself; in processes a view that can only be read, and it must stand at the top level of a module.
+            f: gives the result, as bytes; None for an empty one. In threads it gets the `Chunk`, and may also give it
+                its verdict itself; in processes a view that can only be read, and it must stand at the top level of a
+                module.
             jobs: how many chunks are worked on at once.
-            mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy. A
-                process that dies costs its chunk one attempt, with the signal named, and is replaced.
+            mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy.
+                A process that dies costs its chunk one attempt, with the signal named, and is replaced.
             until_empty: see `chunks`.
             until_idle: see `chunks`.
-            max_runtime_s: a chunk that takes longer fails, and its process is killed; None: no limit. Only for processes.
-            grace_s: after the first signal, so long running processes may go on before their chunks are given back; None:
-                as long as they like. Threads always end what they have begun.
+            max_runtime_s: a chunk that takes longer fails, and its process is killed; None: no limit. Only for
+                processes.
+            grace_s: how long running processes may go on after the first signal before their chunks are given back, in
+                seconds; None: as long as they like. Threads always finish what they have started.
 
         Returns:
             How many chunks were completed, failed and given back, and the signal that ended the run if one did.
@@ -117,8 +119,9 @@ class Consumer(VerdictSender):
             WorkFailed: a worker process ended before it was ready.
             OpsqError: see `chunks`.
 
-        Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its own,
-        the first SIGTERM or SIGINT lets the chunks at hand end and returns; the second raises SystemExit or KeyboardInterrupt.
+        Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its
+        own, the first SIGTERM or SIGINT lets the chunks at hand end and returns; the second raises SystemExit or
+        KeyboardInterrupt.
         """
         from opsq.client.sync.function_runner import ChunkSource, run
 
@@ -143,10 +146,10 @@ class Consumer(VerdictSender):
         keeps_results: bool = True,
         **options: Any,
     ) -> Tally:
-        """Call `f(operation)` for each record of each chunk; what it returns are the records of the result, in the same order.
+        """Call `f(operation)` for each record of each chunk; what it returns becomes the record of the result.
 
-        An operation that raises fails its chunk, and the reason says which one it was. A chunk that cannot be decoded is
-        dead at once: the next attempt would read the same bytes.
+        An operation that raises fails its chunk, and the reason says which one it was. A chunk that cannot be decoded
+        is dead at once: the next attempt would read the same bytes.
 
         Args:
             f: as for `run_each_chunk`, but for one operation.

@@ -169,7 +169,7 @@ class Run:
                     outcome = slot.work(chunk)
                 except BaseException:
                     self._count("released")
-                    with suppress(OpsqError):  # what ends the run is told, not what follows from it
+                    with suppress(OpsqError):  # what ended the run is raised, not what follows from it
                         if not chunk.has_verdict:
                             chunk.release()
                     raise
@@ -178,7 +178,7 @@ class Run:
             slot.close()
 
     def _take(self) -> Chunk | None:
-        """The next chunk, when this thread is the next to get one: what is not begun by anybody stays in the consumer."""
+        """The next chunk, when this thread is the next to get one: what was not started stays in the consumer."""
         with self._taking:
             return None if self._is_over else self._source.take()
 
@@ -237,7 +237,7 @@ def run(
 
 
 def _give(chunk: Chunk, outcome: Outcome) -> bool:
-    """Give a chunk its verdict, unless the function has given it one; tells whether it failed."""
+    """Give a chunk its verdict, unless the function has given it one; returns whether it failed."""
     if chunk.has_verdict:
         return False
     if outcome.result is not None:

@@ -1,8 +1,8 @@
-"""A link: many requests from many threads over one transport that is made anew when it breaks.
+"""A link: many requests from many threads over one transport that is replaced when it breaks.
 
 This file owns request matching, heartbeats, reconnecting and resending; it knows neither sockets nor what a consumer
-holds (the owner of the link says what to reclaim). Whoever waits for an answer reads for everybody; while nobody
-waits, a small thread does.
+holds (the owner of the link says what to reclaim). The thread that waits for an answer reads for all;
+while none waits, a small thread does.
 """
 
 from __future__ import annotations

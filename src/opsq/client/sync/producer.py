@@ -66,7 +66,7 @@ class Producer:
             attachment: bytes for the consumer.
             priority: for `CustomPriority`; higher comes first.
             max_attempts: failures after which a chunk is dead. None here and below: the daemon's default.
-            max_lost: losses (of a consumer that had begun) after which a chunk is dead.
+            max_lost: losses (of a consumer that had started on it) after which a chunk is dead.
             backoff: how long a failed chunk waits: base in seconds, factor, longest in seconds.
             on_dead: a dead chunk fails the submission at once ("fail"), or the rest goes on ("keep").
             delay_s: offered not before this many seconds from now.
@@ -77,9 +77,10 @@ class Producer:
             unique_until: it has the key until it is final ("done"), or until a chunk of it is handed out ("start").
             reservation_s: how long a reservation of its chunks lasts without a heartbeat.
             weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
-            idempotency_key: makes one submission for as long as that is known, also after its end; repeated calls return it.
-            wait_for_room: wait until there is room: True without limit, a number for at most that many seconds. A list or tuple of chunks waits
-                before any content is written.
+            idempotency_key: makes one submission for as long as that is known, also after its end; repeated calls
+                return it.
+            wait_for_room: wait until there is room: True without limit, a number for at most that many seconds. A list
+                or tuple of chunks waits before any content is written.
 
         Returns:
             The submission; `is_new` is False if it existed under `unique_key` or `idempotency_key`.
@@ -108,12 +109,12 @@ class Producer:
     ) -> ResultStream:
         """Hand over `items` as one submission, and iterate over the results, in order as they come.
 
-        The work is done by consumers: other processes, or a thread of this one. With a serialisation, items and results are
-        operations (see `Consumer.run_each_operation`), else chunks and the results of chunks.
+        The work is done by consumers: other processes, or a thread of this one. With a serialisation, items and results
+        are operations (see `Consumer.run_each_operation`), else chunks and the results of chunks.
 
         Args:
-            items: chunks, or operations if there is a serialisation; read once, to its end, before this returns, in constant
-                memory.
+            items: chunks, or operations if there is a serialisation; read once, to its end, before this returns, in
+                constant memory.
             serialisation: cut the items into chunks of operations in this format.
             result_serialisation: of the results; None: the same.
             operations_per_chunk: how many operations go into a chunk; the last one may have fewer.
@@ -123,7 +124,7 @@ class Producer:
             options: those of `submit`. With `skip_dead`, `on_dead` is "keep" unless it is given.
 
         Returns:
-            The stream of results; its `submission` tells the id.
+            The stream of results; its `submission` has the id.
 
         Raises:
             UsageError: an operation cannot be written in that format, or as `submit`; nothing is left of it.
@@ -146,7 +147,7 @@ class Producer:
     def prepare(
         self, chunks: Iterable[bytes], *, wait_for_room: RoomWait = False, **options: Unpack[SubmitOptions]
     ) -> NewSubmission:
-        """Write the content of a submission, to be handed over by `submit_many`; the arguments are those of `submit`."""
+        """Write the content of a submission for `submit_many`; the arguments are those of `submit`."""
         key = new_submission.new_request_key()
         new_submission.new_submission(key, b"", 0, **options)  # complains before content is written
         request = new_submission.capacity_request(self.link.next_id(), chunks, wait_for_room, options)
@@ -182,7 +183,7 @@ class Producer:
         try:
             reply = self.link.call(Submit(self.link.next_id(), list(submissions), wait_s), Submitted)
         except (Unreachable, Conflict):
-            raise  # they may be stored, or a request key is another's: content stays; what nobody names is swept up by the daemon
+            raise  # they may be stored, or a request key is another's; the daemon deletes content that is not used
         except OpsqError:
             new_submission.delete_content(submissions, self.contents)
             raise

@@ -84,7 +84,7 @@ class Queue(Producer, Rules):
             yield from consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=overlapping)
 
     def consumer(self, strategy: object = "Random", **options: Any) -> Consumer:
-        """A consumer with a connection of its own, for bulk work or finer control; the arguments are those of `Consumer`."""
+        """A consumer with its own connection, for bulk work or finer control; the arguments are those of `Consumer`."""
         return Consumer(self._open_wire, strategy, **options)
 
     def status(self, by: str | None = None) -> DaemonState:

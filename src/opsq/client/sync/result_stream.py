@@ -1,6 +1,7 @@
 """The results of `Producer.run`: given in order as they come, decoded, until the stream is closed.
 
-This file must not do the work: that is done by consumers, wherever they run. The results are never in memory as a whole.
+This file must not do the work: that is done by consumers, wherever they run. The results are never in memory
+as a whole.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _results(
     submission: Submission, decode: Decode | None, *, skip_dead: bool, on_close: OnClose
 ) -> Generator[Any, None, None]:
     try:
-        yield None  # only a generator that has begun hears of its end
+        yield None  # only a generator that was started learns that it is closed
         for result in submission.follow(skip_dead=skip_dead):
             if decode is None:
                 yield result
@@ -61,6 +62,6 @@ def _results(
         if on_close == "cancel":
             try:
                 submission.cancel(CLOSED_REASON)
-            except OpsqError as error:  # nobody can be told otherwise: the stream may be closed by being forgotten
+            except OpsqError as error:  # nothing to raise to: the stream may be closed by the garbage collector
                 logging.getLogger("opsq").warning("Submission %s could not be cancelled: %s", submission.id, error)
         raise

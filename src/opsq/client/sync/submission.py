@@ -60,13 +60,13 @@ class Submission:
         return self._link.call(Show(self._link.next_id(), self.id), Shown).submission
 
     def wait(self, timeout_s: float | None = None) -> SubmissionState:
-        """Wait until it is completed, failed, cancelled or expired; the daemon tells by push.
+        """Wait until it is completed, failed, cancelled or expired; the daemon pushes it.
 
         Args:
             timeout_s: how long at most, in seconds; None: without limit.
 
         Returns:
-            Its final state; `state` tells which.
+            Its final state, in the field `state`.
 
         Raises:
             TimedOut: it is not final in time.

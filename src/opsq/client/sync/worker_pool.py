@@ -1,7 +1,7 @@
 """The consumer's side of its worker processes: start, hand over a chunk, hear what became of it, notice death.
 
-This file gives no verdicts. A process is made by `spawn`, never by a fork, and ends when its pipe closes, so none outlives
-the consumer.
+This file gives no verdicts. A process is made by `spawn`, never by a fork, and ends when its pipe closes, so none
+outlives the consumer.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class WorkerSlot:
         )
         resource_tracker.ensure_running()  # it would undo the mask if it were started with the process
         with _making:
-            # Blocked until the worker can tell what they mean: they may come to the whole group while it starts.
+            # Blocked until the worker handles them: they may come to the whole group while it starts.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, worker_process.GROUP_SIGNALS)
             try:
                 process.start()
@@ -130,12 +130,12 @@ class WorkerSlot:
             raise UsageError(f"A worker process cannot load the function. {frame.reason}")
         exit_code = self._end()
         raise WorkFailed(
-            f"A worker process ended before it was ready ({_ended(exit_code)}); stderr tells why.",
+            f"A worker process ended before it was ready ({_ended(exit_code)}); see its stderr.",
             hint="A program that makes worker processes starts its work below `if __name__ == '__main__':`.",
         )
 
     def work(self, chunk: Chunk) -> Outcome | None:
-        """See `Slot.work`. A process that dies meanwhile is a failure of the chunk, with its signal or exit status."""
+        """See `Slot.work`. A process that dies at it fails the chunk, with its signal or exit status."""
         try:
             described = self._describe(chunk.submission_id)
         except NotFound:
@@ -213,7 +213,7 @@ class WorkerSlot:
                 self._process.kill()
 
     def _end(self) -> int:
-        """Close the pipe, wait until the process is gone, and tell its exit code (negative: the signal)."""
+        """Close the pipe, wait until the process is gone, and return its exit code (negative: the signal)."""
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             pipe.close()

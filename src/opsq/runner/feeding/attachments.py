@@ -10,7 +10,7 @@ from collections.abc import Callable
 from opsq.runner.feeding.scratch_folder import ScratchFolder
 
 _UNUSED_COUNT = 16
-"""So many files that no program uses are kept, because the next chunk is often of the same submission."""
+"""How many files that no program uses are kept: the next chunk is often of the same submission."""
 
 
 class Attachments:

@@ -1,6 +1,7 @@
-"""What a program is told of its chunk: its arguments, with placeholders filled in, and its environment.
+"""The words and variables of a program: its arguments, with placeholders filled in, and its environment.
 
-This file makes words and nothing else; it must not start programs, and the files that its words name are made by others.
+This file makes words and nothing else; it must not start programs, and the files that its words name are made by
+others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NAMED = re.compile(r"\{(?:in|out|id|index|attempt|attachment|submission)\}")
 _OF_CHUNK = ("OPSQ_SUBMISSION", "OPSQ_CHUNK", "OPSQ_ATTEMPT", "OPSQ_CONSUMER", "OPSQ_ATTACHMENT")
 _OF_METADATA = "OPSQ_META_"
 _KEPT_COUNT = 64
-"""So many submissions have their environment kept."""
+"""How many submissions have their environment kept."""
 
 
 class Template:
@@ -55,7 +56,7 @@ class Template:
         return [_NAMED.sub(lambda found: values[found.group()], word) for word in self._command]
 
     def cut(self, values: Mapping[str, str]) -> list[list[bytes]]:
-        """The words for the records of one chunk, each cut at its `{}`: so no record and no path is searched for another.
+        """The words for the records of one chunk, cut at `{}`, so that no record or path is searched for placeholders.
 
         Without any `{}` there is one more word, which is it.
         """
@@ -80,16 +81,16 @@ def value_texts(chunk: Chunk) -> dict[str, str]:
 
 
 class Environments:
-    """Makes the environment of programs: ours, and what is told of the chunk. What is said of a submission is kept.
+    """Makes the environment of programs: ours, and variables about the chunk. The variables of a submission are kept.
 
     Args:
         consumer: its name, as `opsq status` shows it.
-        attachments: tells where they lie.
+        attachments: their paths.
         is_clean: leave out all of ours but PATH.
     """
 
     def __init__(self, consumer: str, attachments: Attachments, *, is_clean: bool = False) -> None:
-        # What another consumer, of which we are a program, was told of its chunk is not told again.
+        # The variables of another consumer, of which we are a program, are not passed on.
         self.base = {
             key: value
             for key, value in os.environ.items()
@@ -119,7 +120,7 @@ class Environments:
             if len(self._kept) >= _KEPT_COUNT:
                 del self._kept[next(iter(self._kept))]
             self._kept[submission_id] = kept
-        # The file may be written anew each time: it is kept only while a program uses it.
+        # The file may be written again each time: it is kept only while a program uses it.
         path = self._attachments.path(submission_id)
         if path is not None:
             kept["OPSQ_ATTACHMENT"] = path

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Files(NamedTuple):
-    """What of one chunk lies in files."""
+    """The files of one chunk."""
 
     submission_id: int
     input: str = ""

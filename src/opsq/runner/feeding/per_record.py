@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
 
 _PART_S = 0.05
-"""So long the runs take that share a pair of pipes: their start then costs a process each and little else."""
+"""How long the runs take together that share a pair of pipes: a start then costs a process and little else."""
 _PART_COUNT = 256
 _PART_BYTES = 1 << 20
 _COPY_BYTES = 1 << 18
@@ -39,7 +39,7 @@ class _Part:
         self.places: list[str] = []
         """What records each has."""
         self.at = 0
-        """How many were begun."""
+        """How many were started."""
         self.ended: Finished | None = None
         self.rest = b""
         """The beginning of a line that was said."""
@@ -89,9 +89,9 @@ class _Work(Token):
         self.held_up: _Part | None = None
         """One for which the system had no room."""
         self.is_over = False
-        """Nothing more is begun."""
+        """Nothing more is started."""
         self.error: OpsqError | None = None
-        """Why nothing more can be begun, and of what."""
+        """Why nothing more can be started."""
         self.place = ""
         self.status = 0
         """The first status of a run that is not 0, and a good end all the same."""
@@ -245,7 +245,7 @@ class PerRecord(Programs):
         return ended.error is None and ended.exit_status is not None and self._setup.completes(ended.exit_status)
 
     def _join(self, work: _Work) -> None:
-        """Put the outputs that are next with the result, up to that of the first part that failed, in the order of records."""
+        """Append the outputs that are next to the result, in the order of records, up to the first part that failed."""
         while work.failed is None and work.parts and (ended := work.parts[0].ended) is not None:
             part = work.parts.popleft()
             try:
@@ -258,7 +258,7 @@ class PerRecord(Programs):
                 work.failed = part
 
     def _settle(self, work: _Work) -> None:
-        """Tell how a chunk has ended, of which nothing runs any more."""
+        """Report the end of a chunk of which nothing runs any more."""
         del self._works[work]
         work.runs.records.close()
         self._attachments.let_go(work.submission_id)

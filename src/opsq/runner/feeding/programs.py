@@ -1,6 +1,7 @@
 """What runs for a chunk, however it is fed: it is started, polled and ended in one way.
 
-This file must not judge what an end means; the pool does. How each way works is in per_chunk.py, per_record.py and server_pool.py.
+This file must not judge what an end means; the pool does. How each way works is in per_chunk.py, per_record.py and
+server_pool.py.
 """
 
 from __future__ import annotations
@@ -92,10 +93,12 @@ class Programs(ABC):
 
     @property
     def slots_count(self) -> int:
-        """How many chunks may be at work at present, those included that are; it may change with each start and each end.
+        """How many chunks may be at work now, including those that are; it may change with each start and end.
 
-        More than the jobs, where a chunk that waits in a pipe saves a round trip: it follows how long chunks take. A limit
-        on their run time counts from `start` and asks for no more than the jobs. Fewer, where one chunk fills all slots.
+        More than the jobs, where a chunk that waits in a pipe saves a round trip: it follows how long chunks take. A
+            limit
+        on their run time counts from `start` and asks for no more than the jobs. Fewer, where one chunk fills all
+        slots.
         """
         return self._jobs
 
@@ -108,8 +111,8 @@ class Programs(ABC):
             said: is given each piece of what the program says on stderr, as it is read.
 
         Returns:
-            What names this chunk in all other calls, and in `Finished.child` once. What is wrong with the chunk
-            itself, such as a record too long for an argument, also comes as a `Finished`, whose error is a `WorkFailed`.
+            What names this chunk in all other calls, and in `Finished.child` once. What is wrong with the chunk itself,
+            such as a record too long for an argument, also comes as a `Finished`, whose error is a `WorkFailed`.
 
         Raises:
             CommandNotFound, CommandNotExecutable: the command cannot be run; nothing is to be counted for the chunk.
@@ -122,8 +125,8 @@ class Programs(ABC):
         """Wait until something happens, and move bytes.
 
         Returns:
-            Those that have finished, in that order. May be empty before the time is over: call again. Besides `WorkFailed`
-            their error may be any that `start` raises.
+            Those that have finished, in that order. May be empty before the time is over: call again. Besides
+            `WorkFailed` their error may be any that `start` raises.
         """
         return [self._ended(finished) for finished in self._supervisor.poll(timeout_s)]
 

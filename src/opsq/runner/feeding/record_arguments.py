@@ -125,7 +125,7 @@ class ChunkRecords:
     Args:
         content: the chunk; a range may be closed by its owner.
         separator: ends each; what comes after the last one is a record too.
-        header_bytes: so many bytes of the beginning of what is in memory are none.
+        header_bytes: how many bytes at the beginning of content in memory are no record.
 
     Raises:
         OSError: no descriptor is left to hold the range open.

@@ -1,4 +1,4 @@
-"""The private folder of one consumer: files that its programs read or write by path, each gone when it is not needed any more.
+"""The private folder of one consumer: files that its programs read or write by path, removed after use.
 
 This file must not know chunks or programs. The folder itself goes with `close`, or by the guard when we are killed.
 """
@@ -43,7 +43,7 @@ class ScratchFolder:
         return self._folder
 
     def guarded(self) -> str:
-        """The folder, for whoever removes it when we are killed; "" if there can be none, which only matters to who needs one."""
+        """The folder, for the guard that removes it when we are killed; "" if it cannot be made."""
         try:
             return self.folder
         except Refused:
@@ -85,7 +85,7 @@ class ScratchFolder:
         kind = StorageFull if error.errno in _NO_ROOM else Refused
         return kind(
             f"A file for a program cannot be written in {self.folder}: {error.strerror}.",
-            hint="TMPDIR says where such files lie.",
+            hint="Set TMPDIR to a folder with room for such files.",
         )
 
     def take(self, path: str) -> Output:
@@ -108,7 +108,7 @@ class ScratchFolder:
         return Output(b"", fd, state.st_size)
 
     def remove(self, path: str) -> None:
-        """Remove what lies there, if anything does."""
+        """Remove what is there, if anything is."""
         try:
             os.unlink(path)
         except FileNotFoundError:

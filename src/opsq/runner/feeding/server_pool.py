@@ -1,4 +1,4 @@
-"""Keeps a long-lived program, a server, in each slot, and feeds it chunk after chunk; one that ends is started anew.
+"""Keeps a long-lived program, a server, in each slot, and feeds it chunk after chunk; one that ends is replaced.
 
 What is written and heard is worked out in serving.py, what waits for whom in slots.py. This file must not judge what an
 answer means.
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 _DEPTH_LIMIT = 32
 _DEPTH_S = 0.02
-"""So much work waits in the pipe of a server at most; what takes longer stays with the daemon, for others."""
+"""At most this much work waits in the pipe of a server; more stays with the daemon, for others."""
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 30.0
 """Between the starts of a server that ends before it has answered anything."""
 _DEAF_S = 1.0
-"""A server that has closed its stdin has so long to end by itself."""
+"""How long a server that has closed its stdin has to end by itself."""
 _END_S = 3.0
-"""At the end a server has so long after its stdin was closed, then a third of it after SIGTERM."""
+"""How long a server has at the end after its stdin was closed, and a third of it after SIGTERM."""
 
 _log = logging.getLogger("opsq")
 
@@ -79,7 +79,7 @@ class ServerPool(Programs):
             return 1
         return max(1, min(_DEPTH_LIMIT, int(_DEPTH_S / max(self._service_s, 1e-6))))
 
-    # --- control -------------------------------------------------------------------------------------------------------
+    # --- control ------------------------------------------------------------------------------------------------------
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         """See `Programs.start`."""
@@ -123,7 +123,7 @@ class ServerPool(Programs):
         self._slot_of[slot.server] = slot
 
     def _write(self, slot: ServerSlot) -> None:
-        # Where records are counted, what comes before it was asked for must not be taken for the answer to what is asked now.
+        # Where records are counted, early output must not be taken for the answer to what is asked now.
         if slot.server is not None and (self._recording is None or self._supervisor.listen(slot.server)):
             self._supervisor.push(slot.server)
 
@@ -314,7 +314,7 @@ def check_server(command: Sequence[str]) -> None:
     """
     names = Template(command).names
     if names:
-        raise UsageError(f"{min(names)} is of one chunk; a server is told of each chunk in its protocol.")
+        raise UsageError(f"{min(names)} belongs to one chunk; a server gets each chunk by its protocol.")
 
 
 def _load(slot: ServerSlot) -> tuple[bool, int, bool]:

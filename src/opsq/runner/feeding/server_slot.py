@@ -33,17 +33,17 @@ class ServerChunk(Token):
         self.question = question
         self.said = said
         self.is_told = False
-        """It was told to end."""
+        """It was asked to end."""
         self.error: OpsqError | None = None
         """Why it could not be written."""
 
 
 class ServerSlot:
-    """The chunks of one server, and how that is faring.
+    """The chunks of one server, and the state of its pipe.
 
     Args:
-        is_answered: told of each chunk that has its answer, with the status.
-        is_deaf: told that the server has closed its stdin.
+        is_answered: called with each chunk that has its answer, and the status.
+        is_deaf: called when the server has closed its stdin.
     """
 
     is_long = True
@@ -74,7 +74,7 @@ class ServerSlot:
         return len(self.asked) + len(self.waiting)
 
     def said(self, piece: bytes) -> None:
-        """What a server says belongs to the chunk that it works on, as far as can be told."""
+        """What a server writes on stderr is taken to belong to the chunk that it works on."""
         fed = self.asked or self.waiting
         if fed and (said := fed[0].said) is not None:
             said(piece)

@@ -61,11 +61,11 @@ class Series(NamedTuple):
     stdio: tuple[int, int, int]
     """The streams of each; ours to close at the end, but for stdin."""
     goes_on: Callable[[int], bool]
-    """After which exit statuses the next is begun."""
+    """After which exit statuses the next is started."""
 
 
 class Child:
-    """One running program, or several that run one after the other as one; its identity is the key by which its starter knows it."""
+    """One running program, or several that run one after the other as one; its identity is its key."""
 
     def __init__(
         self,

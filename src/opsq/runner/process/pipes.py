@@ -159,7 +159,7 @@ class Feed:
 class Output:
     """All that a child wrote on its stdout: in memory, or in a file without a name when it is long.
 
-    Whoever is given it closes it. The file is never written again, not by a grandchild either.
+    The receiver closes it. The file is never written again, not by a grandchild either.
     """
 
     def __init__(self, memory: bytes, fd: int = -1, length: int | None = None) -> None:

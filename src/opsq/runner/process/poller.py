@@ -45,7 +45,7 @@ class Poller:
         return -1
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait for an event, at most so long, and handle all that have come."""
+        """Wait for an event, at most `timeout_s` seconds, and handle all that have come."""
         for fd, _ in self._poll.poll(None if timeout_s is None else max(timeout_s, 0) * 1000):
             # One event may end the interest in another of the same turn.
             handle = self._on_event.get(fd)

@@ -1,4 +1,4 @@
-"""Process groups: signals them, and tells whether anything of one still runs.
+"""Process groups: signals them, and finds whether anything of one still runs.
 
 This file must not wait, and knows only numbers. A number is good for as long as something of its group is left or its
 leader was not waited for; the caller sees to that.
@@ -31,7 +31,7 @@ def survivor(group_id: int, last_known: str = "") -> str:
         Something that names it, or "" if all have ended.
 
     Cost: on Linux the first call reads a line for each process of the machine. The kernel's own answer will not do: it
-    counts ended orphans until whoever adopted them has waited for them, and in a container nobody may.
+    counts ended orphans until their new parent has waited for them, and in a container none may.
     """
     try:
         os.killpg(group_id, 0)

@@ -72,7 +72,7 @@ def keep_descriptors_from_children() -> None:
     """Make sure that a child gets its three streams and nothing else.
 
     Python opens everything close-on-exec; what remains is what our own caller left open for us (`exec 9> lock`). And
-    the numbers 0 to 2 must be taken, or a pipe of ours gets one, and whoever complains on stream 2 writes into it.
+    the numbers 0 to 2 must be taken, or a pipe of ours gets one, and messages to stream 2 go into it.
     """
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
@@ -88,7 +88,7 @@ def keep_descriptors_from_children() -> None:
 
 
 def find_program(command: str, path: str) -> str:
-    """Where `command` lies, looked for in the folders of `path` unless it names a place itself.
+    """The path of `command`, looked for in the folders of `path` unless it names a place itself.
 
     Raises:
         CommandNotFound: there is no such command.

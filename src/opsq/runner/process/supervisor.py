@@ -1,4 +1,4 @@
-"""Child processes: starts them, moves their bytes, tells when each has finished, and ends them as a group.
+"""Child processes: starts them, moves their bytes, reports when each has finished, and ends them as a group.
 
 One thread owns a `Supervisor` and makes all calls; there is no event loop. This file must not know chunks, reservations
 or the daemon: who starts a child decides what its end means.
@@ -37,7 +37,7 @@ from opsq.runner.process.spawn import Spawner, keep_descriptors_from_children, r
 __all__ = ["Child", "Finished", "Output", "Range", "Supervisor"]
 
 _WIDE_CHILDREN = 16
-"""So many children get wide pipes: Linux gives a user 64 MiB of pipes in all, and makes all further ones narrow."""
+"""How many children get wide pipes: Linux gives a user 64 MiB of pipes in all, and makes all further ones narrow."""
 
 _TICK_MIN_S, _TICK_MAX_S = 0.0005, 0.02
 """How often children are looked at whose end nothing announces: soon after their outputs end, then ever less often."""
@@ -50,8 +50,8 @@ class Supervisor:
         spool_dir: an existing folder for outputs past `memory_bytes`; nothing with a name is left in it.
         memory_bytes: the longest output that is kept in memory, for each child.
         use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
-        guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard to
-            who gave it, until the folder is gone.
+        guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard
+            to who gave it, until the folder is gone.
 
     Raises:
         Bug: this process dies of SIGPIPE, so it cannot feed a program that may close its stdin.
@@ -146,7 +146,7 @@ class Supervisor:
         return self._start(next(argvs), Feed(b""), self._capture(), env, said, later=(argvs, goes_on))
 
     def start_nothing(self, error: OpsqError | None = None, where: str = "") -> Child:
-        """What stands for a child where none is needed (an empty output), or where it has failed before it began (`error`)."""
+        """Stand in for a child where none is needed, or where it failed before its start (`error`)."""
         child = Token()
         self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error, where))
         return child
@@ -225,7 +225,7 @@ class Supervisor:
         return child
 
     def _start_next(self, child: Child, series: Series) -> bool:
-        """Start the next program of a series, whose last one has exited 0; False if there is none, or none can be started."""
+        """Start the next program of a series; False if there is none, or none can be started."""
         try:
             argv = next(series.argvs, None)
             if argv is None:
@@ -257,7 +257,7 @@ class Supervisor:
         """Wait until something happens, and move bytes.
 
         Args:
-            timeout_s: at most so long; None: as long as it takes.
+            timeout_s: at most this long, in seconds; None: as long as it takes.
 
         Returns:
             Those that have finished, in that order. May be empty before the time is over: call again.
@@ -300,7 +300,7 @@ class Supervisor:
             self._listen_to_stdin(child)
 
     def _listen_to_stdin(self, child: Child) -> None:
-        """Learn of room in the pipe exactly while there is something to send: a reader that is gone would be told for ever."""
+        """Watch for room in the pipe only while there is something to send: a closed pipe is an event each time."""
         is_listening = child._stdin_fd in self._events
         if child._feed.is_empty:
             if is_listening:
@@ -335,7 +335,7 @@ class Supervisor:
         self.kill(child)
 
     def _look_at(self, child: Child) -> None:
-        """Finish the child if it has ended; one that was told to end has ended when its whole group has."""
+        """Finish the child if it has ended; one that was asked to end has ended when its whole group has."""
         if child._wait_status is None:
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if not pid:
