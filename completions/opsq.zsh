@@ -419,12 +419,12 @@ _opsq() {
         spark)
           if (( CURRENT == 2 )); then
             verbs=(
-              'doctor:Look whether Spark can be used from here: versions, Java, ports, and one row to the daemon and back; exits 5 if not.'
+              'doctor:Check whether Spark can be used from here: versions, Java, ports, and one row to the daemon and back; exits 5 if not.'
               'submit:Submit the rows of a data set as chunks; prints the id of the submission alone.'
-              'consume:Run a program for each chunk, on the executors of Spark: each task of one job is a consumer until nothing is left.'
+              'consume:Run a program for each chunk on the executors of Spark: each task of one job is a consumer until no chunk is left.'
               'results:Write the results of a submission as a data set, in the order of its chunks; it must have ended.'
-              'run:Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results: the whole pipeline.'
-              'report:Tell what the history says: waiting and run times, throughput, retries, dead letters, how busy consumers were, what was fair.'
+              'run:Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results.'
+              'report:Report what the history shows: waiting and run times, throughput, retries, dead letters, utilisation and fairness.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -440,22 +440,22 @@ _opsq() {
               ;;
             submit)
               _arguments -s -S $flags \
-                '--format=[What Spark reads the inputs as\: parquet, csv, json, …; else as their names end.]:NAME: ' \
+                '--format=[The format of the inputs\: parquet, csv, json, …; by default from their names.]:NAME: ' \
                 '*--option=[An option of that reader, such as header=true.]:KEY=VALUE:_opsq_pair' \
                 '--schema=[The columns of the inputs, such as '\''id BIGINT, text STRING'\''.]:DDL: ' \
-                '*--select=[Only this column or SQL expression; any number of times.]:EXPR: ' \
+                '*--select=[Only this column or SQL expression; repeatable.]:EXPR: ' \
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
                 '(-n --rows-per-chunk)-n+[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
                 '(-n --rows-per-chunk)--rows-per-chunk=[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
                 '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
                 '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
-                '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
-                '--idempotency-key=[The same rows under this key are one submission, as long as that is there.]:KEY:_opsq_keys' \
+                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
+                '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY:_opsq_keys' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Show all that Spark logs, on stderr.]' \
@@ -491,20 +491,20 @@ _opsq() {
                 '(-t --tasks)-t+[Consumers on the executors; by default one per core.]:N: ' \
                 '(-t --tasks)--tasks=[Consumers on the executors; by default one per core.]:N: ' \
                 '--deadline=[Start no chunk after this long; end when running programs have ended.]:D: ' \
-                '--until-idle[End as soon as nothing can be reserved, not when nothing can come any more.]' \
+                '--until-idle[End as soon as no chunk can be reserved, not only when none can come any more.]' \
                 '(-)1: : _command_names -e' \
                 '*::argument: _normal' && ret=0
               ;;
             results)
               _arguments -s -S $flags \
-                '(-o --output)-o+[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
-                '(-o --output)--output=[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
-                '--output-format=[parquet, csv, json, …; else as the name of --output ends, else parquet.]:NAME: ' \
+                '(-o --output)-o+[The folder to write to, with one file per partition.]:DIR:_files -/' \
+                '(-o --output)--output=[The folder to write to, with one file per partition.]:DIR:_files -/' \
+                '--output-format=[parquet, csv, json, …; by default from the name of --output, else parquet.]:NAME: ' \
                 '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
-                '--overwrite[Replace what lies there already.]' \
+                '--overwrite[Replace an existing output.]' \
                 '--files=[Write at most this many files; they keep the order of the rows.]:N: ' \
-                '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; else the first results and the chunks tell.]:DDL|same: ' \
+                '--result-format=[The format of results; by default detected, else that of the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
+                '--result-schema=[The columns of results; same\: those of the chunks; by default from the first results and the chunks.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
@@ -513,22 +513,22 @@ _opsq() {
               ;;
             run)
               _arguments -s -S $flags \
-                '--format=[What Spark reads the inputs as\: parquet, csv, json, …; else as their names end.]:NAME: ' \
+                '--format=[The format of the inputs\: parquet, csv, json, …; by default from their names.]:NAME: ' \
                 '*--option=[An option of that reader, such as header=true.]:KEY=VALUE:_opsq_pair' \
                 '--schema=[The columns of the inputs, such as '\''id BIGINT, text STRING'\''.]:DDL: ' \
-                '*--select=[Only this column or SQL expression; any number of times.]:EXPR: ' \
+                '*--select=[Only this column or SQL expression; repeatable.]:EXPR: ' \
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
                 '(-n --rows-per-chunk)-n+[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
                 '(-n --rows-per-chunk)--rows-per-chunk=[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
                 '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
                 '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
-                '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
-                '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
+                '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission, or the rest goes on.]:fail|keep:(fail keep)' \
-                '--idempotency-key=[The same rows under this key are one submission, as long as that is there.]:KEY:_opsq_keys' \
+                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
+                '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY:_opsq_keys' \
                 '(-j --jobs)-j+[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '(-j --jobs)--jobs=[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
@@ -544,14 +544,14 @@ _opsq() {
                 '--log-failed[Keep only the logs of attempts that did not complete.]' \
                 '--progress[Report progress every 30 s where stderr is not a terminal.]' \
                 '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
-                '(-o --output)-o+[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
-                '(-o --output)--output=[The folder to write to, in Spark'\''s way\: a file for each partition.]:DIR:_files -/' \
-                '--output-format=[parquet, csv, json, …; else as the name of --output ends, else parquet.]:NAME: ' \
+                '(-o --output)-o+[The folder to write to, with one file per partition.]:DIR:_files -/' \
+                '(-o --output)--output=[The folder to write to, with one file per partition.]:DIR:_files -/' \
+                '--output-format=[parquet, csv, json, …; by default from the name of --output, else parquet.]:NAME: ' \
                 '*--output-option=[An option of that writer, such as header=true.]:KEY=VALUE:_opsq_pair' \
-                '--overwrite[Replace what lies there already.]' \
+                '--overwrite[Replace an existing output.]' \
                 '--files=[Write at most this many files; they keep the order of the rows.]:N: ' \
-                '--result-format=[What results are read as; else what they look like, else as the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; else the first results and the chunks tell.]:DDL|same: ' \
+                '--result-format=[The format of results; by default detected, else that of the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
+                '--result-schema=[The columns of results; same\: those of the chunks; by default from the first results and the chunks.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
@@ -561,7 +561,7 @@ _opsq() {
                 '(-t --tasks)-t+[Consumers on the executors; by default one per core.]:N: ' \
                 '(-t --tasks)--tasks=[Consumers on the executors; by default one per core.]:N: ' \
                 '--deadline=[Start no chunk after this long; end when running programs have ended.]:D: ' \
-                '--keep[Keep the submission and its content in the queue when all is well.]' \
+                '--keep[Keep the submission and its content in the queue after success.]' \
                 '(-)1: : _command_names -e' \
                 '*::argument: _normal' && ret=0
               ;;

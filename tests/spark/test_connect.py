@@ -332,7 +332,7 @@ def test_path_that_the_server_does_not_have_is_told_of_as_such(
 ) -> None:
     ran = run(daemon.state_dir, "submit", str(runtime_dir / "none.parquet"), "--master", server.url)
     assert ran.returncode == InputUnreadable.exit_status
-    assert "give a place that it sees" in ran.stderr
+    assert "give a path that it sees" in ran.stderr
 
 
 def test_nobody_there_is_told_at_once(daemon: Settings, rows: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 import opsq
 from daemons import running
 from opsq.cli.caller import Caller
-from opsq.cli.spark.report import _draw
+from opsq.cli.spark.report_tables import _draw
 from opsq.settings import Settings
 from opsq.spark.report.rows import ReportSummary
 from spark.report.test_page import figures

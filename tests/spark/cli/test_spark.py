@@ -20,7 +20,7 @@ from opsq.cli.options.program_options import Consuming
 from opsq.cli.spark.data_sets import Writing, _format_of
 from opsq.cli.spark.fleet_work import FLEET_PROGRAMS
 from opsq.cli.spark.job import Session, spark_failure
-from opsq.cli.verbs.spark.run import lacking, removes, way_on
+from opsq.cli.verbs.spark.run import missing_results, removes, way_on
 from opsq.errors import Conflict, InputUnreadable, NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
 from spark.conftest import terminated_at_work
@@ -57,7 +57,7 @@ def rows(runtime_dir: Path) -> Path:
         (("run", "in", "-o", "out"), 2, "needs -- and a program"),
         (("run", "-o", "out", "--", "cat"), 2, "needs an INPUT"),
         (("run", "in", "--", "cat"), 2, "Give --output DIR"),
-        (("run", "in", "-o", "/", "--", "cat"), 5, "/ is there already"),
+        (("run", "in", "-o", "/", "--", "cat"), 5, "/ exists already"),
         (("run", "in", "-o", "out", "--", "no-such-program"), 127, "There is no command 'no-such-program'"),
         (("run", "in", "-o", "out", "--strategy", "Fair(", "--", "cat"), 2, "Strategy 'Fair(', column 6"),
         (("results", "252265274856701952", "-o", "out"), 4, "No daemon answers"),
@@ -145,20 +145,20 @@ def test_what_spark_says_is_told_in_a_line(error: Exception, kind: type[OpsqErro
     assert "\n" not in failure.message
 
 
-def test_what_is_lacking_is_told_with_its_reason_and_the_way_on(daemon: Settings, queue: opsq.Queue) -> None:
+def test_what_is_missing_results_is_told_with_its_reason_and_the_way_on(daemon: Settings, queue: opsq.Queue) -> None:
     submission = queue.submit([b"good", b"bad"], max_attempts=1, on_dead="keep")
-    assert isinstance(lacking(submission, "5s"), TimedOut)
-    assert isinstance(lacking(submission, None), NotFinished)
-    assert "` goes on, then `opsq spark results" in way_on(submission.state(), is_temporary=False)
+    assert isinstance(missing_results(submission, "5s"), TimedOut)
+    assert isinstance(missing_results(submission, None), NotFinished)
+    assert "` continues, then `opsq spark results" in way_on(submission.state(), is_temporary=False)
     for chunk in queue.consume("OldestFirst"):
         if chunk.data == b"good":
             chunk.complete(b"")
         else:
             chunk.fail("no such word", retry=False)
-    failure = lacking(submission, None)
+    failure = missing_results(submission, None)
     assert isinstance(failure, WorkFailed)
     assert failure.message == f"1 of 2 chunks died.\nChunk {submission.id}/1: no such word"
-    writes = f"`opsq spark results {submission.id} -o DIR --skip-dead` writes what there is"
+    writes = f"`opsq spark results {submission.id} -o DIR --skip-dead` writes existing results"
     assert (
         way_on(submission.state(), is_temporary=True)
         == f"After `opsq start`, {writes}, `opsq rm {submission.id}` removes it."
@@ -300,8 +300,8 @@ def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
     words += ["-o", str(runtime_dir / "out"), *LOCAL]
     said = terminated_at_work(words, runtime_dir)
     [state] = list(queue.submissions())
-    goes_on = f"`opsq spark consume --submission {state.submission_id} -- CMD` goes on"
-    assert said.splitlines() == [f"0 of 2 chunks are done. {goes_on}, {said.partition(' goes on, ')[2].strip()}"]
+    goes_on = f"`opsq spark consume --submission {state.submission_id} -- CMD` continues"
+    assert said.splitlines() == [f"0 of 2 chunks are done. {goes_on}, {said.partition(' continues, ')[2].strip()}"]
     assert (state.state, state.chunks_count) == ("open", 2)
     wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 300, "the chunk is given back")
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import opsq
 from daemons import end
 from opsq.daemon import lifecycle
+from opsq.runner.pool_options import ConsumeOptions
 from opsq.settings import Settings
 from opsq.spark.fleet.driver import plan_fleet
 from opsq.spark.source import daemon_address
@@ -28,7 +29,9 @@ PLANS: dict[str, Plan] = {
     "a write": lambda reach, number: plan_write(parse_write(reach), SCHEMA, overwrite=False),
     "a read": lambda reach, number: OpsqReader(parse_read(reach | {"path": number}), SCHEMA, None).partitions(),
     "a schema": lambda reach, number: OpsqDataSource(reach | {"path": number}).schema(),
-    "a fleet": lambda reach, number: plan_fleet(DaemonOptions(state_dir=reach["statedir"]), command=["cat"]),
+    "a fleet": lambda reach, number: plan_fleet(
+        DaemonOptions(state_dir=reach["statedir"]), ConsumeOptions(until="empty"), command=["cat"]
+    ),
 }
 
 

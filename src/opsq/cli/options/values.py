@@ -155,6 +155,21 @@ def exclude(**given: object) -> None:
         raise UsageError(f"{found[0]} and {found[1]} exclude each other.")
 
 
+def pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
+    """The values of a repeatable KEY=VALUE option.
+
+    Raises:
+        UsageError: one has no key or no `=`.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key.strip() and equals):
+            raise UsageError(f"{option} {text}: write KEY=VALUE.", hint=f"For example {option} {example}.")
+        found[key.strip()] = value
+    return found
+
+
 def delimiter(origin: str, text: str) -> bytes:
     """The bytes of a delimiter, with the escapes of a C string.
 

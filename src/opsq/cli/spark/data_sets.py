@@ -1,6 +1,6 @@
-"""Data sets in and out for `opsq spark`: the options that name them, and what Spark is asked to do with them.
+"""Data sets that `opsq spark` reads and writes: the options that describe them, and the calls of Spark.
 
-It must not run jobs nor speak to anybody. PySpark is imported only inside.
+It must not run jobs nor print. PySpark is imported inside functions only.
 """
 
 from __future__ import annotations
@@ -42,25 +42,21 @@ class Reading(NamedTuple):
     """How the inputs are read; each field is an option."""
 
     format: str | None = option(
-        "--format NAME", "What Spark reads the inputs as: parquet, csv, json, …; else as their names end."
+        "--format NAME", "The format of the inputs: parquet, csv, json, …; by default from their names."
     )
     reader_option: list[str] = option("--option KEY=VALUE...", "An option of that reader, such as header=true.")
     schema: str | None = option("--schema DDL", "The columns of the inputs, such as 'id BIGINT, text STRING'.")
-    select: list[str] = option("--select EXPR...", "Only this column or SQL expression; any number of times.")
+    select: list[str] = option("--select EXPR...", "Only this column or SQL expression; repeatable.")
     where: str | None = option("--where CONDITION", "Only rows for which this SQL condition holds.")
 
     def paths(self, inputs: list[str]) -> list[str]:
-        """Those inputs that are surely paths or URLs: what another --format reads may have names of its own."""
+        """The inputs that are paths or URLs: other formats may have names of their own."""
         return inputs if self.format is None or self.format.lower() in _FILE_FORMATS else []
 
     def frame(self, spark: SparkSession, inputs: list[str]) -> DataFrame:
         """The inputs as a DataFrame."""
         reader = spark.read.format(self.format or _format_of(inputs[0]))
-        for text in self.reader_option:
-            key, equals, value = text.partition("=")
-            if not (key and equals):
-                raise UsageError(f"--option {text}: write KEY=VALUE.", hint="For example --option header=true.")
-            reader = reader.option(key, value)
+        reader = reader.options(**values.pairs("--option", self.reader_option, "header=true"))
         if self.schema is not None:
             reader = reader.schema(self.schema)
         frame = reader.load(inputs if len(inputs) > 1 else inputs[0])
@@ -82,24 +78,24 @@ class Chunking(NamedTuple):
     chunk_format: ChunkFormat = option(
         "--chunk-format jsonl|csv|text|parquet|arrow", "What a program reads on its stdin.", default="jsonl"
     )
-    metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; any number of times.")
+    metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable.")
     priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole())
     max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT)
     on_dead: Literal["fail", "keep"] = option(
-        "--on-dead fail|keep", "A dead chunk fails the submission, or the rest goes on.", default="fail"
+        "--on-dead fail|keep", "A dead chunk fails the submission, or the rest continues.", default="fail"
     )
     idempotency_key: str | None = option(
-        "--idempotency-key KEY", "The same rows under this key are one submission, as long as that is there."
+        "--idempotency-key KEY", "The same rows under this key are one submission, as long as it exists."
     )
 
     def submit(self, frame: DataFrame, reach: dict[str, str], producer: Producer) -> Submission:
-        """Hand over the rows as one submission; `is_new` tells whether this made it."""
+        """Submit the rows as one submission; `is_new` says whether this made it."""
         key = self.idempotency_key or f"spark-{uuid.uuid4().hex}"
         before = producer.find(key)
         frame.write.format("opsq").mode("append").options(**reach, **self._options(key)).save()
         made = producer.find(key)
         if made is None:
-            raise Bug(f"Spark has written, and the daemon knows no submission under the key {key}.")
+            raise Bug(f"Spark has written, but the daemon has no submission under the key {key}.")
         made.is_new = before is None
         return made
 
@@ -124,40 +120,38 @@ class Chunking(NamedTuple):
 class Writing(NamedTuple):
     """How results are written; each field is an option."""
 
-    output: str | None = option(
-        "-o, --output DIR", "The folder to write to, in Spark's way: a file for each partition."
-    )
+    output: str | None = option("-o, --output DIR", "The folder to write to, with one file per partition.")
     output_format: str | None = option(
-        "--output-format NAME", "parquet, csv, json, …; else as the name of --output ends, else parquet."
+        "--output-format NAME", "parquet, csv, json, …; by default from the name of --output, else parquet."
     )
     output_option: list[str] = option("--output-option KEY=VALUE...", "An option of that writer, such as header=true.")
-    overwrite: bool = option("--overwrite", "Replace what lies there already.")
+    overwrite: bool = option("--overwrite", "Replace an existing output.")
     files: int | None = option("--files N", "Write at most this many files; they keep the order of the rows.", COUNT)
     result_format: Literal["parquet", "arrow", "jsonl", "csv", "text", "binary"] | None = option(
         "--result-format parquet|arrow|jsonl|csv|text|binary",
-        "What results are read as; else what they look like, else as the chunks.",
+        "The format of results; by default detected, else that of the chunks.",
     )
     result_schema: str | None = option(
         "--result-schema DDL|same",
-        "The columns of results; same: those of the chunks; else the first results and the chunks tell.",
+        "The columns of results; same: those of the chunks; by default from the first results and the chunks.",
     )
     skip_dead: bool = option("--skip-dead", "Leave out the chunks that have no result.")
 
     def place(self, *, is_there: bool = False) -> str:
-        """Where to, checked as far as it can be before anything is done; not much if it `is_there`, on a server of Spark Connect.
+        """The output folder, checked before anything is done, except if it `is_there`, on a Spark Connect server.
 
         Raises:
-            UsageError: nothing says where.
-            Conflict: something is there already.
+            UsageError: --output is missing.
+            Conflict: the output exists already.
         """
         if not self.output:
-            raise UsageError("Nothing says where the results go.", hint="Give --output DIR.")
+            raise UsageError("No output is given for the results.", hint="Give --output DIR.")
         if not (self.overwrite or is_there) and "://" not in self.output and os.path.exists(self.output):
-            raise Conflict(f"{self.output} is there already.", hint="Give another --output, or --overwrite.")
+            raise Conflict(f"{self.output} exists already.", hint="Give another --output, or --overwrite.")
         return self.output
 
     def check(self, spark: SparkSession) -> None:
-        """See to it that --result-schema can be understood, before anything is submitted.
+        """Check that --result-schema can be parsed, before anything is submitted.
 
         Raises:
             UsageError: it cannot.
@@ -165,7 +159,7 @@ class Writing(NamedTuple):
         self._schema(spark)
 
     def _schema(self, spark: SparkSession) -> str | None:
-        """--result-schema as the data source takes it: `same`, or JSON; of SQL's way the session knows what it means."""
+        """--result-schema as the data source takes it: `same`, or JSON; the session parses DDL."""
         given = (self.result_schema or "").strip()
         if not given or given.lower() == "same":
             return given or None
@@ -179,18 +173,18 @@ class Writing(NamedTuple):
         try:
             return spark.createDataFrame([], given).schema.json()
         except PySparkException as error:
-            told = str(error).strip().splitlines()
+            lines = str(error).strip().splitlines()
             raise UsageError(
-                f"--result-schema {self.result_schema}: Spark does not understand it: {told[0] if told else type(error).__name__}",
+                f"--result-schema {self.result_schema}: Spark cannot parse it: {lines[0] if lines else type(error).__name__}",
                 hint="Write columns as in SQL, such as 'id BIGINT, text STRING', or `same`.",
             ) from error
 
     def write(self, spark: SparkSession, submission_id: int, reach: dict[str, str]) -> int:
-        """Write the results, in the order of the chunks, and return how many rows they are."""
+        """Write the results in the order of the chunks, and return the number of rows."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        place = self.output or ""  # `place` has looked
+        place = self.output or ""  # checked by `place`
         given = {
             "resultFormat": self.result_format,
             "resultSchema": self._schema(spark),
@@ -205,13 +199,7 @@ class Writing(NamedTuple):
         writer = frame.write.format(self.output_format or _format_of(place)).mode(
             "overwrite" if self.overwrite else "error"
         )
-        for text in self.output_option:
-            key, equals, value = text.partition("=")
-            if not (key and equals):
-                raise UsageError(
-                    f"--output-option {text}: write KEY=VALUE.", hint="For example --output-option header=true."
-                )
-            writer = writer.option(key, value)
+        writer = writer.options(**values.pairs("--output-option", self.output_option, "header=true"))
         is_new = not os.path.lexists(place)
         try:
             writer.save(place)
@@ -219,14 +207,14 @@ class Writing(NamedTuple):
             if is_new:
                 with suppress(
                     OSError
-                ):  # what Spark began is in the way of the next try; what is in it is for people to judge
+                ):  # an empty folder of Spark would block the next try; others are for users to judge
                     os.rmdir(place)
             raise
         return int(observation.get["rows"])
 
 
 def daemon_options(caller: Caller) -> dict[str, str]:
-    """The daemon of a command line, as options of the data source. A token is redacted by Spark wherever it shows options."""
+    """The daemon of a command line, as options of the data source. Spark redacts the token where it shows options."""
     found = {"address": caller.target}
     if is_remote(caller.settings):
         found["token"] = read_token(caller.settings)
@@ -234,6 +222,6 @@ def daemon_options(caller: Caller) -> dict[str, str]:
 
 
 def _format_of(path: str) -> str:
-    """What Spark reads or writes a path as, by the end of its name; Parquet if that tells nothing."""
+    """The format of a path by the end of its name; Parquet by default."""
     name = path.rstrip("/").removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
     return _BY_SUFFIX.get(os.path.splitext(name)[1].lower(), "parquet")

@@ -1,4 +1,4 @@
-"""The steps of work on a fleet of executors, and the options that the Spark verbs share.
+"""The steps that Spark verbs share, and their common options: checks, submitting rows, processing on a fleet.
 
 It must not decide how a verb ends: each verb does.
 """
@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec import UNSET
 
 from opsq.cli.caller import Caller
+from opsq.cli.options.option import COUNT, argument, option, options, positive_duration
 from opsq.cli.options.program_options import Consuming
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.spark.data_sets import Chunking, Reading, daemon_options
@@ -22,7 +23,6 @@ from opsq.cli.spark.spark_documents import (
 )
 from opsq.client.sync.producer import Producer
 from opsq.errors import UsageError, WorkFailed
-from opsq.runner.polled_consumer import Until
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.process.spawn import find_program
 from opsq.wire.messages import Explain, Explained
@@ -30,20 +30,14 @@ from opsq.wire.messages import Explain, Explained
 if TYPE_CHECKING:
     from opsq.client.sync.submission import Submission
     from opsq.spark.fleet.driver import FleetSummary
-from opsq.cli.options.option import COUNT, argument, option, options, positive_duration
+    from opsq.spark.fleet.tasks import TaskSummary
 
 RECONNECT_S = 30.0
-
+"""How long the daemon may be unreachable before the work is given up."""
 
 INPUTS = argument("INPUT...", "Paths or URLs that Spark reads.")
-
-
 COMMAND = argument("CMD...", "The program and its arguments, behind --.")
-
-
 TASKS = option("-t, --tasks N", "Consumers on the executors; by default one per core.", COUNT)
-
-
 DEADLINE = option(
     "--deadline D", "Start no chunk after this long; end when running programs have ended.", positive_duration
 )
@@ -53,35 +47,35 @@ FLEET_PROGRAMS = options(
 
 
 def check_places(session: Session, places: Iterable[str]) -> None:
-    """See to it that a server of Spark Connect understands a path as it is meant.
+    """Check that a Spark Connect server understands paths as they are meant.
 
     Raises:
-        UsageError: one is relative, and would begin where the server was started.
+        UsageError: one is relative, and would be resolved in the server's folder.
     """
     if not session.is_remote:
         return
     for place in places:
         if "://" not in place and not os.path.isabs(place):
             raise UsageError(
-                f"{place} is a relative path, and the server of Spark Connect stands in a folder of its own.",
-                hint="Give a path from / on, or a URL, that the server and its executors see.",
+                f"{place} is a relative path, and the Spark Connect server runs in a folder of its own.",
+                hint="Give an absolute path or a URL that the server and its executors see.",
             )
 
 
 def check_program(program: str, session: Session) -> None:
-    """See to it that executors on this machine find a program, before Spark starts and rows are read.
+    """Check that executors on this machine find a program, before Spark starts and rows are read.
 
     Raises:
         CommandNotFound: there is none.
         CommandNotExecutable: it cannot be run.
     """
-    if session.master.startswith("local") and "{" not in program:  # a word with a field in it is another for each chunk
+    if session.master.startswith("local") and "{" not in program:  # a word with a field differs for each chunk
         find_program(program, os.environ.get("PATH", os.defpath))
 
 
 @contextlib.contextmanager
 def spark_producer(caller: Caller, strategy: str | None = None) -> Iterator[Producer]:
-    """A producer whose daemon answers, and understands the strategy if there is one: only it knows the named ones."""
+    """A producer whose daemon answers and accepts the strategy, if given: only the daemon knows named strategies."""
     producer = Producer(caller.connect, reconnect_s=RECONNECT_S)
     try:
         if strategy is not None:
@@ -92,7 +86,7 @@ def spark_producer(caller: Caller, strategy: str | None = None) -> Iterator[Prod
 
 
 def fleet_options(caller: Caller, programs: Consuming, separator: bytes) -> ConsumeOptions:
-    """How programs run in a task: one at a time, unless more were asked for; a task is a slot already."""
+    """How programs run in a task: one at a time by default, since a task is a slot already."""
     options = programs.as_options(caller, separator)
     return options if programs.jobs else options._replace(jobs=1)
 
@@ -111,47 +105,33 @@ def process(
     jobs: SparkJobs,
     command: list[str],
     options: ConsumeOptions,
-    strategy: str,
-    submission_id: int | None,
     tasks: int | None,
     deadline_s: float | None,
-    until: Until,
     producer: Producer,
 ) -> FleetSummary:
-    """Process chunks with consumers on the executors until nothing is left, or the deadline.
+    """Process chunks with consumers on the executors until none is left, or the deadline.
 
     Args:
-        submission_id: take chunks of this submission only.
-        tasks: how many consumers; None: one per core.
+        options: which chunks, and how programs run.
+        tasks: the number of consumers; None: one per core.
     """
     from opsq.spark.fleet.driver import cores_of, ended_early, plan_fleet, run_fleet
     from opsq.spark.source.source_options import DaemonOptions
 
-    plan = plan_fleet(
-        DaemonOptions(**daemon_options(caller)),
-        command=command,
-        strategy=strategy,
-        submission=submission_id,
-        until=until,
-        deadline_s=deadline_s,
-        options=options,
-    )
-    looking = looking_at(producer, submission_id)
+    plan = plan_fleet(DaemonOptions(**daemon_options(caller)), options, command=command, deadline_s=deadline_s)
+    looking = looking_at(producer, options.submission_id)
     summary = jobs.run("working", lambda: run_fleet(jobs.spark, plan, tasks or cores_of(jobs.spark)), looking)
-    if told := ended_early(summary):
-        caller.report_error(WorkFailed(told))
+    if warning := ended_early(summary):
+        caller.report_error(WorkFailed(warning))
     return summary
 
 
 def shapes(summary: FleetSummary) -> list[SparkTaskShape]:
     """What each task did, for a JSON document."""
-    found = []
-    for task in summary.tasks:
+
+    def shape(task: TaskSummary) -> SparkTaskShape:
         failure = task.failure()
         counts = (task.completed, task.failed, task.dead, task.released, round(task.seconds, 3))
-        found.append(
-            SparkTaskShape(
-                task.task, task.host, *counts, error=msgspec.UNSET if failure is None else ErrorShape.of(failure)
-            )
-        )
-    return found
+        return SparkTaskShape(task.task, task.host, *counts, error=UNSET if failure is None else ErrorShape.of(failure))
+
+    return list(map(shape, summary.tasks))

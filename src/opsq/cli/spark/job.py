@@ -1,4 +1,4 @@
-"""A Spark session for one command line: opened, its jobs run in a thread while this one listens to signals and looks at the queue, closed.
+"""A Spark session for one command line: its jobs run in a thread while this one handles signals and polls the queue.
 
 It must not know what a job does. PySpark is imported where a session is opened, so that importing this file stays cheap.
 """
@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 from opsq import errors
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import option, option_set
-from opsq.cli.options.values import counted
+from opsq.cli.options.values import counted, pairs
 from opsq.cli.output.failure import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S, ProgressMeter
 from opsq.client.sync.producer import Producer
@@ -38,16 +38,16 @@ T = TypeVar("T")
 
 _TICK_S = 0.2
 _LOOK_S = 5.0
-"""How often the daemon is asked where nothing is drawn: it is to be noticed when it has gone."""
+"""How often to poll the daemon if nothing is drawn, to notice when it is gone."""
 _END_S = 20.0
-"""How long a job that was told to end may take: Spark kills its Python workers some seconds later."""
+"""How long a cancelled job may take to end: Spark kills its Python workers some seconds later."""
 _GONE_S = 10.0
 """How long a server of Spark Connect may take for a last call."""
 _OURS = re.compile(r"opsq\.errors\.(\w+): (.+)")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\] ")
 _LINE_LIMIT = 600
 _FLAGS = {"deadChunks=skip": "--skip-dead", "the option resultFormat": "--result-format"}
-"""What messages of the data source call otherwise than the command line does."""
+"""Options in messages of the data source, and their flags on the command line."""
 _REFUSALS = ("AnalysisException", "IllegalArgumentException", "ParseException", "PySparkTypeError", "PySparkValueError")
 
 
@@ -71,30 +71,22 @@ class Session(NamedTuple):
         return is_connect(self.master)
 
     def settings(self) -> dict[str, str]:
-        """What --conf gave.
+        """The settings given by --conf.
 
         Raises:
             UsageError: one has no `=`.
         """
-        found: dict[str, str] = {}
-        for text in self.conf:
-            key, equals, value = text.partition("=")
-            if not (key.strip() and equals):
-                raise UsageError(
-                    f"--conf {text}: write KEY=VALUE.", hint="For example --conf spark.executor.memory=2g."
-                )
-            found[key.strip()] = value
-        return found
+        return pairs("--conf", self.conf, "spark.executor.memory=2g")
 
 
 class SparkJobs:
-    """A session and what its jobs are watched with. SourceSubmission by `opened`.
+    """Runs the jobs of a session. Made by `opened`.
 
     Args:
-        caller: who gave the command line.
+        caller: of the command line.
         spark: the session.
-        signals: entered; they end the job at hand.
-        is_reporting: off a terminal, write a line about the state now and then.
+        signals: entered; they end the running job.
+        is_reporting: without a terminal, print a line about the state from time to time.
     """
 
     def __init__(self, caller: Caller, spark: SparkSession, signals: StopSignals, *, is_reporting: bool) -> None:
@@ -104,12 +96,12 @@ class SparkJobs:
         self._is_reporting = is_reporting and not caller.is_quiet
 
     def run(self, what: str, job: Callable[[], T], look: Callable[[], Counts | None] | None = None) -> T:
-        """Run a job in a thread, and show meanwhile how many chunks are done.
+        """Run a job in a thread, and show how many chunks are done.
 
         Args:
             what: the job in a word, for people: reading, working, writing.
             job: called in the thread.
-            look: how the chunks stand; None: there is nothing to count.
+            look: counts the chunks; None: there is nothing to count.
 
         Raises:
             Interrupted: a signal came; the job has been cancelled.
@@ -125,15 +117,14 @@ class SparkJobs:
                 if is_there:
                     self.spark.addTag(group)
                 else:
-                    self.spark.createDataFrame(
-                        [], "n int"
-                    )  # makes the session that of this thread, which finds no data source otherwise
+                    # makes the session active in this thread, which finds no data source otherwise
+                    self.spark.createDataFrame([], "n int")
                     self.spark.sparkContext.setJobGroup(group, f"opsq: {what}", interruptOnCancel=True)
                 ended.append(job())
-            except BaseException as error:  # noqa: BLE001  # raised by whoever waits for this thread
+            except BaseException as error:  # noqa: BLE001  # raised again by the waiting thread
                 failed.append(error)
             finally:
-                self._signals.stop(0)  # wakes who waits, and asks for nothing
+                self._signals.stop(0)  # only wakes the waiting thread
 
         before = self._signals.count
         thread = self._thread(body, is_there=is_there)
@@ -209,11 +200,11 @@ class Interrupted(Exit):
 def opened(
     caller: Caller, session: Session, *, is_short: bool = False, is_reporting: bool = False
 ) -> Iterator[SparkJobs]:
-    """A session for one command line; ended afterwards, with all that it started.
+    """A session for one command line; stopped afterwards, with all that it started.
 
     Raises:
         CommandNotFound: PySpark or Java is missing; the hint says what to install.
-        Unreachable: no server of Spark Connect answers there.
+        Unreachable: no Spark Connect server answers there.
         UsageError: Spark refuses the master or a setting.
     """
     conf = session.settings()
@@ -231,28 +222,27 @@ def opened(
             failure.message = f"{failure.message} {_last_line(said)}".strip()
             raise failure from error
     if not session.spark_logs:
-        logging.getLogger("SQLQueryContextLogger").setLevel(
-            logging.CRITICAL + 1
-        )  # PySpark's own, to stderr: a page for each refusal
+        # PySpark's own logger prints a page on stderr for each refusal
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     try:
-        # Spark has a handler of its own for SIGINT, which would cancel all and leave the rest to chance.
+        # Spark's own handler of SIGINT would cancel everything and leave the rest to chance.
         with StopSignals() as signals, warnings.catch_warnings():
-            # What a JVM writes into its log, the client of Spark Connect makes warnings of.
+            # The Spark Connect client makes warnings of what a JVM logs.
             warnings.filterwarnings("ignore", "WARN ", UserWarning)
             yield SparkJobs(caller, spark, signals, is_reporting=is_reporting)
     finally:
         if session.is_remote:
             _bounded(spark.stop)
         else:
-            with suppress(Exception):  # what ended before is told, not what follows from it
+            with suppress(Exception):  # the first error is reported, not what follows from it
                 spark.stop()
 
 
 def _bounded(call: Callable[[], object]) -> None:
-    """Call a server of Spark Connect for the last time; its client would try for minutes if the server has gone. No error is told."""
+    """Call a Spark Connect server for the last time, ignoring errors; its client would retry for minutes without a server."""
 
     def body() -> None:
-        with suppress(Exception):  # what ended before is told, not what follows from it
+        with suppress(Exception):  # the first error is reported, not what follows from it
             call()
 
     thread = threading.Thread(target=body, name="opsq-end", daemon=True)
@@ -262,7 +252,7 @@ def _bounded(call: Callable[[], object]) -> None:
 
 @contextmanager
 def _stderr_to(file: IO[bytes]) -> Iterator[None]:
-    """Have what is started meanwhile speak to a file: a JVM says some lines before any setting of its logs can apply."""
+    """Redirect stderr to a file: a JVM prints some lines before any setting of its logs applies."""
     sys.stderr.flush()
     ours = os.dup(2)
     os.dup2(file.fileno(), 2)
@@ -280,7 +270,7 @@ def _last_line(file: IO[bytes]) -> str:
 
 
 def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Counts | None]:
-    """Asks how the chunks of a submission stand, or all chunks; None once it is removed."""
+    """Counts the chunks of a submission, or all chunks; None once it is removed."""
 
     def look() -> Counts | None:
         if submission_id is None:
@@ -293,15 +283,15 @@ def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Co
     return look
 
 
-# --- what Spark says, in our words ------------------------------------------------------------------------------------------------
+# --- errors of Spark --------------------------------------------------------------------------------------------------
 
 
 def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
-    """What an exception of Spark means for the user: our own error that it wraps, else its first line.
+    """The error to report for an exception of Spark: our own error that it wraps, else its first line.
 
     Args:
         error: the exception.
-        is_there: it comes from a server of Spark Connect.
+        is_there: it comes from a Spark Connect server.
     """
     if isinstance(error, OpsqError):
         return error
@@ -321,11 +311,11 @@ def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
     message = _first_line(text)
     if condition == "PATH_NOT_FOUND":
         return InputUnreadable(
-            message, hint="The server of Spark Connect reads: give a place that it sees." if is_there else ""
+            message, hint="The Spark Connect server reads: give a path that it sees." if is_there else ""
         )
     if type(error).__name__ in _REFUSALS:
         return UsageError(message)
-    hint = "The log of the server of Spark Connect tells more." if is_there else "--spark-logs shows all that it says."
+    hint = "See the log of the Spark Connect server." if is_there else "--spark-logs shows its logs."
     return WorkFailed(f"Spark failed: {message}", hint=hint)
 
 

@@ -20,7 +20,7 @@ class SparkSubmitDocument(Shape):
 
 
 class SparkTaskShape(Shape):
-    """What one task of a fleet did, and what ended it if it did not end as asked."""
+    """What one task of a fleet did, and what ended it if it did not end as planned."""
 
     task: int
     host: str
@@ -53,7 +53,7 @@ class SparkResultsDocument(Shape):
 
 
 class SparkRunDocument(Shape):
-    """`opsq spark run`. `rows` is there when the results were written, `error` when not all is well."""
+    """`opsq spark run`. `rows` is present when the results were written, `error` when something failed."""
 
     state: str
     submission_id: str

@@ -117,14 +117,15 @@ def consume(
     """
     plan = plan_fleet(
         DaemonOptions(state_dir=state_dir, address=address, token=token),
+        (options or ConsumeOptions(jobs=1))._replace(
+            strategy=str(strategy),
+            submission_id=None if submission is None else parse_submission_id(str(submission)),
+            until=until,
+        ),
         command=command,
         function=function,
-        strategy=strategy,
-        submission=submission,
         frames=frames,
-        until=until,
         deadline_s=deadline_s,
-        options=options,
     )
     summary = run_fleet(spark, plan, tasks or cores_of(spark))
     if warning := ended_early(summary):
@@ -134,34 +135,25 @@ def consume(
 
 def plan_fleet(
     daemon_options: DaemonOptions,
+    options: ConsumeOptions,
     *,
     command: Sequence[str] | None = None,
     function: Callable[[Any], Any] | None = None,
-    strategy: object = "Random",
-    submission: int | str | None = None,
     frames: Frames = "auto",
-    until: Until = "empty",
     deadline_s: float | None = None,
-    options: ConsumeOptions | None = None,
 ) -> Plan:
     """Plan the tasks; see `consume`. The deadline starts now, and the daemon must answer."""
     if (command is None) == (function is None):
         raise UsageError("A fleet needs either a command or a function.")
     if command is not None and (isinstance(command, str) or not command):
         raise UsageError("command is a list: the program and its arguments.", hint='For example ["grep", "-c", "500"].')
-    if not until and deadline_s is None:
+    if not options.until and deadline_s is None:
         raise UsageError('With until="" only a deadline ends the fleet.', hint="Give deadline_s.")
     daemon = resolve(daemon_options)
     daemon.open().close()
     return Plan(
         daemon=daemon,
-        options=(options or ConsumeOptions(jobs=1))._replace(
-            strategy=str(strategy),
-            submission_id=None if submission is None else parse_submission_id(str(submission)),
-            until=until,
-            stop_after_s=None,
-            claim="",
-        ),
+        options=options._replace(stop_after_s=None, claim=""),
         command=None if command is None else tuple(command),
         function=function,
         frames=frames,

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.options.program_options import Consuming, Records
-from opsq.cli.spark.job import Interrupted, Session, opened
-from opsq.cli.spark.spark_documents import (
-    SparkConsumeDocument,
-)
-from opsq.errors import WorkFailed
-from opsq.runner.polled_consumer import Until
-
-if TYPE_CHECKING:
-    pass
 from opsq.cli.options.conditions import submission
 from opsq.cli.options.option import option, options
+from opsq.cli.options.program_options import Consuming, Records
 from opsq.cli.spark.fleet_work import (
     COMMAND,
     DEADLINE,
@@ -29,6 +18,11 @@ from opsq.cli.spark.fleet_work import (
     shapes,
     spark_producer,
 )
+from opsq.cli.spark.job import Interrupted, Session, opened
+from opsq.cli.spark.spark_documents import (
+    SparkConsumeDocument,
+)
+from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
 
 
@@ -45,23 +39,22 @@ def consume(
     tasks: int | None = TASKS,
     deadline_s: float | None = DEADLINE,
     until_idle: bool = option(
-        "--until-idle", "End as soon as nothing can be reserved, not when nothing can come any more."
+        "--until-idle", "End as soon as no chunk can be reserved, not only when none can come any more."
     ),
 ) -> None:
-    """Run a program for each chunk, on the executors of Spark: each task of one job is a consumer until nothing is left."""
+    """Run a program for each chunk on the executors of Spark: each task of one job is a consumer until no chunk is left."""
     check_program(command[0], session)
-    options = fleet_options(caller, programs, records.as_separator())
+    options = fleet_options(caller, programs, records.as_separator())._replace(
+        strategy=strategy, submission_id=submission_id, until="idle" if until_idle else "empty"
+    )
     with spark_producer(caller, strategy) as producer:
         if submission_id is not None:
             producer.submission(submission_id).state()
         with opened(caller, session, is_reporting=programs.progress) as jobs:
-            until: Until = "idle" if until_idle else "empty"
             try:
-                summary = process(
-                    caller, jobs, command, options, strategy, submission_id, tasks, deadline_s, until, producer
-                )
+                summary = process(caller, jobs, command, options, tasks, deadline_s, producer)
             except Interrupted:
-                caller.remark("The work was cancelled; chunks that were started are given back.")
+                caller.remark("The work was cancelled; chunks that had started are released.")
                 raise
     document = SparkConsumeDocument(
         summary.completed, summary.failed, summary.dead, summary.released, round(summary.seconds, 3), shapes(summary)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
+from opsq.cli.options.conditions import submission
+from opsq.cli.options.option import argument, options
 from opsq.cli.spark.data_sets import Writing, daemon_options
+from opsq.cli.spark.fleet_work import (
+    check_places,
+    spark_producer,
+)
 from opsq.cli.spark.job import Session, opened
 from opsq.cli.spark.spark_documents import (
     SparkResultsDocument,
 )
 from opsq.errors import NotFinished
+from opsq.ids import SubmissionId
 from opsq.spark.source.result_fetch import FINAL_STATES
 from opsq.wire.messages import SubmissionState
-
-if TYPE_CHECKING:
-    pass
-from opsq.cli.options.conditions import submission
-from opsq.cli.options.option import argument, options
-from opsq.cli.spark.fleet_work import (
-    check_places,
-    spark_producer,
-)
-from opsq.ids import SubmissionId
 
 
 def results(
@@ -44,7 +39,7 @@ def results(
 
 
 def _check_ended(state: SubmissionState) -> None:
-    """See to it that results are asked of what has ended, before Spark starts.
+    """Check that a submission has ended, before Spark starts.
 
     Raises:
         NotFinished: it has not.

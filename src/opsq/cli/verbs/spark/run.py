@@ -15,22 +15,10 @@ import msgspec
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
+from opsq.cli.options.option import argument, option, options
 from opsq.cli.options.program_options import Consuming
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.spark.data_sets import Chunking, Reading, Writing, daemon_options
-from opsq.cli.spark.job import Interrupted, Session, opened
-from opsq.cli.spark.spark_documents import (
-    SparkRunDocument,
-)
-from opsq.daemon.temporary_daemon import DaemonUse
-from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
-from opsq.spark.source.result_fetch import FINAL_STATES
-from opsq.wire.messages import SubmissionState
-
-if TYPE_CHECKING:
-    from opsq.client.sync.submission import Submission
-    from opsq.spark.fleet.driver import FleetSummary
-from opsq.cli.options.option import argument, option, options
 from opsq.cli.spark.fleet_work import (
     DEADLINE,
     FLEET_PROGRAMS,
@@ -43,14 +31,26 @@ from opsq.cli.spark.fleet_work import (
     spark_producer,
     submit_rows,
 )
+from opsq.cli.spark.job import Interrupted, Session, opened
+from opsq.cli.spark.spark_documents import (
+    SparkRunDocument,
+)
+from opsq.daemon.temporary_daemon import DaemonUse
+from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
+from opsq.spark.source.result_fetch import FINAL_STATES
+from opsq.wire.messages import SubmissionState
 
-_TOLD_DEAD_COUNT = 3
+if TYPE_CHECKING:
+    from opsq.client.sync.submission import Submission
+    from opsq.spark.fleet.driver import FleetSummary
+
+_SHOWN_DEAD_COUNT = 3
 
 
 def run(
     caller: Caller,
     words: list[str] = argument(
-        "INPUT -- CMD...", "Paths or URLs that Spark reads; behind -- the program and its arguments."
+        "INPUT -- CMD...", "Paths or URLs that Spark reads; after -- the program and its arguments."
     ),
     reading: Reading = options(Reading),
     chunking: Chunking = options(Chunking),
@@ -62,11 +62,11 @@ def run(
     ),
     tasks: int | None = TASKS,
     deadline_s: float | None = DEADLINE,
-    keep: bool = option("--keep", "Keep the submission and its content in the queue when all is well."),
+    keep: bool = option("--keep", "Keep the submission and its content in the queue after success."),
 ) -> None:
-    """Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results: the whole pipeline.
+    """Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results.
 
-    Results come in the order in which Spark reads the rows. Without a daemon, one is started, and stopped at the end.
+    Results keep the order in which Spark reads the rows. Without a daemon, one is started, and stopped at the end.
     """
     inputs, command = _split(words)
     check_program(command[0], session)
@@ -84,16 +84,15 @@ def run(
         rows_count: int | None = None
         failure: OpsqError | None = None
         try:
-            summary = process(
-                caller, jobs, command, options, strategy, submission.id, tasks, deadline_s, "empty", producer
-            )
-            failure = lacking(submission, deadline_s)
+            options = options._replace(strategy=strategy, submission_id=submission.id, until="empty")
+            summary = process(caller, jobs, command, options, tasks, deadline_s, producer)
+            failure = missing_results(submission, deadline_s)
             if failure is None or (writing.skip_dead and isinstance(failure, WorkFailed)):
                 rows_count = jobs.run(
                     "writing", lambda: writing.write(jobs.spark, submission.id, daemon_options(caller))
                 )
         except Interrupted:
-            _tell_left(caller, submission.state(), is_temporary=is_temporary)
+            _report_left(caller, submission.state(), is_temporary=is_temporary)
             raise
         except OpsqError as error:
             failure = error
@@ -110,7 +109,7 @@ def run(
 
 @contextlib.contextmanager
 def _daemon(caller: Caller) -> Iterator[bool]:
-    """A daemon to work with; whether it is one that goes with us."""
+    """Make sure that a daemon runs; yields whether it is a temporary one that ends with this command."""
     settings = caller.settings
     if is_remote(settings) or settings.source("socket") == "--socket":
         yield False
@@ -119,7 +118,7 @@ def _daemon(caller: Caller) -> Iterator[bool]:
     try:
         yield daemon_use.enter().is_temporary
     finally:
-        with contextlib.suppress(OpsqError):  # it ends by itself when nobody uses it
+        with contextlib.suppress(OpsqError):  # it ends by itself when unused
             daemon_use.leave()
 
 
@@ -127,7 +126,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     at = words.index("--") if "--" in words else len(words)
     inputs, command = words[:at], words[at + 1 :]
     if not inputs or not command:
-        what = "an INPUT in front of --" if command else "-- and a program behind its inputs"
+        what = "an INPUT before --" if command else "-- and a program after its inputs"
         raise UsageError(
             f"opsq spark run needs {what}.",
             hint="For example: opsq spark run events.parquet -o out.parquet -- jq -c '{id, n: (.text | length)}'",
@@ -136,12 +135,12 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def removes(submission: Submission, *, keep: bool) -> bool:
-    """Whether a run that went well leaves nothing behind: not what was there before it, under the same key."""
+    """Whether a successful run removes its submission: not one that existed before under the same key."""
     return submission.is_new and not keep
 
 
-def lacking(submission: Submission, deadline_s: float | None) -> OpsqError | None:
-    """Why results are lacking; None: all are there."""
+def missing_results(submission: Submission, deadline_s: float | None) -> OpsqError | None:
+    """Why results are missing; None: all exist."""
     state = submission.state()
     if state.completed_count == state.chunks_count:
         return None
@@ -150,31 +149,31 @@ def lacking(submission: Submission, deadline_s: float | None) -> OpsqError | Non
         if deadline_s:
             return TimedOut(f"The deadline came first: {left}")
         return NotFinished(
-            f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` tells why."
+            f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` shows why."
         )
     lines = [f"{state.dead_count} of {values.counted(state.chunks_count, 'chunk')} died."]
     for number, letter in enumerate(submission.dead()):
-        if number == _TOLD_DEAD_COUNT:
+        if number == _SHOWN_DEAD_COUNT:
             break
         lines.append(f"Chunk {state.submission_id}/{letter.index}: {letter.reason.strip()}")
     return WorkFailed(
         "\n".join(lines),
-        hint=f"`opsq dead list {state.submission_id}` tells why, `opsq dead requeue` gives new attempts.",
+        hint=f"`opsq dead list {state.submission_id}` shows why, `opsq dead requeue` gives new attempts.",
     )
 
 
 def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
-    """How to go on with what is left in the queue."""
+    """How to continue with what is left in the queue."""
     first, number = ("After `opsq start`, " if is_temporary else ""), state.submission_id
-    writes = f"`opsq spark results {number} -o DIR{' --skip-dead' if state.dead_count else ''}` writes what there is"
+    writes = f"`opsq spark results {number} -o DIR{' --skip-dead' if state.dead_count else ''}` writes existing results"
     if state.state in FINAL_STATES:
         return f"{first}{writes}, `opsq rm {number}` removes it."
-    return f"{first}`opsq spark consume --submission {number} -- CMD` goes on, then {writes}; `opsq cancel {number}` gives it up."
+    return f"{first}`opsq spark consume --submission {number} -- CMD` continues, then {writes}; `opsq cancel {number}` cancels it."
 
 
-def _tell_left(caller: Caller, state: SubmissionState, *, is_temporary: bool) -> None:
+def _report_left(caller: Caller, state: SubmissionState, *, is_temporary: bool) -> None:
     done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done."
-    if not caller.is_quiet:  # off a terminal too: the id is said nowhere else
+    if not caller.is_quiet:  # without a terminal too: the id is printed nowhere else
         print(f"{done} {way_on(state, is_temporary=is_temporary)}", file=sys.stderr, flush=True)
 
 

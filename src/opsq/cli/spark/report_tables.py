@@ -1,4 +1,4 @@
-"""The verb `spark report`: the history, exported if need be, worked up by Spark, and shown as tables, as JSON, or as a page of HTML.
+"""Makes a report: exports the history if needed, has Spark compute it, and prints tables, JSON or a page of HTML.
 
 It must not compute figures; they come from `opsq.spark.report.figures`.
 """
@@ -45,7 +45,7 @@ def _step(origin: str, text: str) -> int:
 
 @option_set
 class Asked(NamedTuple):
-    """Of what the report is; each field is an option."""
+    """What the report covers; each field is an option."""
 
     by: str = option(
         "--by KEY",
@@ -102,7 +102,7 @@ def write_report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs 
 
 @contextlib.contextmanager
 def _folder(caller: Caller, what: Asked, where: HistoryFilter) -> Iterator[str]:
-    """A folder with the history in Parquet; one that is made for this goes again."""
+    """A folder with the history in Parquet; a temporary one unless --from names one."""
     if what.from_ is not None:
         yield exported_place(what.from_)
         return
@@ -131,7 +131,7 @@ def _figures(jobs: SparkJobs, folder: str, where: HistoryFilter, what: Asked, st
 
 
 def _plain(found: ReportDocument) -> list[str]:
-    """A line a row, with tabs: what it is of, and the fields of the JSON document in their order; `-` for what is not known."""
+    """A line per row, with tabs: its kind, and the fields of the JSON document in order; `-` for unknown values."""
     rows: list[tuple[str, Struct]] = [("all", replace(found.total, value=None))]
     rows += [("value", row) for row in found.values]
     rows += [("fairness", row) for row in found.fairness]
