@@ -1,7 +1,7 @@
 """Every setting: where its value comes from (flag, environment, file, default), and which paths follow from it.
 
-This file does no I/O but reading the two TOML files, and must stay cheap to import: client and daemon compute the
-socket path here, alike, at every process start.
+It must do no I/O except reading the two TOML files, and must stay cheap to import: client and daemon compute the socket
+path here, alike, at every process start.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
 SYSTEM_FILE = "/etc/opsq/opsq.toml"
 ROOT_STATE_DIR = "/var/lib/opsq"
 STRATEGIES = "strategies"
-"""The table of named strategies; it stands in files only, and each of its names is looked for in the stronger file first."""
+"""The table of named strategies; only files have it, and each name is looked up in the stronger file first."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings with their values; `sources` tells for each where the value came from.
+    """All settings with their values; `sources` has for each where the value came from.
 
-    Made by `load`. The meaning, the default and the range of each stand in `SETTINGS`. `strategies` are the named strategies, unparsed.
+    Made by `load`. `SETTINGS` has the meaning, the default and the range of each. `strategies` are unparsed, by name.
     """
 
     state_dir: str
@@ -121,7 +121,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
     """Find the value of every setting.
 
     Args:
-        flags: values given on the command line, by setting name; None stands for "not given".
+        flags: values given on the command line, by setting name; None means "not given".
         environ: the environment; default `os.environ`. An empty variable counts as unset. Without an XDG variable in
             it, the folders are those that platformdirs finds for this process.
 
@@ -169,7 +169,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
 
 
 def config_paths(environ: Mapping[str, str] | None = None) -> list[str]:
-    """The files that are looked at, the stronger first, whether they exist or not."""
+    """The settings files, the stronger first, whether they exist or not."""
     return _file_paths(os.environ if environ is None else environ)
 
 

@@ -34,12 +34,12 @@ def test_person_who_ends_a_wait_is_told_that_the_work_goes_on_and_how_to_wait_ag
     submission = queue.submit_lines(1)
     ran = queue.interrupted_on_terminal("wait", submission)
     assert (ran.status, ran.out) == (130, b"")
-    assert f"submission {submission} goes on. `opsq wait {submission}` waits again" in ran.err
+    assert f"submission {submission} continues. `opsq wait {submission}` waits again" in ran.err
     assert f"`opsq results {submission}` writes the results" in ran.err
     assert queue.ok("show", "--json", submission).json["state"] == "open"
     ran = queue.interrupted_on_terminal("wait", submission, queue.submit_lines(1))
     assert ran.status == 130
-    assert "the submissions go on. The same line waits again." in ran.err
+    assert "the submissions continue. The same command waits again." in ran.err
 
 
 def test_person_who_ends_the_wait_of_a_submit_is_told_what_brings_the_results(queue):

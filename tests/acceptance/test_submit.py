@@ -82,7 +82,7 @@ BAD = [
     (["in", "--on-dead", "cry"], "--on-dead"),
     (["in", "--bytes", "65M"], "chunk limit"),
     (["-", "--in-place"], "cannot be read in place"),
-    (["in", "--expires", "@5"], "over already"),
+    (["in", "--expires", "@5"], "in the past"),
     (["in", "--expires", "5", "--delay", "5"], "later than that"),
     (["in", "--max-attempts", "x"], "--max-attempts x: that is not a whole number"),
     (["in", "--max-attempts", "0"], "--max-attempts 0: give a number from 1 on"),

@@ -1,7 +1,7 @@
-"""What a verb is given: the global options, the settings, a connection, and the ways to speak.
+"""What a verb gets: the global options, the settings, a connection, and output for people, scripts and programs.
 
-People on a terminal get rich tables and progress, pipes get plain lines, `--json` gets documents; this file makes that choice once. Rich is
-loaded only when something is drawn.
+People on a terminal get rich tables and progress, pipes get plain lines, `--json` gets documents; this file makes that
+choice once. Rich is loaded only when something is drawn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Caller:
 
     Args:
         options: the values of the global options, by name.
-        by_flag: which of them stood on the command line itself.
+        by_flag: which of them were given on the command line itself.
     """
 
     def __init__(self, options: Mapping[str, Any], by_flag: frozenset[str]) -> None:
@@ -48,7 +48,7 @@ class Caller:
         return settings_of(self._options, self._by_flag)
 
     def settings_with(self, flags: Mapping[str, object]) -> Settings:
-        """The settings, with those of more flags than the global ones that stood on the command line."""
+        """The settings, also with those flags of a verb that are settings and were given on the command line."""
         return settings_of(
             self._options, self._by_flag, {name: flag for name, flag in flags.items() if name in self._by_flag}
         )
@@ -67,7 +67,7 @@ class Caller:
         """A greeted connection to the daemon; the verb closes it."""
         return connect(self.settings, reconnect_s=reconnect_s, name=name, claim=claim)
 
-    # --- speaking -----------------------------------------------------------------------------------------------------------------
+    # --- output ---
 
     @cached_property
     def is_rich(self) -> bool:
@@ -97,7 +97,7 @@ class Caller:
             print_json(document)
 
     def conclude(self, document: Shape, failure: OpsqError | None) -> None:
-        """Print the closing document of a verb; a failure becomes its `error`, is reported, and ends the verb with its status."""
+        """Print the last document of a verb; a failure becomes its `error`, is reported, and ends the verb with its status."""
         if failure is None:
             self.document(document)
             return
@@ -121,11 +121,11 @@ class Caller:
 
     @property
     def is_remarking(self) -> bool:
-        """Whether a remark would be heard."""
+        """Whether remarks are printed."""
         return sys.stderr.isatty() and not self.is_quiet and not self.is_json
 
     def remark(self, text: str) -> None:
-        """Tell a person on a terminal something on stderr; scripts hear nothing."""
+        """Print a remark on stderr for a person on a terminal; scripts get nothing."""
         if self.is_remarking:
             sys.stderr.write(text + "\n")
 
@@ -204,7 +204,7 @@ class Caller:
 
 
 def _field(value: object) -> str:
-    """A value in a line of fields: tabs, line ends and other controls inside would break it, so they become blanks."""
+    """A value in a line of fields; tabs, line ends and other controls become blanks."""
     return "" if value is None else str(value).translate(_BLANKS)
 
 

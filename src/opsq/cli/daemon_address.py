@@ -1,4 +1,4 @@
-"""How a verb reaches the daemon: which address the settings name, which token, one greeted connection.
+"""Connects a verb to the daemon: the address and token that the settings name, one greeted connection.
 
 It must stay cheap to import: the hot verbs use it.
 """
@@ -27,7 +27,7 @@ SETTING_OPTIONS = ("state_dir", "socket", "address", "token_file")
 def settings_of(
     options: Mapping[str, object], by_flag: Iterable[str], more: Mapping[str, object] | None = None
 ) -> Settings:
-    """The settings, with those flags that stood on the command line itself (variables are read by the settings, which name them).
+    """The settings with the flags given on the command line itself; variables are read by the settings, which name them.
 
     Args:
         more: flags of the verb that are settings too.
@@ -43,12 +43,12 @@ def settings_of(
     except UsageError as error:
         if "`opsq config`" in error.hint:  # which needs the settings too
             error.hint = ""
-        error.hint = f"{error.hint} All settings stand in opsq.toml(5).".lstrip()
+        error.hint = f"{error.hint} opsq.toml(5) lists all settings.".lstrip()
         raise
 
 
 def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
-    """A greeted connection to the daemon that the settings name; `name` is what `status` calls this side."""
+    """A greeted connection to the daemon that the settings name; `status` lists it as `name`."""
     address: Address = settings.socket
     token = ""
     if is_remote(settings):
@@ -59,10 +59,10 @@ def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", cla
 
 
 def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> InvalidStrategy:
-    """Say that the daemon must be restarted, if the settings of this side name a strategy that it does not know."""
+    """Add that the daemon must be restarted, if the settings of this side name a strategy that it does not know."""
     if strategy.strip() in settings.strategies:
         where = settings.source(f"strategies.{strategy.strip()}")
-        error.hint = f"{where} names it, but the daemon was started before: `opsq restart` takes it."
+        error.hint = f"{where} defines it, but the daemon was started before: `opsq restart` reads it."
     return error
 
 
@@ -94,7 +94,7 @@ def held_chunks(handles: Iterable[str]) -> list[HeldChunks]:
 
 
 def check_refusals(reply: Completed) -> None:
-    """See to it that nothing was refused.
+    """Raise if anything was refused.
 
     Raises:
         OpsqError: something was; the class is that of the first refusal, and the message names all chunks.
@@ -115,7 +115,7 @@ def _refused(refusals: list[Refusal]) -> OpsqError:
 
 
 def call_alive(daemon: Connection, request: Request, kind: type[R]) -> R:
-    """`daemon.call` for a request that the daemon may park: shows every heartbeat that this side lives."""
+    """`daemon.call` for a request that the daemon may park: sends heartbeats meanwhile."""
     daemon.send([request])
     request_id = getattr(request, "id", None)
     while True:

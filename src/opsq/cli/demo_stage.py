@@ -1,4 +1,4 @@
-"""What both demonstrations work with: Python's own sources, a temporary folder, a private daemon, and a direct count to compare with.
+"""What both demonstrations use: Python's own sources, a temporary folder, a private daemon, a count to compare with.
 
 It must not submit or process anything.
 """
@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 20
 
 
 class Direct(NamedTuple):
-    """What is counted without opsq."""
+    """What was counted without opsq."""
 
     lines_count: int
     size_bytes: int
@@ -34,14 +34,14 @@ class Direct(NamedTuple):
 
 
 class Speech:
-    """One line a step, with the time since the beginning."""
+    """Prints a line per step, with the time since the start."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self.began = time.monotonic()
 
     def step(self, text: str) -> None:
-        """Tell what was done."""
+        """Print a step that was done."""
         if self._caller.is_quiet or self._caller.is_json:
             return
         mark = f"{time.monotonic() - self.began:5.1f} s  "
@@ -102,7 +102,7 @@ def private_folder(say: Speech, *, is_kept: bool) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def private_daemon(caller: Caller, say: Speech, folder: Path) -> Iterator[Caller]:
-    """A daemon of our own; gives what reaches it."""
+    """A daemon of our own; yields a caller of it."""
     private = Caller({"quiet": caller.is_quiet, "json": caller.is_json}, frozenset())
     private.settings = load({"state_dir": str(folder / "state")}, {"XDG_CONFIG_HOME": str(folder)})
     result = lifecycle.start(private.settings)

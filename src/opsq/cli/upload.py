@@ -60,7 +60,7 @@ class RoomDeadline(NamedTuple):
 
 
 def expand(words: list[str]) -> list[str]:
-    """The inputs, with those globs replaced that name no file themselves; `**` gives files at any depth, and no folders.
+    """The inputs with globs expanded, except those that name a file themselves; `**` gives files at any depth, no folders.
 
     Raises:
         InputUnreadable: nothing matches a glob.
@@ -83,7 +83,7 @@ def expand(words: list[str]) -> list[str]:
 
 
 def open_path(path: str) -> io.FileIO:
-    """Open an input to be read from where it stands.
+    """Open an input.
 
     Raises:
         InputUnreadable: it is not there, is a folder, or may not be read.
@@ -101,7 +101,7 @@ def read_whole(path: str) -> bytes:
 
 
 def plan_of(paths: list[str], splitting: Splitting) -> Plan:
-    """What the chunks would be; writes nothing."""
+    """The chunks as they would be; writes nothing."""
     with contextlib.ExitStack() as stack:
         return plan(((path, stack.enter_context(open_path(path))) for path in paths), splitting)
 
@@ -145,7 +145,7 @@ class Upload:
             self._rules = self._template.with_attachment(daemon, self._rules)
             if source is not None:
                 size = source.content.chunks_count, source.content.total_bytes
-            else:  # how many chunks there will be in the end, only the cutting can tell
+            else:  # the number of chunks is known only after the cutting
                 size = len(paths) if splitting.by == "file" else 1, 0 if is_in_place else _known_bytes(paths)
             self._wait_for_room(daemon, size)
         with ContentWriter(
@@ -164,7 +164,7 @@ class Upload:
         return content, self._submit(store, folder)
 
     def _wait_for_room(self, daemon: Connection, size: tuple[int, int]) -> None:
-        """Return once there is room for so many chunks and bytes; a person is told if that takes time."""
+        """Return once there is room for so many chunks and bytes; a person is informed if that takes time."""
         key = self._rules.unique_key
         try:
             daemon.call(CheckCapacity(daemon.next_id(), *size, unique_key=key), Capacity)
@@ -221,14 +221,14 @@ def _known_bytes(paths: list[str]) -> int:
 
 
 class _Counted:
-    """An input that moves a progress bar as it is read."""
+    """An input that advances a progress bar as it is read."""
 
     def __init__(self, file: io.FileIO, progress: Any, bar: Any) -> None:
         self._file, self._progress, self._bar = file, progress, bar
         self.seekable, self.seek = file.seekable, file.seek
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Read, and show it."""
+        """Read, and advance the bar."""
         count = self._file.readinto(buffer)
         self._progress.advance(self._bar, count or 0)
         return count

@@ -1,4 +1,4 @@
-"""A submission as a model for a new one: what `opsq submit --from-json` takes, so that `opsq show --json ID` can be changed and run again.
+"""A submission as a template for a new one: `opsq submit --from-json` takes what `opsq show --json ID` prints.
 
 It must not write anything.
 """
@@ -22,7 +22,7 @@ from opsq.wire.messages import Attachment, Backoff, GetAttachment, NewSubmission
 
 
 class Template(msgspec.Struct, frozen=True):
-    """The fields of a `SubmissionShape` that a new submission takes over. All others are ignored: --unique is not taken over."""
+    """The fields of a `SubmissionShape` that a new submission takes over; all others are ignored, also --unique."""
 
     submission_id: str | None = None
     metadata: dict[str, int | str] = {}
@@ -39,7 +39,7 @@ class Template(msgspec.Struct, frozen=True):
 
         Args:
             metadata: more than the template has; stronger where both have a key.
-            given: other fields of a `NewSubmission`, stronger than the template; None stands for "not given".
+            given: other fields of a `NewSubmission`, stronger than the template; None means "not given".
         """
         own = NewSubmission(
             os.urandom(16),

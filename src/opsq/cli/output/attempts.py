@@ -1,4 +1,4 @@
-"""What has happened to chunks, as people and programs are shown it: asked for, made into documents, drawn.
+"""Fetches the history of chunks page by page, and shows it as a table or as lines.
 
 It must not decide which events are meant.
 """
@@ -21,12 +21,12 @@ R = TypeVar("R")
 COLUMNS = ("at", "event", "chunk", "attempt", "consumer", "waited", "ran", "ended", "reason")
 NUMBERS = frozenset({"attempt", "waited", "ran"})
 ATTEMPTS = ("failed", "lost")
-"""The events that are attempts in vain; a death repeats what the last of them said."""
+"""The events of failed attempts; a death repeats the reason of the last."""
 _SHOWN = ("chunk", "event", "attempt", "consumer", "began", "ended", "status", "reason")
 
 
 class Asked(Protocol):
-    """Who answers questions: the daemon, or the file of one that is stopped."""
+    """What answers requests: the daemon, or the file of one that is stopped."""
 
     def next_id(self) -> int:
         """An id for the next request."""
@@ -48,7 +48,7 @@ def pages(
 
 
 def newest(daemon: Asked, where: HistoryFilter, limit: int, pages_count: int) -> tuple[list[HistoryEvent], bool]:
-    """The newest events, in the order in which they came, found in a bounded number of pages; and whether there may be more."""
+    """The newest events in a bounded number of pages, oldest first; and whether there may be more."""
     found: list[HistoryEvent] = []
     for number, page in enumerate(pages(daemon, where, newest_first=True, limit=limit + 1), 1):
         found += page.rows
@@ -87,7 +87,7 @@ def row(event: HistoryEvent, *, is_short: bool) -> list[object]:
 
 
 def show(caller: Caller, events: Sequence[HistoryEvent], *, title: str) -> None:
-    """Print events under what was said before: a table on a terminal, else a line `attempt`, a tab and all the rest for each."""
+    """Print events: a table on a terminal, else for each a line of `attempt`, a tab and the event."""
     if not events:
         return
     if caller.is_rich:

@@ -1,4 +1,4 @@
-"""Shows one chunk: where it stands, why, and all that has happened to it.
+"""Shows one chunk: its state, the reason for it, and its history.
 
 It must not change anything.
 """
@@ -20,7 +20,7 @@ _ALL_PAGES = 1 << 30
 
 
 def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_be_dead: bool = False) -> None:
-    """Print all that is known of a chunk.
+    """Print everything known about a chunk.
 
     Raises:
         NotFound: there is no such chunk, or, if it must be, it is not dead.

@@ -1,4 +1,4 @@
-"""The JSON documents about the daemon, its state and its file, and of the verbs that look after the installation.
+"""The JSON documents about the daemon, its state and its file, and of the verbs that maintain the installation.
 
 It must not print.
 """
@@ -58,9 +58,10 @@ class ConsumerShape(Shape):
 
 
 class StatusDocument(Shape):
-    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, and `socket_source` what chose it.
+    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, `socket_source` what chose it.
 
-    `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: nobody is connected, or counters cannot tell.
+    `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: no consumer is
+    connected, or it is unknown.
     `backlog`: chunks that are waiting, delayed or reserved, and `backlog_limit` how many may be; null: any number.
     """
 

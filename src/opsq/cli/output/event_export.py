@@ -1,6 +1,7 @@
-"""Writes events to files for other programs: JSON lines, CSV or Parquet, to stdout, one file, or a folder in which files are rotated.
+"""Writes events for other programs as JSON lines, CSV or Parquet, to stdout, to one file, or to a folder of rotated files.
 
-It must not ask for events; whoever does hands them in, in the order of their seqs. Memory is that of a page, or of a Parquet row group.
+It must not fetch events; the caller passes them in the order of their seqs. Memory is that of a page, or of a Parquet row
+group.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("jsonl", "csv", "parquet")
 ROW_GROUP = 50_000
-"""Rows of a Parquet row group: about 20 MB of memory while it is put together."""
+"""Rows of a Parquet row group: about 20 MB of memory while it is assembled."""
 _NAME = re.compile(r"history-([0-9]{19})-([0-9]{19})\.(jsonl|csv|parquet)", re.ASCII)
 
 Metadata = Mapping[int, dict[str, int | str]]
@@ -44,7 +45,7 @@ class Writer(Protocol):
         """Add rows."""
 
     def close(self) -> None:
-        """Write what is left; the file itself stays open."""
+        """Write the rest; the file itself stays open."""
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ class JsonLines:
 
 
 class Csv:
-    """A line of names, then a line a row; what is not known is empty, metadata is a JSON object."""
+    """A header line, then a line per row; unknown fields are empty, metadata is a JSON object."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -192,7 +193,7 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 class _Counted:
-    """A file that cannot seek, as a pipe, with the one question that the Parquet writer asks it: how much was written."""
+    """A file that cannot seek, such as a pipe, and knows its position, which the Parquet writer asks for."""
 
     closed = False
 
@@ -211,11 +212,11 @@ class _Counted:
         return self._bytes
 
     def flush(self) -> None:
-        """Write what the file keeps back."""
+        """Write what the file has buffered."""
         self._out.flush()
 
     def close(self) -> None:
-        """The file is closed by whoever opened it."""
+        """Does nothing: the caller opened the file and closes it."""
 
 
 _WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
@@ -225,7 +226,7 @@ _WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": 
 
 
 class Target(ABC):
-    """Where an export goes, as a context: what was begun appears when it ends well.
+    """Where an export goes, as a context: the file appears when the context ends without an error.
 
     Attributes:
         rows_count: written so far.
@@ -268,7 +269,7 @@ class Stream(Target):
         self.is_stdout = path == "-"
         self._path = path
         if kind == "parquet":
-            _pyarrow()  # what is missing is missed before anything is asked for
+            _pyarrow()  # fail before any event is fetched
 
     def __enter__(self) -> Self:
         out = sys.stdout.buffer if self.is_stdout else self._stack.enter_context(atomic_output(self._path))
@@ -327,11 +328,11 @@ class Folder(Target):
 
     @property
     def _part(self) -> Path:
-        """The file that is being written; whoever reads `history-*` does not see it."""
+        """The file that is being written; `history-*` does not match it."""
         return self._path / ".history.part"
 
     def _lock(self) -> None:
-        """Keep other exports out, also after this one was killed: its file is simply written anew."""
+        """Lock other exports out. The file of an export that was killed is overwritten."""
         try:
             self._lock_fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -394,7 +395,7 @@ def target(path: str, kind: str | None, rotate: int | None, *, is_going_on: bool
     needs_folder = "--rotate" if rotate is not None else "--after-last" if is_going_on else ""
     if needs_folder and not is_folder:
         raise UsageError(
-            f"{needs_folder} needs a folder that is there: {path} is none.",
+            f"{needs_folder} needs an existing folder: {path} is none.",
             hint="`mkdir` it, and name it with --output.",
         )
     if is_folder:

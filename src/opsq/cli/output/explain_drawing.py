@@ -1,6 +1,6 @@
 """How `opsq explain` looks on a terminal: trees, SQL with its words set off, verdicts in colour. It decides nothing.
 
-Colours are those of the terminal's own palette that can be read on dark and on light; nothing is told by colour alone.
+Colours are from the terminal's own palette and readable on dark and on light; no information is in a colour alone.
 """
 
 from __future__ import annotations

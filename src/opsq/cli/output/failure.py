@@ -1,4 +1,4 @@
-"""How a failure is told: a line on stderr or a JSON document on stdout, and the exit status; bugs leave their traceback in a log.
+"""Reports a failure: a line on stderr or a JSON document on stdout, and the exit status; a bug leaves its traceback in a log.
 
 It must not import anything slow at load time, and must not fail itself.
 """
@@ -18,7 +18,7 @@ _COMPLAINT_CHARACTERS, _COMPLAINT_LINES = 4000, 20
 
 
 class Exit(OpsqError):
-    """A verb that has said all that is to be said, and ends with a status of its own."""
+    """Ends a verb that has already reported everything with a status of its own."""
 
     def __init__(self, status: int) -> None:
         super().__init__()
@@ -26,10 +26,10 @@ class Exit(OpsqError):
 
 
 def report_error(error: Exception, words: Sequence[str]) -> int:
-    """Tell the user of `error`.
+    """Report `error` to the user.
 
     Args:
-        words: the command line, which says whether JSON is wanted.
+        words: the command line, which decides whether JSON is wanted.
 
     Returns:
         The exit status.
@@ -48,7 +48,7 @@ def report_error(error: Exception, words: Sequence[str]) -> int:
 
 
 def error_text(failure: OpsqError) -> str:
-    """A failure in words; the message may hold what a program has said, as much as a reason may have."""
+    """A failure in words, cut to a readable length: the message may contain the output of a program."""
     message = failure.message
     if len(message) > _PLAIN_CHARACTERS or not message.isprintable():
         from opsq.cli.output.readable import brief
@@ -58,7 +58,7 @@ def error_text(failure: OpsqError) -> str:
 
 
 def is_silent(failure: OpsqError) -> bool:
-    """Whether the exit status says it all to a script: an empty reserve is the end of a loop, no mishap."""
+    """Whether the exit status is enough for a script: an empty reserve ends a loop and is no error."""
     return failure.code == "nothing_free" and not sys.stderr.isatty()
 
 

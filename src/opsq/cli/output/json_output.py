@@ -1,7 +1,7 @@
-"""Prints JSON documents, and says what all of them have in common; each is described in opsq-json(7).
+"""Prints JSON documents, and defines what all of them have in common; each is described in opsq-json(7).
 
-Fields may be added, never removed. Ids and handles are strings, instants are RFC 3339 in UTC, `_s` is seconds. It must not import anything
-slow: the hot verbs print JSON too.
+Fields may be added, never removed. Ids and handles are strings, instants are RFC 3339 in UTC, `_s` is seconds. It must
+not import anything slow: the hot verbs print JSON too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Shape(msgspec.Struct):
 
     @classmethod
     def from_message(cls, message: object, **own: Any) -> Self:
-        """Take the fields that are not in `own` from a message: counts and names without their suffix, ids and instants as text."""
+        """Take the fields that are not in `own` from a message: `x` may be its `x_count` or `x_name`, ids and instants are text."""
         for name in cls.__struct_fields__:
             for given in () if name in own else (name, f"{name}_count", f"{name}_name"):
                 if hasattr(message, given):

@@ -1,6 +1,6 @@
-"""Says things on stdout and stderr from a thread of its own, so that a reader who does not read holds up nobody who works.
+"""Writes to stdout and stderr in a thread of its own, so that a blocked terminal or pipe does not stop the work.
 
-It must not decide what is said. What a program wrote is left out, and that is said, rather than kept without limit; all else is kept.
+It must not decide what is written. Beyond a limit, output of programs is dropped and counted; everything else is kept.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 CONGESTED_BYTES = 1 << 20
-"""So much waits to be read when no more work should be begun."""
+"""Unread bytes from which on no more work should be started."""
 WAITING_LIMIT_BYTES = 8 << 20
-"""So much waits when lines of programs are left out."""
+"""Unread bytes from which on lines of programs are dropped."""
 
 
 class OutputThread:
@@ -23,18 +23,18 @@ class OutputThread:
 
     def __init__(self) -> None:
         self.stdout_error: OSError | None = None
-        """Why nothing more is written to stdout, such as that nobody reads it."""
+        """Why nothing more is written to stdout, such as a closed pipe."""
         self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
         self._waiting_bytes = 0
         self._is_congested = False
-        self._left_out_count = 0
+        self._dropped_count = 0
         self._is_closing = False
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
 
     @property
     def is_congested(self) -> bool:
-        """Whether so much waits that no more work should be begun."""
+        """Whether so much is unread that no more work should be started."""
         self._is_congested = self._waiting_bytes > (CONGESTED_BYTES // 2 if self._is_congested else CONGESTED_BYTES)
         return self._is_congested
 
@@ -47,28 +47,28 @@ class OutputThread:
         self._later(len(content), lambda: _write(2, content))
 
     def err_lines(self, content: bytes, write: Callable[[bytes], object] | None = None) -> None:
-        """Write lines of a program, unless too much waits already.
+        """Write lines of a program, unless too much is unread already.
 
         Args:
             write: writes them in the thread; None: to stderr as they are.
         """
         if self._waiting_bytes + len(content) > WAITING_LIMIT_BYTES:
-            self._left_out_count += content.count(b"\n")
+            self._dropped_count += content.count(b"\n")
             return
-        self._tell_left_out()
+        self._report_dropped()
         self._later(len(content), lambda: _write(2, content) if write is None else write(content))
 
     def call(self, work: Callable[[], object]) -> None:
-        """Have the thread do something that writes, such as to draw."""
+        """Run something in the thread that writes, such as drawing."""
         self._later(0, work)
 
     def close(self, limit_s: float | None = None) -> None:
-        """Wait until all is said, and end the thread.
+        """Wait until everything is written, and end the thread.
 
         Args:
-            limit_s: wait no longer than this; what nobody has read by then is not said. None: as long as it takes.
+            limit_s: wait no longer than this; what is unread by then is dropped. None: as long as it takes.
         """
-        self._tell_left_out()
+        self._report_dropped()
         with self._news:
             self._is_closing = True
             self._news.notify()
@@ -78,17 +78,17 @@ class OutputThread:
 
     # --- inside -------------------------------------------------------------------------------------------------------------------
 
-    def _tell_left_out(self) -> None:
-        count, self._left_out_count = self._left_out_count, 0
+    def _report_dropped(self) -> None:
+        count, self._dropped_count = self._dropped_count, 0
         if count:
-            self.err(b"opsq: %d lines of programs are left out here: nobody read them in time.\n" % count)
+            self.err(b"opsq: %d lines of programs are missing here: they were not read in time.\n" % count)
 
     def _later(self, size_bytes: int, work: Callable[[], object]) -> None:
         with self._news:
             self._waiting.append((size_bytes, work))
             self._waiting_bytes += size_bytes
             self._news.notify()
-            if self._thread is None:  # few consumers ever say anything
+            if self._thread is None:  # few consumers ever write anything
                 self._thread = threading.Thread(target=self._run, name="opsq-output", daemon=True)
                 self._thread.start()
 
@@ -100,7 +100,7 @@ class OutputThread:
                         return
                     self._news.wait()
                 size_bytes, work = self._waiting.popleft()
-            with suppress(OSError):  # whoever listened has gone; the work goes on
+            with suppress(OSError):  # the reader has gone; the work goes on
                 work()
             with self._news:
                 self._waiting_bytes -= size_bytes
@@ -119,7 +119,7 @@ def _write(descriptor: int, content: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # whoever shares it with us does not want to wait
+        except BlockingIOError:  # another process made the shared file non-blocking
             poll = select.poll()
             poll.register(descriptor, select.POLLOUT)
             poll.poll()

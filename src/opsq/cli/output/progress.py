@@ -1,6 +1,6 @@
-"""What a person or a script sees of programs at work: progress, failures, what programs say, a JSON line per chunk.
+"""Shows running programs to a person or a script: progress, failures, output of programs, a JSON line per chunk.
 
-It must not wait for whoever reads it (the output thread does), nor know how chunks are run.
+It must not wait for readers of its output (the output thread does), nor know how chunks are run.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 DRAW_S = 1.0
 LINE_S = 30.0
 HURRY_S = 0.5
-_TOLD_CHARACTERS = 300
+_SENTENCE_CHARACTERS = 300
 _LINE_BYTES = 8192
-"""A line of a program that is longer is cut into several."""
+"""Longer lines of programs are split."""
 _PARTIAL_LIMIT_COUNT = 10_000
-"""So many chunks may have a line whose end has not come."""
+"""How many chunks may have an unfinished line."""
 _RATE_S = 15.0
-"""Over so long the rate is measured."""
+"""The period over which the rate is measured."""
 _BAR_CHARACTERS = 20
 _NAMED_COUNT = 2
-"""So many submissions are named."""
+"""How many submissions are named."""
 
 
 class WorkViewer(ProgressViewer):
-    """Shows the work of one consumer to whoever gave the command line. Enter it around the work.
+    """Shows the work of one consumer to its caller. Enter it around the work.
 
     Args:
-        caller: who that is.
+        caller: the person or script behind the command line.
         is_reporting: off a terminal, write a line about the state now and then.
     """
 
@@ -77,23 +77,23 @@ class WorkViewer(ProgressViewer):
         self._output.close(self._close_s)
 
     def hurry(self) -> None:
-        """We are to end at once, so nobody who does not read is waited for any more."""
+        """The consumer must end soon: wait for readers of its output only briefly."""
         self._close_s = HURRY_S
 
     @property
     def is_congested(self) -> bool:
-        """Whether nobody reads what is written."""
+        """Whether the output is not being read."""
         return self._output.is_congested
 
     @property
     def stdout_error(self) -> OSError | None:
-        """Why JSON lines could not be written, such as that whoever read them has gone."""
+        """Why JSON lines could not be written, such as a closed pipe."""
         return self._output.stdout_error
 
     def say(self, text: str) -> None:
         """A sentence on stderr."""
-        text = text if len(text) <= _TOLD_CHARACTERS else text[:_TOLD_CHARACTERS] + "…"
-        # What a program says may move the cursor or worse, and an end of a line would make it two sentences.
+        text = text if len(text) <= _SENTENCE_CHARACTERS else text[:_SENTENCE_CHARACTERS] + "…"
+        # Output of a program may have control sequences, and a line end would make it two sentences.
         text = "".join(letter if letter.isprintable() else " " for letter in text)
         line = f"opsq: {text}\n".encode(errors="backslashreplace")
         if self._progress is None:
@@ -139,7 +139,7 @@ class WorkViewer(ProgressViewer):
             self._output.out(msgspec.json.encode(shape) + b"\n")
 
     def look(self, view: PoolProgress) -> None:
-        """Draw how things stand, or write a line about it."""
+        """Draw the state, or write a line about it."""
         meter = self._meter
         meter.note(view.counts, time.monotonic())
         if self._progress is not None:
@@ -168,7 +168,7 @@ class WorkViewer(ProgressViewer):
 
 
 class ProgressMeter:
-    """How far the work is, by all consumers together, and how fast it goes."""
+    """The progress of all consumers together, and their rate."""
 
     def __init__(self) -> None:
         self.done_count = 0
@@ -177,12 +177,12 @@ class ProgressMeter:
         self._seen: deque[tuple[float, int]] = deque()
 
     def note(self, counts: Counts | None, now: float) -> None:
-        """Enter what the daemon said."""
+        """Record the counts of the daemon."""
         if counts is None:
             return
         finished_count = counts.completed_count + counts.dead_count + counts.skipped_count
         left_count = counts.waiting_count + counts.delayed_count + counts.reserved_count
-        if self._before_count is None or finished_count < self._before_count:  # what is finished may be removed
+        if self._before_count is None or finished_count < self._before_count:  # finished submissions may be removed
             self._before_count = 0 if counts.submissions_count == 1 else finished_count
             self._seen.clear()
         self.done_count = finished_count - self._before_count
@@ -200,17 +200,17 @@ class ProgressMeter:
         return max(now_count - before_count, 0) / (now - then) if now > then else 0.0
 
     def rate_text(self) -> str:
-        """The rate in words; empty while it is not known."""
+        """The rate in words; empty while unknown."""
         return format_rate(float(f"{self.rate_per_s:.3g}")) if self.rate_per_s else ""
 
     def left_text(self) -> str:
-        """How long it will take at this rate; empty while that is not known."""
+        """The time left at this rate; empty while unknown."""
         left_count = self.total_count - self.done_count
         return f"{format_span(left_count / self.rate_per_s)} left" if left_count and self.rate_per_s else ""
 
 
 def described(view: PoolProgress) -> str:
-    """What runs, what was done, and what failed, in few words."""
+    """What is running, done and failed, in a few words."""
     words = [f"{view.running_count} running"]
     if view.operations_count:
         words.append(counted(view.operations_count, "operation"))

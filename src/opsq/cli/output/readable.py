@@ -1,6 +1,6 @@
-"""Text that comes from programs, made fit for a terminal: nothing in it moves the cursor or worse, and it is no longer than one reads.
+"""Makes the output of programs safe for a terminal: without control sequences, and short enough to read.
 
-It must not print; JSON has such text whole.
+It must not print; JSON has such text in full.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def clean(line: str) -> str:
-    """A line without what would move the cursor or worse; of what was overwritten by returns, the last."""
+    """A line without control sequences; of text that returns overwrite, the last."""
     return _CONTROLS.sub("", _SEQUENCES.sub("", line.rstrip("\r").rpartition("\r")[2]))
 
 
@@ -24,7 +24,7 @@ def readable(text: str) -> str:
 
 
 def brief(text: str, characters: int = BRIEF_CHARACTERS, lines: int = BRIEF_LINES) -> str:
-    """The first line and the last ones, `clean`: those say how it ended and why; what is left out between them is an ellipsis."""
+    """The first line and the last ones, `clean`, since those name the cause; an ellipsis replaces the lines between."""
     first, *rest = readable(text).split("\n")
     if len(rest) >= lines:
         rest = ["…", *rest[-(lines - 1) :]]

@@ -33,7 +33,7 @@ class Sink(Protocol):
     """Where results go."""
 
     def write(self, results: Iterable[Result], store: Store, folder: str) -> None:
-        """Write results; those that are tuples lie in `folder` of `store`."""
+        """Write results; those that are tuples are in `folder` of `store`."""
 
 
 class ByteSink:
@@ -91,7 +91,7 @@ class ResultStream:
         """The state of the submission, as of the last page."""
 
     def pages(self) -> Iterator[tuple[Iterator[Result], str]]:
-        """The results of each page, and the folder in the store in which the large ones lie.
+        """The results of each page, and the folder in the store that contains the large ones.
 
         Raises:
             NotFound: there is no such submission.

@@ -34,7 +34,7 @@ class StatementShape(Shape):
 
 
 class ArmShape(Shape):
-    """One arm of a strategy; `inner` are the arms within one value of the key of `Fair`; `analysis` comes with --analyze."""
+    """One arm of a strategy; `inner` are the arms within one value of the key of `Fair`; `analysis` needs --analyze."""
 
     order: str
     why: str
@@ -65,7 +65,7 @@ class OfferShape(Shape):
 
 
 class ExplainDocument(Shape):
-    """`opsq explain STRATEGY`. `strategy` is the canonical text; `offers` come with --analyze; `is_running`: whether a daemon was asked."""
+    """`opsq explain STRATEGY`. `strategy` is the canonical text; `offers` need --analyze; `is_running`: a daemon answered."""
 
     strategy: str
     tree: list[NodeShape]
@@ -106,7 +106,7 @@ class PauseShape(Shape):
 
 
 class LimitShape(Shape):
-    """A limit on one pair, or (`value` null) on each value of the key; `reserved`: chunks of the busiest value, null: not counted."""
+    """A limit on one pair, or (`value` null) on each value of the key; `reserved`: of the busiest value, null: not counted."""
 
     key: str
     value: int | str | None

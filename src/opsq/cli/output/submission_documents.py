@@ -1,4 +1,4 @@
-"""The JSON documents about submissions, chunks, results and what has happened to them.
+"""The JSON documents about submissions, chunks, results and their history.
 
 It must not print.
 """
@@ -25,7 +25,7 @@ class ReservedChunk(Shape):
 
 
 class ReserveDocument(Shape):
-    """`opsq reserve`. `deadline_s`: what is left of the shortest lease."""
+    """`opsq reserve`. `deadline_s`: the rest of the shortest lease."""
 
     chunks: list[ReservedChunk]
     deadline_s: float
@@ -43,7 +43,7 @@ class ReadDocument(Shape):
 
 
 class ChangedDocument(Shape):
-    """Verbs that change something, as `complete`, `cancel`, `dead drop`: on how many chunks, submissions or rows it took effect."""
+    """Verbs that change something, as `complete`, `cancel`, `dead drop`: how many chunks, submissions or rows changed."""
 
     count: int
 
@@ -57,7 +57,7 @@ class BackoffShape(Shape):
 
 
 class SubmissionShape(Shape):
-    """`opsq show`, which adds the newest attempts that failed; a part of `list` and `wait`. `opsq submit --from-json` takes it."""
+    """`opsq show`, which adds recent failures; a part of `list` and `wait`. `opsq submit --from-json` takes it."""
 
     submission_id: str
     state: str
@@ -117,7 +117,7 @@ class WaitDocument(Shape):
 
 
 class SubmitDocument(Shape):
-    """`opsq submit`. `created` is false when --unique found an earlier submission; `state`, `output` and `error` come with --wait."""
+    """`opsq submit`. `created` is false if --unique found an earlier submission; `state`, `output`, `error` need --wait."""
 
     submission_id: str
     created: bool
@@ -129,7 +129,7 @@ class SubmitDocument(Shape):
 
 
 class RunDocument(Shape):
-    """`opsq run`. `results` is there without --output, `error` when `state` is failed; what is left lies in `submissions`."""
+    """`opsq run`. `results` is there without --output, `error` when `state` is failed; `submissions` are those kept."""
 
     state: str
     submissions: list[str]
@@ -144,7 +144,7 @@ class RunDocument(Shape):
 
 
 class PlannedChunk(Shape):
-    """A chunk as it would be: of which input, from which byte on, how long."""
+    """A chunk as it would be: its input, first byte and length."""
 
     index: int
     input: str
@@ -198,7 +198,7 @@ class DeadDocument(Shape):
 
 
 class EventShape(Shape):
-    """One row of history, of `chunks` chunks of one block; a line of `opsq history export`, and its columns. `chunks` 0: all of them."""
+    """One row of history, of `chunks` chunks of one block (0: all chunks); a line of `opsq history export`, and its columns."""
 
     seq: int
     at: str
@@ -260,7 +260,7 @@ class ExportDocument(Shape):
 
 
 class ChunkDocument(Shape):
-    """`opsq show SUBMISSION/INDEX`, `opsq dead show`; `state` is the verdict of `opsq explain`, `events` are the newest, oldest first."""
+    """`opsq show SUBMISSION/INDEX`, `opsq dead show`; `state` is the verdict of `opsq explain`, `events` are oldest first."""
 
     submission_id: str
     index: int
@@ -273,7 +273,7 @@ class ChunkDocument(Shape):
 
 
 class ChunkEndShape(Shape):
-    """A line of `opsq consume` per program that has ended, after `attempt` failures and losses; `outcome`: completed or failed."""
+    """A line of `opsq consume` per program that ended, after `attempt` failures and losses; `outcome`: completed or failed."""
 
     submission_id: str
     index: int
@@ -294,7 +294,7 @@ class CommandShape(Shape):
 
 
 class ConsumeDocument(Shape):
-    """The last line of `opsq consume`: what became of the chunks that it was given.
+    """The last line of `opsq consume`: what became of the chunks that it reserved.
 
     There is an `error` when some died, and `taken` when another consumer had the name of --single.
     """
@@ -308,7 +308,7 @@ class ConsumeDocument(Shape):
 
 
 def started_at(event: HistoryEvent) -> int | None:
-    """When an attempt began, as far as its run time tells; of several chunks the one that ran longest."""
+    """When an attempt began, by its run time; of several chunks the one that ran longest."""
     return event.at - round(event.run_max_s * 1000) if event.run_max_s else None
 
 

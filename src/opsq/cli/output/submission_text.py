@@ -13,7 +13,7 @@ from opsq.wire.messages import SubmissionState
 
 
 def ending(state: SubmissionState) -> str:
-    """How a submission has ended, with the reason that was recorded: what one says behind its name."""
+    """How a submission has ended, with the recorded reason: the predicate of a sentence about it."""
     verb = "has" if state.state in {"failed", "expired"} else "is"
     return f"{verb} {state.state}" + (f": {state.reason}" if state.reason else ".")
 
@@ -33,5 +33,5 @@ def value_text(value: int | str) -> str:
 
 
 def minute(wall_ms: int) -> str:
-    """A wall-clock instant for people with little room: month, day and time, local."""
+    """A wall-clock instant in few characters: month, day and time, local."""
     return time.strftime("%m-%d %H:%M", time.localtime(wall_ms / 1000))

@@ -1,6 +1,6 @@
 """Writes the results of a round in input order, segment after segment as they come, in a thread of its own.
 
-It must not decide when a round is over; who made it is told of each segment that is delivered, and reads `failure` at the end.
+It must not decide when a round is over; its owner is called for each segment that is delivered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Delivery:
 
     Args:
         producer: asked for results; when it is closed, `deliver` ends.
-        on_delivered: told of each segment whose results are all written.
+        on_delivered: called with each segment whose results are all written.
         is_skipping: leave out chunks that will never be completed.
     """
 
@@ -62,7 +62,7 @@ class Delivery:
         Raises:
             WorkFailed: a chunk will never be completed; what came before it has been written.
             Stopped: `stop` was called.
-            OSError: nobody takes the results, or there is no room for them.
+            OSError: the results cannot be written.
             OpsqError: the daemon refused, or the producer was closed.
         """
         while (submission_id := self._next()) is not None:

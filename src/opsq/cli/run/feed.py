@@ -1,6 +1,6 @@
 """Hands the inputs of a round over, segment by segment, in a thread of its own: files in place, streams as they come.
 
-It must not wait for results, but that it gets no further ahead of them than it may.
+It must not wait for results, except to keep a bounded distance ahead of them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from opsq.content.segments import cut_segments
 from opsq.content.splitter import Splitting
 
 _AHEAD_LEGS = 4
-"""A round that cannot be resumed has at most so many segments without delivered results, if they have chunks enough for all programs."""
+"""A round that cannot be resumed has at most this many segments without delivered
+results, if their chunks suffice for all programs."""
 _AHEAD_CHUNKS_PER_JOB = 4
 
 
 class Stopped(Exception):
-    """Nothing more is wanted."""
+    """The round was stopped."""
 
 
 class Feeder:
     """Submits the segments of a round.
 
     Args:
-        on_leg: told of each, once it is submitted.
+        on_leg: called with each, once it is submitted.
         jobs: how many programs are to be kept busy.
-        is_bounded: wait when enough is under way; `delivered` tells what is not any more.
+        is_bounded: wait when enough is under way; `delivered` ends that of a segment.
     """
 
     def __init__(
@@ -160,14 +161,14 @@ class _Interruptible:
         self.seekable, self.seek = file.seekable, file.seek
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Read what is there, at the latest when something is."""
+        """Read what is available, and wait until something is."""
         if any(descriptor == self._wake_fd for descriptor, _ in self._poll.poll()):
             raise Stopped
         return self._file.readinto(buffer)
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path names a file that can be read in place; what cannot be looked at is told of when it is opened."""
+    """Whether a path names a file that can be read in place; one without access fails when it is opened."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:

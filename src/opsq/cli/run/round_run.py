@@ -1,6 +1,7 @@
-"""The work of a round: feeds inputs, runs programs and delivers results at the same time, until all is done or something ends it.
+"""Runs a round: feeds inputs, runs programs and delivers results at the same time, until it is done or something ends it.
 
-The programs run in this thread, which alone may take signals; feeding and delivering have one each. It must not tell anybody how it ended.
+The programs run in this thread, the only one that gets signals; feeding and delivering have one each. It must not report
+how the round ended.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Outcome
 
 RECONNECT_S = 30.0
-"""How long a daemon that goes away may take to come back, before the round is given up."""
+"""How long a daemon that goes away may take to come back before the round fails."""
 _END_S = 1.0
-"""A thread that was told to end, and waits for somebody who does not read, is left behind after so long."""
+"""How long to wait for a stopped thread, which may be blocked by a reader that does not read."""
 
 
 ROUND_KEYS = frozenset({KEY, PART, PARTS})
 
 
 class RunPlan(NamedTuple):
-    """What is to be done."""
+    """What the command line asks for."""
 
     command: list[str]
     options: ConsumeOptions
@@ -52,7 +53,7 @@ class RunPlan(NamedTuple):
     is_skipping: bool
     """Leave out dead chunks."""
     is_keeping: bool
-    """Go on behind dead chunks."""
+    """Continue after dead chunks."""
     is_reporting: bool
 
 
@@ -93,21 +94,21 @@ class RoundRun:
         self._json_sink: JsonSink | None = None
         self._written_bytes = 0
         self._has_found = False
-        """All of the input was handed over by an earlier line."""
+        """All of the input was submitted by an earlier run."""
         self._is_stopping = False
         self._is_delivered = False
         self._is_reader_gone = False
         self._failure: OpsqError | None = None
 
     def run(self) -> Ended:
-        """Do everything. Effects: no thread or program of it is left behind, except a thread that is blocked writing."""
+        """Do everything. Effects: no thread or program is left behind, except a thread that is blocked writing."""
         plan = self._plan
         outcome = Outcome(0, 0, 0, 0)
         threads = [
             threading.Thread(target=self._feed, name="opsq-feed", daemon=True),
             threading.Thread(target=self._deliver, name="opsq-deliver", daemon=True),
         ]
-        self._look_for_work()  # before programs begin, lest they work on what is forgotten
+        self._find_work()  # before programs start, lest they process what is being forgotten
         if self._caller.is_json and plan.output is None:
             self._json_sink = JsonSink()
         options = plan.options._replace(
@@ -142,8 +143,8 @@ class RoundRun:
             self._json_sink,
         )
 
-    def _look_for_work(self) -> None:
-        """Take up what is there of the round, unless it is to begin anew."""
+    def _find_work(self) -> None:
+        """Continue with what exists of the round, unless it is to start over."""
         if self._plan.is_fresh:
             self._round.forget_all()
         elif self._plan.is_resumable:
@@ -158,7 +159,7 @@ class RoundRun:
                 self._feeder.feed()
         except Stopped:
             return
-        except Exception as error:  # noqa: BLE001  # told by whoever waits for this thread
+        except Exception as error:  # noqa: BLE001  # reported when this thread was joined
             self._end_by(error)
         else:
             self._delivery.end()
@@ -180,7 +181,7 @@ class RoundRun:
             if self._plan.is_keeping:
                 self._delivery.pass_over()
             self._end_by(error)
-        except Exception as error:  # noqa: BLE001  # told by whoever waits for this thread
+        except Exception as error:  # noqa: BLE001  # reported when this thread was joined
             self._end_by(error)
         else:
             self._is_delivered = True
@@ -199,7 +200,7 @@ class RoundRun:
 
 
 class _Viewer(WorkViewer):
-    """Shows the work, but for what would get mixed up with the results."""
+    """Shows the work, except what would be mixed up with the results."""
 
     def __init__(self, caller: Caller, plan: RunPlan) -> None:
         if plan.output is None and sys.stdout.isatty():
@@ -216,4 +217,4 @@ class _Viewer(WorkViewer):
         super().look(view._replace(submissions=named))
 
     def ended(self, end: ChunkEnd) -> None:
-        """Nothing: with --json there is one document."""
+        """Print nothing: with --json there is one document."""

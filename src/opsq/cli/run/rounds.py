@@ -1,7 +1,7 @@
-"""A round: what one command line of `opsq run` does, as submissions that carry its key, so that the same line finds them again.
+"""A round: what one command line of `opsq run` does, as submissions with its key, so that the same line finds them again.
 
-A round is one submission, or several in a row where a stream was cut into segments. This file asks the daemon and nobody else; it must not
-run programs or write results.
+A round is one submission, or several in a row where a stream was cut into segments. This file talks to the daemon only;
+it must not run programs or write results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY_BYTES = 15
 
 
 def key_of(what: Sequence[object]) -> bytes:
-    """The key of a round that is the same whenever `what` is."""
+    """The key of a round: equal for an equal `what`."""
     return blake2b(msgspec.msgpack.encode([_VERSION, *what]), digest_size=_KEY_BYTES).digest()
 
 
@@ -82,12 +82,12 @@ class Round:
             return list(self._submissions)
 
     def find(self) -> list[SubmissionState]:
-        """What is there of it from before, in order.
+        """What exists of it from an earlier run, in order.
 
         Returns:
             All its segments; nothing if it is not whole, or has ended in a way from which it cannot go on.
 
-        Effects: what is of no use is forgotten; dead chunks have new attempts.
+        Effects: what cannot be continued is removed; dead chunks are requeued.
         """
         found = sorted(
             self._producer.submissions(metadata={KEY: self._name}), key=lambda segment: segment.submission_id
@@ -119,7 +119,7 @@ class Round:
         submission = self._producer.submission(submission_id)
         try:
             submission.remove()
-        except NotFound:  # somebody else did
+        except NotFound:  # another client did
             return
         except Conflict:
             link.call(Cancel(link.next_id(), submission_id, "The round of opsq run is over."), Changed)
@@ -153,7 +153,7 @@ class Round:
         return submission_id
 
     def states(self) -> list[SubmissionState]:
-        """How its segments stand, those that are removed left out."""
+        """The states of its segments, except removed ones."""
         found = []
         for submission_id in self.submissions:
             try:
@@ -163,7 +163,7 @@ class Round:
         return found
 
     def check_own(self, submission_id: int) -> None:
-        """See that all results of a segment so far are those of the round's own program. Cost: its history, found by index.
+        """Check that all results of a segment so far are of the round's own program. Cost: its history, found by index.
 
         Raises:
             Conflict: another consumer, which took whatever there was, has completed chunks of it.
@@ -176,9 +176,9 @@ class Round:
             for event in page.rows:
                 if not event.consumer.startswith(self.consumer_stem):
                     raise Conflict(
-                        f"Chunks of this round, in submission {submission_id}, were completed by the consumer {event.consumer}, "
-                        "which is none of its own: their results may be those of another program.",
-                        hint="--fresh begins anew; a --state-dir of its own keeps a round from consumers that take whatever there is.",
+                        f"Chunks of this round, in submission {submission_id}, were completed by {event.consumer}, "
+                        "which is not a consumer of its own: their results may be those of another program.",
+                        hint="--fresh starts over; with a --state-dir of its own a round shares chunks with no other consumer.",
                     )
             if page.next_after is None:
                 return

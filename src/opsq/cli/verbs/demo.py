@@ -1,6 +1,6 @@
-"""The verb demo: the main job end to end, on input that every machine has, with a daemon of its own that leaves nothing behind.
+"""The verb demo: the main job end to end, on input that every machine has, with a daemon that leaves nothing behind.
 
-It does what a user would do, in the same ways; it must not take a short cut that a user has not.
+It does what a user would do, in the same ways; it must not use anything that a user cannot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from opsq.wire.messages import Explain, Explained, Show, Shown
 STRATEGY = "OldestFirst"
 CHUNK_BYTES = 32 << 10
 _END_S = 20.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def demo(
@@ -94,14 +94,14 @@ def demo(
 
 
 def _program() -> list[str]:
-    """A program that turns letters into capitals: tr, or where it is missing this Python."""
+    """A program that makes letters upper-case: tr, or this Python where tr is missing."""
     if shutil.which("tr"):
         return ["tr", "a-z", "A-Z"]
     return [sys.executable, "-c", "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read().upper())"]
 
 
 def _work(caller: Caller, folder: Path, command: list[str], count: int, submission_id: SubmissionId) -> None:
-    """Run consumers in processes of their own until each has found that there is nothing more to do; shows progress meanwhile."""
+    """Run consumers in processes of their own until each finds nothing more to do, and show progress."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OPSQ_")}
     environ |= {"OPSQ_STATE_DIR": str(folder / "state"), "XDG_CONFIG_HOME": str(folder), "LC_ALL": "C"}
     words = [sys.executable, "-m", "opsq", "consume", "--until-empty", "-s", STRATEGY, "--", *command]
@@ -132,4 +132,4 @@ def _watch(caller: Caller, children: list[subprocess.Popen[bytes]], submission_i
             if progress:
                 progress.update(bar, total=state.chunks_count, completed=state.completed_count)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                working[0].wait(_LOOK_S)
+                working[0].wait(_POLL_S)

@@ -120,11 +120,11 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
         f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {values.counted(state.connections_count, 'connection')}\n"
     )
     head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
-    # Free pages may lie in the write-ahead log, when it is larger than the file: they say nothing about the file then.
+    # A write-ahead log larger than the file may contain the free pages: they say nothing about the file then.
     free = f" ({_size(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
     sizes = f"database {_size(state.file_bytes)}{free}, write-ahead log {_size(state.wal_bytes)}"
     left = "" if state.disk_free_bytes is None else f", {_size(state.disk_free_bytes)} left on the disk"
-    head.append(f"{sizes}{left}, {values.counted(state.unfolded_count, 'outcome')} not folded in yet", style="dim")
+    head.append(f"{sizes}{left}, {values.counted(state.unfolded_count, 'outcome')} not folded yet", style="dim")
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]

@@ -84,7 +84,7 @@ def submit(
     paths = expand(inputs)
     if in_place and "-" in paths:
         raise UsageError(
-            "Stdin (-) cannot be read in place: it is gone once it is read.",
+            "Stdin (-) cannot be read in place: it can be read only once.",
             hint="Leave out --in-place, or name a file.",
         )
     splitting = cutting.as_splitting()
@@ -137,7 +137,7 @@ def _check_expiry(
     start = not_before_at if delay_s is None else now + int(delay_s * 1000)
     if start is not None and end <= start:
         option = "--at" if delay_s is None else "--delay"
-        raise UsageError(f"--expires {text}: nothing is handed out before {option}, so it must be later than that.")
+        raise UsageError(f"--expires {text}: no chunk is reserved before {option}, so it must be later than that.")
 
 
 def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> None:

@@ -74,7 +74,7 @@ def test_lines_of_programs_are_left_out_past_the_limit_and_that_is_said(
     assert [content for _, content in listener.heard] == [
         b"12345678\n",
         b"opsq: failed\n",
-        b"opsq: 3 lines of programs are left out here: nobody read them in time.\n",
+        b"opsq: 3 lines of programs are missing here: they were not read in time.\n",
     ]
 
 
