@@ -33,6 +33,7 @@ _ALWAYS = {
 }
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
+_MODULES = ("pyspark", "pyarrow", "pandas", "arro3.io")
 _CONNECT = "sc://"
 _ANSWER_S = 20.0
 """How long a server of Spark Connect may take to answer; PySpark itself would try for ten minutes without a server."""
@@ -72,7 +73,7 @@ def build_session(
     """
     if is_connect(master):
         return _connect(master, conf or {})
-    require_pyspark()
+    _require("opsq[spark]", _MODULES)
     ensure_java()
     from pyspark.sql import SparkSession
 
@@ -132,7 +133,7 @@ def hide_tokens(spark: SparkSession) -> None:
 def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
     _require(
         "opsq[spark-connect]",
-        ("pyspark", "pyarrow", "pandas", "arro3.io", "grpc", "grpc_status", "google.rpc", "zstandard"),
+        (*_MODULES, "grpc", "grpc_status", "google.rpc", "zstandard"),
     )
     from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkValueError
     from pyspark.sql import SparkSession
@@ -204,16 +205,12 @@ def _check_answer(builder: Any, place: str) -> None:
         )
 
 
-def require_pyspark() -> None:
-    """Check that PySpark and what it needs can be imported.
+def _require(extra: str, modules: Sequence[str]) -> None:
+    """Check that modules can be imported.
 
     Raises:
-        CommandNotFound: something is missing.
+        CommandNotFound: one is missing; the hint names the extra that has it.
     """
-    _require("opsq[spark]", ("pyspark", "pyarrow", "pandas", "arro3.io"))
-
-
-def _require(extra: str, modules: Sequence[str]) -> None:
     from importlib.util import find_spec
 
     def is_there(module: str) -> bool:

@@ -183,10 +183,10 @@ def check_schema(schema: t.StructType, options: ColumnOptions) -> None:
                 )
 
 
-class Batches:
+class Batches(NamedTuple):
     """Turns results into Arrow batches of one schema. Everything in it can be pickled.
 
-    Args:
+    Attributes:
         submission_id: of the results.
         result_format: of the results.
         schema: of the DataFrame, with the columns about the chunk.
@@ -194,20 +194,11 @@ class Batches:
         is_of_chunks: these are not results but the chunks themselves; errors say so.
     """
 
-    def __init__(
-        self,
-        submission_id: int,
-        result_format: str,
-        schema: t.StructType,
-        metadata_columns: tuple[str, ...],
-        *,
-        is_of_chunks: bool = False,
-    ) -> None:
-        self.submission_id = submission_id
-        self.result_format = result_format
-        self.schema = schema
-        self.metadata_columns = metadata_columns
-        self.is_of_chunks = is_of_chunks
+    submission_id: int
+    result_format: str
+    schema: t.StructType
+    metadata_columns: tuple[str, ...]
+    is_of_chunks: bool = False
 
     def of(self, results: Iterable[Fetched], attempts: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
         """The rows of results, in order, in batches that are neither tiny nor huge.

@@ -121,7 +121,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         chunk_format=cast("FormatName", given.choice("chunkFormat", CHUNK_FORMATS, "parquet")),
         rows_per_chunk=rows,
         bytes_per_chunk=size_bytes if size_bytes or rows else DEFAULT_BYTES_PER_CHUNK,
-        idempotency_key=given.parsed("idempotencyKey", _key),
+        idempotency_key=given.parsed("idempotencyKey", _within(1000, "key")),
         metadata=given.metadata(),
         priority=given.parsed("priority", _integer) or 0,
         max_attempts=given.parsed("maxAttempts", _count),
@@ -183,7 +183,7 @@ def parse_chunks(options: Mapping[str, str]) -> ChunkOptions:
             "load() takes no id here: the strategy selects the chunks of a stream.",
             hint="For one submission: .option('strategy', 'SelectOnly(submission=ID)').load().",
         )
-    consumer = given.parsed("consumer", _consumer)
+    consumer = given.parsed("consumer", _within(255, "name"))
     if consumer is None:
         raise UsageError("The option consumer is missing: the name of the query in `opsq status` and in the history.")
     return ChunkOptions(
@@ -331,12 +331,6 @@ def _count(text: str) -> int:
     return number
 
 
-def _consumer(text: str) -> str:
-    if not 1 <= len(text) <= 255:
-        raise ValueError("a name has 1 to 255 characters")
-    return text
-
-
 def _lease(text: str) -> float:
     lease_s = parse_duration(text)
     if lease_s < 1:
@@ -355,10 +349,13 @@ def _size(text: str) -> int:
     return size_bytes
 
 
-def _key(text: str) -> str:
-    if not 1 <= len(text) <= 1000:
-        raise ValueError("a key has 1 to 1000 characters")
-    return text
+def _within(most: int, what: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not 1 <= len(text) <= most:
+            raise ValueError(f"a {what} has 1 to {most} characters")
+        return text
+
+    return parse
 
 
 def _names(text: str) -> tuple[str, ...]:

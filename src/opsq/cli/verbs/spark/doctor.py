@@ -11,7 +11,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import options
@@ -38,27 +38,17 @@ _VECTOR_ADVICE = (
 )
 
 
-class Finding(NamedTuple):
-    """The outcome of one check."""
-
-    check: str
-    is_ok: bool
-    detail: str
-    advice: str = ""
-
-
 def doctor(caller: Caller, session: Session = options(Session)) -> None:
     """Check whether Spark can be used from here: versions, Java, ports, and one row to the daemon and back; exits 5 if not."""
     found = list(_findings(caller, session))
-    shapes = [FindingShape(finding.check, finding.is_ok, finding.detail, finding.advice) for finding in found]
-    rows = [("ok" if finding.is_ok else "WRONG", finding.check, finding.detail, finding.advice) for finding in found]
+    rows = [("ok" if finding.ok else "WRONG", finding.check, finding.detail, finding.advice) for finding in found]
     caller.table(("", "check", "found", "what to do"), rows)
-    bad = [finding.check for finding in found if not finding.is_ok]
+    bad = [finding.check for finding in found if not finding.ok]
     failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.") if bad else None
-    caller.conclude(DoctorDocument(shapes), failure)
+    caller.conclude(DoctorDocument(found), failure)
 
 
-def _findings(caller: Caller, session: Session) -> Iterator[Finding]:
+def _findings(caller: Caller, session: Session) -> Iterator[FindingShape]:
     found = list(_packages(is_there=session.is_remote))
     yield from found
     if not session.is_remote:
@@ -66,22 +56,22 @@ def _findings(caller: Caller, session: Session) -> Iterator[Finding]:
         yield found[-1]
     daemon = _daemon(caller)
     yield daemon
-    if all(finding.is_ok for finding in found):
-        yield from _session(caller, session, has_daemon=daemon.is_ok)
+    if all(finding.ok for finding in found):
+        yield from _session(caller, session, has_daemon=daemon.ok)
 
 
-def _packages(*, is_there: bool) -> Iterator[Finding]:
-    yield Finding("python", True, platform.python_version())
+def _packages(*, is_there: bool) -> Iterator[FindingShape]:
+    yield FindingShape("python", True, platform.python_version(), "")
     for name in (*_PACKAGES, *(_CONNECT_PACKAGES if is_there else ())):
         try:
             found = _version(name)
         except PackageNotFoundError:
-            yield Finding(
+            yield FindingShape(
                 name, False, "not installed", f"pip install 'opsq[{'spark-connect' if is_there else 'spark'}]'"
             )
             continue
         is_too_new = name == "pandas" and int(found.split(".")[0]) >= 3
-        yield Finding(
+        yield FindingShape(
             name, not is_too_new, found, "Spark does not support pandas 3: pip install 'pandas<3'" if is_too_new else ""
         )
 
@@ -95,23 +85,23 @@ def _version(name: str) -> str:
         raise
 
 
-def _java() -> Finding:
+def _java() -> FindingShape:
     from opsq.spark.session.java import ensure_java
 
     try:
         java = ensure_java()
     except OpsqError as error:
-        return Finding("java", False, error.message, error.hint)
+        return FindingShape("java", False, error.message, error.hint)
     detail = f"Java {java.major} in {java.home}, found by {java.found_by}"
     words = [os.path.join(java.home, "bin", "java"), f"--add-modules={_VECTOR}", "-version"]
     said = subprocess.run(
         words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False
     )
     if said.returncode == 0:
-        return Finding("java", True, detail)
+        return FindingShape("java", True, detail, "")
     last = (said.stderr or said.stdout).strip().splitlines()
     is_module = _VECTOR in said.stderr + said.stdout
-    return Finding(
+    return FindingShape(
         "java",
         False,
         f"{detail}; it ends with: {last[-1] if last else said.returncode}",
@@ -119,21 +109,21 @@ def _java() -> Finding:
     )
 
 
-def _daemon(caller: Caller) -> Finding:
+def _daemon(caller: Caller) -> FindingShape:
     try:
         caller.connect().close()
     except OpsqError as error:
-        return Finding("daemon", False, error.message, error.hint or "`opsq start` starts one.")
-    return Finding("daemon", True, f"answers at {caller.target}")
+        return FindingShape("daemon", False, error.message, error.hint or "`opsq start` starts one.")
+    return FindingShape("daemon", True, f"answers at {caller.target}", "")
 
 
-def _session(caller: Caller, session: Session, *, has_daemon: bool) -> Iterator[Finding]:
+def _session(caller: Caller, session: Session, *, has_daemon: bool) -> Iterator[FindingShape]:
     """Start Spark; a firewall or a wrong host name shows in its ports first."""
     from opsq.spark.session.spark_session import shown
 
     try:
         with opened(caller, session, is_short=session.master.startswith("local")) as jobs:
-            yield Finding("session", True, f"Spark {jobs.spark.version} at {shown(session.master)}")
+            yield FindingShape("session", True, f"Spark {jobs.spark.version} at {shown(session.master)}", "")
             if session.is_remote:
                 yield _checked("server", lambda: jobs.run("looking", lambda: _server(jobs.spark)))
             else:
@@ -146,14 +136,14 @@ def _session(caller: Caller, session: Session, *, has_daemon: bool) -> Iterator[
                 )
                 producer.close()
     except OpsqError as error:
-        yield Finding("session", False, error.message, error.hint)
+        yield FindingShape("session", False, error.message, error.hint)
 
 
-def _checked(check: str, look: Callable[[], str]) -> Finding:
+def _checked(check: str, look: Callable[[], str]) -> FindingShape:
     try:
-        return Finding(check, True, look())
+        return FindingShape(check, True, look(), "")
     except OpsqError as error:
-        return Finding(check, False, error.message, error.hint)
+        return FindingShape(check, False, error.message, error.hint)
 
 
 def _ports(spark: SparkSession) -> str:
