@@ -291,8 +291,8 @@ def test_error_of_all_tasks_is_raised_and_of_some_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "one of them"),
-        ({"command": ["cat"], "function": bytes}, "one of them"),
+        ({}, "either a command or a function"),
+        ({"command": ["cat"], "function": bytes}, "either a command or a function"),
         ({"command": "cat"}, "command is a list"),
         ({"command": ["cat"], "until": ""}, "only a deadline ends"),
     ],

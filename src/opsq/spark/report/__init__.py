@@ -1,6 +1,6 @@
 """What the history of a queue says, as functions on DataFrames; how a report is computed and drawn.
 
-PySpark is loaded when one of these functions is first used, not when this package is imported.
+PySpark is loaded when one of these names is first used, not when this package is imported.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from opsq.spark.report.measures import (
+        ACCURACY,
         failures,
         fairness,
         histogram,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ACCURACY",
     "failures",
     "fairness",
     "histogram",
