@@ -1,7 +1,7 @@
 """Checks the import arrows: who in src/opsq may import whom (ARROWS and ROOMS), and that no files form a circle.
 
-Imports under TYPE_CHECKING count like any other. It reads sources with `ast` and must never import opsq, so that it also
-works while the package is broken.
+Imports under TYPE_CHECKING count like any other. It reads sources with `ast` and must never import opsq, so that it
+also works while the package is broken.
 
     python tools/check_arrows.py [ROOT]      exits 1 and names file, line and arrow for each import that runs back
 """

@@ -1,7 +1,8 @@
 """A batch: the intents of many requests that become facts together, in one transaction.
 
-An entry is something that was validated and will be true once the commit has succeeded. Its rows are collected when it is added; memory
-changes only in its `settle`, called after the commit, or its `cancel`, called when the whole batch is gone.
+An entry is something that was validated and will be true once the commit has succeeded. Its rows are collected when it
+is added; memory changes only in its `settle`, called after the commit, or its `cancel`, called when the whole batch is
+gone.
 """
 
 from __future__ import annotations

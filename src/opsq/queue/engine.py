@@ -1,8 +1,11 @@
-"""The engine: takes requests, time and finished commits; gives replies. The only door to everything else in this package.
+"""The engine: takes requests, time and finished commits; gives replies.
 
-It does no I/O but SQLite, knows no clock, and never awaits. Whoever drives it (daemon, embedded queue, test) calls `handle` with each
-request, `tick` when `next_tick_s` is over, `begin_batch`, COMMIT and `end_batch` while `has_batch`, and after each call sends what lies in
-`outbox`. Between `begin_batch` and `end_batch` other requests may be handled; they form the next batch.
+The only door to everything else in this package.
+
+It does no I/O but SQLite, knows no clock, and never awaits. Whoever drives it (daemon, embedded queue, test) calls
+`handle` with each request, `tick` when `next_tick_s` is over, `begin_batch`, COMMIT and `end_batch` while `has_batch`,
+and after each call sends what lies in `outbox`. Between `begin_batch` and `end_batch` other requests may be handled;
+they form the next batch.
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ class Engine:
 
     Args:
         folders: where content is stored, if that is a folder: its disk must keep as much free as that of the database.
-        boot: names the boot of the machine, within which monotonic instants of several processes can be compared; empty: not known.
+        boot: names the boot of the machine, within which monotonic instants of several processes can be compared;
+            empty: not known.
     """
 
     def __init__(

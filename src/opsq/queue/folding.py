@@ -1,8 +1,8 @@
 """Folding: moving the completions of `history` into `block`, many at a time.
 
-Owns the list of events that are not folded yet, and the slices that fold them. A fold is part of a batch like anything else: its rows go
-into the same transaction, and memory changes when that has succeeded. Nothing but a fold and a requeue
-writes `block`, and nothing but a fold `frontier`, of live submissions.
+Owns the list of events that are not folded yet, and the slices that fold them. A fold is part of a batch like anything
+else: its rows go into the same transaction, and memory changes when that has succeeded. Nothing but a fold and a
+requeue writes `block`, and nothing but a fold `frontier`, of live submissions.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ class Folding:
             )
 
     def completed_under(self, submission_id: int, block: int, reservation_id: int) -> int:
-        """The chunks of a block whose completion under this reservation is not folded yet. Cost: a scan of what is unfolded; rare."""
+        """The chunks of a block whose completion under this reservation is not folded yet.
+
+        Cost: a scan of what is unfolded; rare.
+        """
         found = 0
         for event in chain(self._events, self._flying):
             if (event.submission_id, event.block, event.reservation_id, event.kind) == (
@@ -123,7 +126,10 @@ class Folding:
         return found
 
     def deaths(self) -> set[int]:
-        """The submissions of which deaths are not folded yet, while no batch is under way. Cost: a scan of what is unfolded; rare."""
+        """The submissions of which deaths are not folded yet, while no batch is under way.
+
+        Cost: a scan of what is unfolded; rare.
+        """
         return {event.submission_id for event in self._events if event.kind == history.DEAD}
 
     def after(self, seq: int, action: Callable[[Now], None]) -> None:
@@ -185,7 +191,10 @@ class Fold:
         self._gaps = 0
 
     def add(self, event: Event) -> bool:
-        """Take an event into the slice; False when its block lies too far ahead: the frontier moves a bounded step, nothing else."""
+        """Take an event into the slice.
+
+        False when its block lies too far ahead: the frontier moves a bounded step, nothing else.
+        """
         if event.kind not in _TOUCHES:
             self.events.append(event)
             return True

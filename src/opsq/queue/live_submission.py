@@ -142,8 +142,9 @@ class Part:
 class LiveSubmission:
     """The work of one submission.
 
-    Blocks below `cursor` have been offered: those of them with free chunks are in the heap `returned`, so chunks come in index order and no
-    call passes twice over what is busy. From `cursor` on, blocks come from the database up to `frontier`, and are whole from there.
+    Blocks below `cursor` have been offered: those of them with free chunks are in the heap `returned`, so chunks come
+    in index order and no call passes twice over what is busy. From `cursor` on, blocks come from the database up to
+    `frontier`, and are whole from there.
     """
 
     __slots__ = (
@@ -259,7 +260,8 @@ class LiveSubmission:
     def may_have_more(self) -> bool:
         """Whether it is worth control for another block; False for sure when the last chunk of all has just been taken.
 
-        A submission of one chunk would else come up once more, only to be set aside by the gate that its own chunk has closed.
+        A submission of one chunk would else come up once more, only to be set aside by the gate that its own chunk has
+        closed.
         """
         if self.cursor < self.blocks_count or len(self.returned) > 1:
             return True
@@ -301,8 +303,8 @@ class LiveSubmission:
         """The lowest block with free chunks; None when nothing is free.
 
         Returns:
-            The block, and (due, row) of its chunks that were found waiting for a retry from before a restart. Such a block may have
-            nothing free; the caller sets the timers and asks again.
+            The block, and (due, row) of its chunks that were found waiting for a retry from before a restart. Such a
+            block may have nothing free; the caller sets the timers and asks again.
         """
         returned = self.returned
         while returned:
@@ -336,7 +338,9 @@ class LiveSubmission:
         return None
 
     def _read(self, reader: apsw.Connection) -> bool:
-        """Bring the next blocks below the frontier into memory; False when there are none, and the cursor stands at the frontier.
+        """Bring the next blocks below the frontier into memory.
+
+        False when there are none, and the cursor stands at the frontier.
 
         They enter `blocks` at once, so that a fold between now and their turn is not missed.
         """

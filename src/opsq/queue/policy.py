@@ -30,6 +30,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_backlog_chunks: int = 0
     """How many chunks may be unfinished before submissions are held back; 0: any number."""
     min_free_bytes: int | None = None
-    """What must be left on the disk; less holds submissions back. None: `FLOOR_BYTES`, or `FLOOR_SHARE` of a small disk."""
+    """What must be left on the disk; less holds submissions back.
+
+    None: `FLOOR_BYTES`, or `FLOOR_SHARE` of a small disk.
+    """
     restart_lease_s: float = 30.0
     """How long the daemon keeps, over its own restart, what connected consumers hold."""

@@ -39,7 +39,10 @@ class RuleChanges:
         self._next_id = max(known, default=0) + 1
 
     def pause(self, peer: Peer, request: Pause, now: Now) -> None:
-        """Hold back every submission that has all the pairs; pausing twice changes nothing, but an operator's pause stays one."""
+        """Hold back every submission that has all the pairs.
+
+        Pausing twice changes nothing, but an operator's pause stays one.
+        """
         pairs = tuple(sorted(request.metadata.items()))
         known = next((row for row in self._rules.pauses if row.pairs == pairs), None)
         if known is not None and (known.by_operator or not request.by_operator):

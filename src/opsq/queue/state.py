@@ -92,7 +92,9 @@ class EngineState:
     # --- submissions in memory ---
 
     def submission(self, submission_id: int, beside: Iterable[int] = ()) -> LiveSubmission | None:
-        """The submission in memory, loaded if need be, in whatever state; None when there is none. Cost: two look-ups the first time.
+        """The submission in memory, loaded if need be, in whatever state; None when there is none.
+
+        Cost: two look-ups the first time.
 
         Args:
             beside: submissions that will be asked for soon: if this one is to be loaded, they are with it.
@@ -125,7 +127,8 @@ class EngineState:
         if not self.has_old_delays:
             submission.has_all_delays = True
         if len(self.live) > SUBMISSIONS_KEPT:
-            # Two for each that comes: so all are looked at in turn, and whoever has 10⁵ of them at work does not look at many in vain.
+            # Two for each that comes: so all are looked at in turn, and whoever has 10⁵ of them at work does not look
+            # at many in vain.
             for _ in range(2):
                 oldest_id, oldest = next(iter(self.live.items()))
                 if oldest is submission or not oldest.is_plain:

@@ -36,7 +36,10 @@ class Timers(Generic[T]):
         bucket[item] = None
 
     def discard(self, due: MonoNs, item: T) -> None:
-        """`item` does not wait for `due` any more; if it is due already it may still be given out, for its owner to recognise."""
+        """`item` does not wait for `due` any more.
+
+        If it is due already it may still be given out, for its owner to recognise.
+        """
         bucket = self._buckets.get(-(-due // BUCKET_NS))
         if bucket is not None:
             bucket.pop(item, None)

@@ -1,4 +1,7 @@
-"""SQLite: one file, STRICT tables, ordered migrations. Every SQL statement of opsq stands in this package or in `strategy/arms.py`.
+"""SQLite: one file, STRICT tables, ordered migrations.
 
-It knows rows and nothing of reservations, strategies or connections; every write happens inside a transaction that `database` begins.
+Every SQL statement of opsq stands in this package or in `strategy/arms.py`.
+
+It knows rows and nothing of reservations, strategies or connections; every write happens inside a transaction that
+`database` begins.
 """

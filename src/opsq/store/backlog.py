@@ -15,11 +15,17 @@ from opsq.ids import from_sql, to_sql
 SUPPLY_SQL = (
     "SELECT block, pending FROM block WHERE submission_id = ?1 AND block >= ?2 AND block < ?3 ORDER BY block LIMIT ?4"
 )
-"""The supply of a submission below its frontier; from the frontier on it is arithmetic. `explain` shows this statement."""
+"""The supply of a submission below its frontier; from the frontier on it is arithmetic.
+
+`explain` shows this statement.
+"""
 
 
 class AttemptRow(NamedTuple):
-    """How often some chunks of a block were tried in vain. `due_at` 0: may be tried at once; `delay_ms`: the whole back-off."""
+    """How often some chunks of a block were tried in vain.
+
+    `due_at` 0: may be tried at once; `delay_ms`: the whole back-off.
+    """
 
     mask: int
     attempts: int

@@ -1,11 +1,12 @@
 """The SQLite file: opening, locking, migrating, committing, checkpoints, backup, check.
 
-Owns the connections and the transaction; must not know what the rows mean. Everything opens through `_connect`, which sets the pragmas.
+Owns the connections and the transaction; must not know what the rows mean. Everything opens through `_connect`, which
+sets the pragmas.
 
-Checkpoints. SQLite's own are off: a PASSIVE one never resets a log that is written all the time (1.6 GB in 11 s were measured). A second
-connection copies at `PASSIVE_BYTES`; at `RESTART_BYTES` the committer, between two commits and with no statement open, finishes the copy
-itself, so that the next commit starts the log anew. The file is kept, not truncated: a COMMIT into an existing log costs half of one that
-extends it.
+Checkpoints. SQLite's own are off: a PASSIVE one never resets a log that is written all the time (1.6 GB in 11 s were
+measured). A second connection copies at `PASSIVE_BYTES`; at `RESTART_BYTES` the committer, between two commits and with
+no statement open, finishes the copy itself, so that the next commit starts the log anew. The file is kept, not
+truncated: a COMMIT into an existing log costs half of one that extends it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from opsq.store.filesystem import network_filesystem
 from opsq.store.sql_trace import OnStatement, trace
 
 PASSIVE_BYTES: Final = 4 << 20
-"""Small steps: while 16 MB were copied and synced, single commits beside them took up to 85 ms; with 4 MB up to 35 ms."""
+"""Small steps: while 16 MB were copied and synced, single commits beside them took up to 85 ms.
+
+With 4 MB up to 35 ms.
+"""
 RESTART_BYTES: Final = 64 << 20
 WAL_LIMIT_BYTES: Final = 128 << 20
 
@@ -48,8 +52,9 @@ class Deposed(Exception):  # not an error of a request: the process must end
 class Database:
     """The one open database of a process that owns it (or reads a stopped one).
 
-    `reader` serves statements that are opened and reset within one call; `writer` has a transaction from `begin` to `commit` or
-    `rollback`. While `commit` runs in a helper thread nothing else may touch `writer`, not even to ask it something.
+    `reader` serves statements that are opened and reset within one call; `writer` has a transaction from `begin` to
+    `commit` or `rollback`. While `commit` runs in a helper thread nothing else may touch `writer`, not even to ask it
+    something.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Database:
         stat = path.stat()
         self._inode = (stat.st_dev, stat.st_ino)
 
-    # --- opening ------------------------------------------------------------------------------------------------------------------
+    # --- opening ---
 
     @classmethod
     def open(
@@ -95,7 +100,8 @@ class Database:
         Args:
             path: its folder must exist; the lock is a file beside it, never deleted.
             is_durable: False commits without an fsync: a power cut may lose the last transactions, but never tears one.
-            allow_network_fs: use a rollback journal on a network file system instead of refusing it: who reads waits for who commits.
+            allow_network_fs: use a rollback journal on a network file system instead of refusing it: who reads waits
+                for who commits.
             on_statement: told of each statement that has run.
 
         Raises:
@@ -207,7 +213,7 @@ class Database:
         self.writer.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('secret', ?)", (secrets.token_bytes(32),))
         self.commit()
 
-    # --- transactions -------------------------------------------------------------------------------------------------------------
+    # --- transactions ---
 
     def begin(self) -> None:
         """Begin a write transaction, and make sure that we still own the file.
@@ -221,7 +227,10 @@ class Database:
             self._check_inode()
 
     def commit(self) -> None:
-        """COMMIT; durable when it returns, unless the database is not `is_durable`. Nothing but this may run in a helper thread."""
+        """COMMIT; durable when it returns, unless the database is not `is_durable`.
+
+        Nothing but this may run in a helper thread.
+        """
         self.writer.execute("COMMIT")
 
     def probe(self) -> None:
@@ -257,18 +266,24 @@ class Database:
         if (stat.st_dev, stat.st_ino) != self._inode:
             raise Deposed(f"{self.path} has been replaced under the running daemon.")
 
-    # --- checkpoints and sizes ----------------------------------------------------------------------------------------------------
+    # --- checkpoints and sizes ---
 
     def _on_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self.wal_bytes = pages * 4096
         return apsw.SQLITE_OK
 
     def checkpoint_passive(self) -> None:
-        """Copy what can be copied from the log without waiting for anyone; on its own connection, so in any one thread."""
+        """Copy what can be copied from the log without waiting for anyone.
+
+        On its own connection, so in any one thread.
+        """
         self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def checkpoint_restart(self) -> None:
-        """Copy the whole log, so that the next commit starts it anew; only between two commits, with no statement open."""
+        """Copy the whole log, so that the next commit starts it anew.
+
+        Only between two commits, with no statement open.
+        """
         try:
             self.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
         except apsw.BusyError:
@@ -317,7 +332,8 @@ class Database:
             raise InputUnreadable(f"Cannot write the backup {path}: {os.strerror(error.errno or 0)}.") from error
         target = apsw.Connection(str(path))
         try:
-            # One read transaction from the first page to the last: else each commit meanwhile begins the copy anew, and it never ends.
+            # One read transaction from the first page to the last: else each commit meanwhile begins the copy anew, and
+            # it never ends.
             with self.snapshot() as source, target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(1024)
@@ -335,7 +351,10 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """One state of the file, on a connection of its own, so in any one thread; the log cannot start anew until it is given back."""
+        """One state of the file, on a connection of its own, so in any one thread.
+
+        The log cannot start anew until it is given back.
+        """
         connection = self._connect("snapshot", writable=False)
         try:
             connection.execute("BEGIN DEFERRED")

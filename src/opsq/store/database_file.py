@@ -1,4 +1,6 @@
-"""The file before it is opened as a database: its lock, its header, an empty one, the migrations; and what is said when that fails.
+"""The file before it is opened as a database: its lock, its header, an empty one, the migrations.
+
+And what is said when that fails.
 
 Every check here leaves the file as it is. Must not know what the rows mean.
 """
@@ -49,7 +51,10 @@ def scalar(connection: apsw.Connection, sql: str) -> Any:
 
 
 def lock(path: Path) -> int:
-    """Hold the lock file, whose lock alone decides whether the database is in use; its text names the holder for people."""
+    """Hold the lock file, whose lock alone decides whether the database is in use.
+
+    Its text names the holder for people.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -133,7 +138,10 @@ def check_header(path: Path) -> int:
 
 
 def no_room(path: Path, error: Exception) -> Refused:
-    """An error of reading or writing while the file is opened: most likely the disk is full; then SQLite cannot even say so."""
+    """An error of reading or writing while the file is opened: most likely the disk is full.
+
+    Then SQLite cannot even say so.
+    """
     if isinstance(error, apsw.FullError) or shutil.disk_usage(path.parent).free < ROOM_BYTES:
         return StorageFull(f"No room for the database {path}.", hint="Free some space and start again.")
     return Refused(

@@ -55,7 +55,8 @@ def page(connection: apsw.Connection, where: Where, after: Place, limit: int) ->
     """Dead letters after a place, by submission and chunk.
 
     Returns:
-        At most `limit` of them, and the place after which to go on; None at the end. There may be none although there are more behind.
+        At most `limit` of them, and the place after which to go on; None at the end. There may be none although there
+        are more behind.
 
     Cost: at most `SCAN_ROWS` rows; a submission that is not wanted is one.
     """

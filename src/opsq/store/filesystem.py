@@ -32,7 +32,10 @@ class Space(NamedTuple):
 
 
 def space(folder: Path) -> Space | None:
-    """The space where `folder` lies; None: the file system does not tell (it has no size, as some networks' have not)."""
+    """The space where `folder` lies.
+
+    None: the file system does not tell (it has no size, as some networks' have not).
+    """
     try:
         found = os.statvfs(folder)
     except OSError:

@@ -20,7 +20,10 @@ PAGE_ROWS = 1_000
 SCAN_ROWS = 10_000
 """Rows that the statement of one page looks at: a few milliseconds."""
 INDEXED_ROWS = 20_000
-"""A submission with no more folded rows than this is found by the index by block; the rows of a larger one are found by looking at all."""
+"""A submission with no more folded rows than this is found by the index by block.
+
+The rows of a larger one are found by looking at all.
+"""
 _LAST_SEQ = (1 << 63) - 1
 
 
@@ -44,7 +47,10 @@ class HistoryRow(msgspec.Struct, gc=False):
 
 
 class Where(NamedTuple):
-    """Conditions that must all hold, but that an exit status and a signal are alternatives; what is empty holds for every event."""
+    """Conditions that must all hold, but that an exit status and a signal are alternatives.
+
+    What is empty holds for every event.
+    """
 
     submission_id: int | None = None
     chunk: int | None = None
@@ -224,7 +230,10 @@ def _rows(
 
 
 def _indexed(connection: apsw.Connection, where: Where) -> list[int] | None:
-    """The seqs of the folded events of a submission, or of the block of its chunk; None when they are too many, or it was removed."""
+    """The seqs of the folded events of a submission, or of the block of its chunk.
+
+    None when they are too many, or it was removed.
+    """
     if not connection.execute(
         "SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (where.submission_id,)
     ).fetchone():
@@ -257,7 +266,10 @@ def last_seq(connection: apsw.Connection) -> int:
 
 
 def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_seq: int) -> int:
-    """Delete some of the oldest folded events: older than `before_at`, or beyond the newest `max_rows`; how many, 0 when none are left."""
+    """Delete some of the oldest folded events: older than `before_at`, or beyond the newest `max_rows`.
+
+    How many, 0 when none are left.
+    """
     row = writer.execute("SELECT seq, at FROM history ORDER BY seq LIMIT 1").fetchone()
     if row is None:
         return 0

@@ -51,7 +51,10 @@ def broken_rules(connection: apsw.Connection) -> list[str]:
 
 
 def _unfolded(connection: apsw.Connection) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
-    """What the events that are not folded take out of `block`: submission → block → mask; and how many completions they are."""
+    """What the events that are not folded take out of `block`: submission → block → mask.
+
+    And how many completions they are.
+    """
     overlay: dict[int, dict[int, int]] = {}
     completed: dict[int, int] = {}
     for _, event, submission_id, block, mask, _ in history.unfolded(connection, meta.get_int(connection, "folded_seq")):
@@ -66,7 +69,10 @@ def _unfolded(connection: apsw.Connection) -> tuple[dict[int, dict[int, int]], d
 
 
 def _pending(connection: apsw.Connection, overlay: dict[int, dict[int, int]], found: list[str]) -> dict[int, int]:
-    """Submission → chunks that `block` says are pending below its frontier, less the overlay; blocks that cannot be are `found`."""
+    """Submission → chunks that `block` says are pending below its frontier, less the overlay.
+
+    Blocks that cannot be are `found`.
+    """
     pending: dict[int, int] = {}
     rows = connection.execute(
         "SELECT b.submission_id, b.block, b.pending, s.frontier, s.chunks_total, s.state "

@@ -93,7 +93,10 @@ def weight(connection: apsw.Connection, key: str, value: Value) -> float | None:
 
 
 def put_weight(writer: apsw.Connection, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
-    """Store the weight of a pair; 1 is what every pair has, and is not stored. One `by_submission` goes when no submission has the pair."""
+    """Store the weight of a pair; 1 is what every pair has, and is not stored.
+
+    One `by_submission` goes when no submission has the pair.
+    """
     if weight == 1:
         writer.execute("DELETE FROM weight WHERE key = ? AND value = ?", (key, value))
     else:

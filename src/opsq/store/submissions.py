@@ -159,7 +159,10 @@ def set_open(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int
 
 
 def revive(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int], revived_at: int) -> None:
-    """Make a final submission visible to strategies again; it does not expire any more, and what was dropped stays so."""
+    """Make a final submission visible to strategies again.
+
+    It does not expire any more, and what was dropped stays so.
+    """
     writer.execute(
         "UPDATE submission SET state = 'open', finished_at = NULL, chunks_skipped = chunks_dropped, reason = '', "
         "expires_at = NULL, expires_ms = NULL, revived_at = ? WHERE id = ?",
@@ -287,7 +290,10 @@ def is_there(connection: apsw.Connection, submission_id: int) -> bool:
 
 
 def removed_unfinished(connection: apsw.Connection) -> int:
-    """How many chunks of submissions whose removal has begun the lanes still count as unfinished. Uses the index of removed ones."""
+    """How many chunks of submissions whose removal has begun the lanes still count as unfinished.
+
+    Uses the index of removed ones.
+    """
     sql = "SELECT sum(chunks_total - chunks_completed - chunks_dead - chunks_skipped) FROM submission WHERE state = 'removed'"
     return int(connection.execute(sql).get or 0)
 

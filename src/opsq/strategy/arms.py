@@ -131,7 +131,10 @@ class Gate(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """One order under filters and gates. `Fair` has arms inside, which are served within the lane of one value of `fair_key`."""
+    """One order under filters and gates.
+
+    `Fair` has arms inside, which are served within the lane of one value of `fair_key`.
+    """
 
     order: Order
     filters: tuple[Filter, ...] = ()
@@ -168,7 +171,10 @@ _ORDERS: dict[type[Strategy], Order] = {
 
 
 def compile_arms(strategy: Strategy) -> list[Arm]:
-    """The arms of a strategy, in the order in which a call tries them; at least one, and none twice: the second would be as dry."""
+    """The arms of a strategy, in the order in which a call tries them.
+
+    At least one, and none twice: the second would be as dry.
+    """
     match strategy:
         case SelectOnly(key, value, inner):
             return [arm.within((Filter(key, value),), ()) for arm in compile_arms(inner)]
@@ -189,8 +195,8 @@ def compile_arms(strategy: Strategy) -> list[Arm]:
 def walk_sql(order: Order, probes: int, absent: int = 0) -> str:
     """The walk of a lane in an order.
 
-    Its parameters are the lane, the limit, the bound of the order (one to three values), one lane for each of `probes`, and one key for
-    each of `absent`, that a submission must not have. Each row ends with whether it passes.
+    Its parameters are the lane, the limit, the bound of the order (one to three values), one lane for each of `probes`,
+    and one key for each of `absent`, that a submission must not have. Each row ends with whether it passes.
     """
     first = 3 + len({sign for sign in ("?3", "?4", "?5") if sign in order.bound})
     return (

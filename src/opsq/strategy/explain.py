@@ -1,4 +1,7 @@
-"""What SQLite says about the statements of an arm, and what a user should know about a strategy. Reads plans, never rows."""
+"""What SQLite says about the statements of an arm, and what a user should know about a strategy.
+
+Reads plans, never rows.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ class Step(NamedTuple):
 
 
 def statements(arm: Arm) -> list[tuple[str, str]]:
-    """The statements that an arm finds submissions with: purpose and SQL. Which lane is walked, which are looked up, its front decides."""
+    """The statements that an arm finds submissions with: purpose and SQL.
+
+    Which lane is walked, which are looked up, its front decides.
+    """
     absent = sum(1 for entry in arm.filters if entry.value is None)
     lanes = sum(1 for entry in arm.filters if entry.value is not None and entry.key != SUBMISSION_KEY)
     probes = max(lanes - 1, 0)

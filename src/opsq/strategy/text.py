@@ -1,4 +1,6 @@
-"""The text form of strategies: `parse`, the exact inverse of `str`. An error points at its column and says what was expected.
+"""The text form of strategies: `parse`, the exact inverse of `str`.
+
+An error points at its column and says what was expected.
 
     strategy := NAME | NAME "(" argument {"," argument} ")"
     NAME     := one of the nodes of tree.py

@@ -1,4 +1,6 @@
-"""The nodes of a strategy, as plain immutable values; `str` gives the text form that travels and that `text.parse` reads back.
+"""The nodes of a strategy, as plain immutable values.
+
+`str` gives the text form that travels and that `text.parse` reads back.
 
 Nothing here knows SQL or submissions. Trees may also be made by hand: `MaxSimultaneous("tenant", 5, Fair("tenant"))`.
 """
@@ -147,7 +149,10 @@ def _is_default(entry: Field[Any], child: Strategy) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Random(Strategy):
-    """A shuffled deck of all open submissions, cut at a random place; every submission has one turn a lap. The default."""
+    """A shuffled deck of all open submissions, cut at a random place; every submission has one turn a lap.
+
+    The default.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,10 @@ class OldestFirst(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class NewestFirst(Strategy):
-    """All chunks of the newest submission, then of the one before. While newer work keeps coming, older work starves."""
+    """All chunks of the newest submission, then of the one before.
+
+    While newer work keeps coming, older work starves.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +175,10 @@ class CustomPriority(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class Fair(Strategy):
-    """Each value of a key has its share of what is handed out, by weight; inside a value, chunks come in the order of `inner`."""
+    """Each value of a key has its share of what is handed out, by weight.
+
+    Inside a value, chunks come in the order of `inner`.
+    """
 
     key: str
     inner: Strategy = field(default_factory=OldestFirst)
@@ -200,7 +211,10 @@ class PreferDistinct(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class MaxSimultaneous(Strategy):
-    """Never brings a value of a key above `max` reserved chunks. Under the key `submission` a chunk that waits for its retry counts."""
+    """Never brings a value of a key above `max` reserved chunks.
+
+    Under the key `submission` a chunk that waits for its retry counts.
+    """
 
     key: str
     max: Max = 1

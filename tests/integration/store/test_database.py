@@ -59,7 +59,7 @@ def value(connection: apsw.Connection, sql: str) -> object:
     return connection.execute(sql).get
 
 
-# --- opening ----------------------------------------------------------------------------------------------------------------------------
+# --- opening ---
 
 
 def test_new_file_is_made_for_its_owner_alone_with_every_migration(opened: Database, path: Path) -> None:
@@ -112,7 +112,7 @@ def test_every_transaction_that_writes_begins_immediate(opened: Database) -> Non
     assert opened.rollback()
 
 
-# --- one owner ----------------------------------------------------------------------------------------------------------------------------
+# --- one owner ---
 
 
 def test_second_owner_is_refused_and_changes_nothing(opened: Database, path: Path) -> None:
@@ -178,7 +178,7 @@ def test_folder_that_cannot_be_written_is_refused_by_name(runtime_dir: Path, mon
             Database.open(runtime_dir / "opsq.sqlite")
 
 
-# --- files that are refused ---------------------------------------------------------------------------------------------------------------
+# --- files that are refused ---
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_refused_start_gives_the_lock_back(path: Path) -> None:
     Database.open(path).close()
 
 
-# --- migrations ---------------------------------------------------------------------------------------------------------------------------
+# --- migrations ---
 
 
 def test_older_file_is_backed_up_and_then_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_migration_that_fails_leaves_the_older_file_as_it_was(path: Path, monkey
     opened.close()
 
 
-# --- network file systems -----------------------------------------------------------------------------------------------------------------
+# --- network file systems ---
 
 
 def test_network_file_system_is_refused_with_a_hint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_network_file_system_that_is_allowed_uses_a_rollback_journal_and_works(
     opened.close()
 
 
-# --- copies, checks, the log --------------------------------------------------------------------------------------------------------------
+# --- copies, checks, the log ---
 
 
 def checked(path: Path) -> list[str]:
@@ -451,7 +451,7 @@ def test_missing_file_is_not_made_by_reading(path: Path) -> None:
     assert not path.exists()
 
 
-# --- plans --------------------------------------------------------------------------------------------------------------------------------
+# --- plans ---
 
 
 @pytest.mark.parametrize(

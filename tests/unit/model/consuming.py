@@ -1,4 +1,7 @@
-"""The rules by which consumers act: they reserve, report, give back, hold on, and vanish; also late, twice and with forged tokens."""
+"""The rules by which consumers act: they reserve, report, give back, hold on, and vanish.
+
+Also late, twice and with forged tokens.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ bits = st.integers(1, FULL)
 class Consuming(Driver):
     """The consumers' part of the state machine."""
 
-    # --- consumers ----------------------------------------------------------------------------------------------------------------
+    # --- consumers ---
 
     @rule()
     def connect(self) -> None:

@@ -92,7 +92,7 @@ class Driver(RuleBasedStateMachine):
         if abs(step_ms) >= STEP_MS:
             self.model.step(step_ms)
 
-    # --- comparing ----------------------------------------------------------------------------------------------------------------
+    # --- comparing ---
 
     def send(self, peer: Peer, request: m.Request) -> None:
         """Have the engine handle a request; the model has taken it already."""
@@ -183,7 +183,10 @@ class Driver(RuleBasedStateMachine):
                 asked.count += take(entry.submission_id, indexes)
 
     def _check_letters(self, asked: Asked, reply: m.Reply) -> None:
-        """The last slice has been taken: all that was dead when the request came is done with, and was counted; or it is refused."""
+        """The last slice has been taken: all that was dead when the request came is done with, and was counted.
+
+        Or it is refused.
+        """
         request = asked.request
         if isinstance(reply, m.ErrorReply):
             if self.is_draining:
@@ -212,7 +215,8 @@ class Driver(RuleBasedStateMachine):
     def _take(self, peer: Peer, reply: m.Reserved, *, is_alone: bool) -> None:
         """Chunks were handed out: the right ones, in the right order, as many as may be, to whoever waits longest.
 
-        No order can be told while the engine does not know of a COMMIT, nor when runs of several calls were interrupted for each other.
+        No order can be told while the engine does not know of a COMMIT, nor when runs of several calls were interrupted
+        for each other.
         """
         before = list(self.waiting.values())[: list(self.waiting).index(reply.id)]
         call = self.waiting.pop(reply.id)
@@ -268,7 +272,7 @@ class Driver(RuleBasedStateMachine):
             assert call.request.wait_s != 0, "parked without waiting"
             assert not (call.request.until_empty and not self.model.has_open()), "parked until empty"
 
-    # --- laps of Random -----------------------------------------------------------------------------------------------------------
+    # --- laps of Random ---
 
     def _note_free(self) -> None:
         """Since which turn each submission has had something free without a break."""
@@ -276,7 +280,10 @@ class Driver(RuleBasedStateMachine):
         self.free_since = {submission_id: self.free_since.get(submission_id, self.turn) for submission_id in free}
 
     def _check_laps(self, flat: list[Chunk], count: int) -> None:
-        """Between two turns of a submission each other that had work all the time has a turn; each gives its lowest chunks."""
+        """Between two turns of a submission each other that had work all the time has a turn.
+
+        Each gives its lowest chunks.
+        """
         size = max(1, count // front.DECK_TURNS)
         size = -(-size // 64) * 64 if size >= 32 else size
         at = 0
@@ -302,11 +309,14 @@ class Driver(RuleBasedStateMachine):
             self.turns.setdefault(submission_id, []).append(self.turn)
             self.free_since = {other: since for other, since in self.free_since.items() if left[other]}
 
-    # --- what always holds --------------------------------------------------------------------------------------------------------
+    # --- what always holds ---
 
     @invariant()
     def all_say_the_same(self) -> None:
-        """The file is sound, and file, engine and model agree; while the engine does not know of a COMMIT they cannot."""
+        """The file is sound, and file, engine and model agree.
+
+        While the engine does not know of a COMMIT they cannot.
+        """
         assert self.rig.broken_rules() == []
         if not self.is_committed:
             self._check_file()
@@ -357,7 +367,7 @@ class Driver(RuleBasedStateMachine):
             completed = {index for block, mask in enumerate(reply.completed) for index in mask_indexes(block, mask)}
             assert completed == {chunk.index for chunk in submission.chunks if chunk.state == "done"}
 
-    # --- picking ------------------------------------------------------------------------------------------------------------------
+    # --- picking ---
 
     def _ask(self, peer: Peer, request: m.Request, is_right: Callable[..., bool]) -> None:
         self.predicted[request.id] = is_right  # type: ignore[union-attr]  # every request that is asked so has an id

@@ -1,7 +1,7 @@
 """What must come out of the engine, said as plainly as possible: one object a chunk, lists and loops, nothing clever.
 
-The model never looks into the engine. A change that waits for its commit is an intent: it is noted on what it concerns at once, and made,
-or undone, when the batch in which it travels has ended.
+The model never looks into the engine. A change that waits for its commit is an intent: it is noted on what it concerns
+at once, and made, or undone, when the batch in which it travels has ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unit.model.working import Working
 class Model(Working):
     """Everything there is."""
 
-    # --- submissions --------------------------------------------------------------------------------------------------------------
+    # --- submissions ---
 
     def submit(self, new: m.NewSubmission, submission_id: int, now: Now) -> None:
         submission = Submission(submission_id, new, "open")
@@ -82,7 +82,10 @@ class Model(Working):
         self.forming.changes.append((settle, undo))
 
     def refusal_of_requeue(self, submission_id: int, indexes: list[int] | None) -> str | None:
-        """The code with which a requeue of one submission, of which nothing was done yet, is refused; None: it is not."""
+        """The code with which a requeue of one submission, of which nothing was done yet, is refused.
+
+        None: it is not.
+        """
         submission = self.submissions.get(submission_id)
         if submission is None:
             return "not_found"
@@ -97,7 +100,10 @@ class Model(Working):
         return submission.new.unique_key is not None and self.holder_of(submission.new.unique_key) is not None
 
     def requeue(self, submission_id: int, indexes: list[int]) -> int:
-        """Dead chunks have new attempts with the next batch, and their submission lives again; how many chunks that frees."""
+        """Dead chunks have new attempts with the next batch, and their submission lives again.
+
+        How many chunks that frees.
+        """
         submission = self.submissions[submission_id]
         again = [submission.chunks[index] for index in indexes]
         assert all(chunk.state == "dead" and not chunk.is_requeued for chunk in again)
@@ -162,7 +168,7 @@ class Model(Working):
                 return submission.id
         return self.holder_of(new.unique_key) if new.unique_key is not None else None
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------
+    # --- time ---
 
     def step(self, step_ms: int) -> None:
         """The engine sees a step of the wall clock: the next batch moves stored instants with it that came from durations before it."""
@@ -254,7 +260,7 @@ class Model(Working):
                 for chunks in self._by_ticket(reservation):
                     self.lose(chunks, now)
 
-    # --- batches --------------------------------------------------------------------------------------------------------------------
+    # --- batches ---
 
     def begin(self) -> None:
         self.flying, self.forming = self.forming, Intents()

@@ -104,7 +104,7 @@ class Rig:
 
         parked.reserved = note  # type: ignore[method-assign]  # only so is the order known in which leases and others are granted
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------
+    # --- time ---
 
     def pass_time(self, seconds: float, *, wall_s: float | None = None) -> None:
         """Let both clocks run (the wall clock `wall_s`, if it steps meanwhile), without a tick."""
@@ -124,7 +124,7 @@ class Rig:
             self.tick()
             self.settle()
 
-    # --- requests -----------------------------------------------------------------------------------------------------------------
+    # --- requests ---
 
     def connect(self, name: str = "consumer") -> Peer:
         """A new connection."""
@@ -183,7 +183,7 @@ class Rig:
         assert isinstance(replies[0], kind), replies
         return replies[0]
 
-    # --- requests in short --------------------------------------------------------------------------------------------------------
+    # --- requests in short ---
 
     def request_key(self) -> bytes:
         """A key that no submission has had."""
@@ -247,10 +247,13 @@ class Rig:
         """The state of the engine."""
         return self.only(self.connect(), m.Status(next(self.ids), by), m.DaemonState)
 
-    # --- commits ------------------------------------------------------------------------------------------------------------------
+    # --- commits ---
 
     def begin(self) -> bool:
-        """Begin the next batch: its rows are applied and not committed. False: it has no rows, and has ended already."""
+        """Begin the next batch: its rows are applied and not committed.
+
+        False: it has no rows, and has ended already.
+        """
         if self.engine.begin_batch(self.now):
             return True
         self.end(None)
@@ -284,7 +287,7 @@ class Rig:
         self.tick()
         self.settle()
 
-    # --- ends of the process ------------------------------------------------------------------------------------------------------
+    # --- ends of the process ---
 
     def crash(self) -> None:
         """Kill the process: what it had written is all there is, in a new place, and a new engine opens that."""
@@ -323,7 +326,7 @@ class Rig:
         """End the rig."""
         self.database.close()
 
-    # --- looking into the file ----------------------------------------------------------------------------------------------------
+    # --- looking into the file ---
 
     def broken_rules(self) -> list[str]:
         """What does not hold between the rows of the file, as any other program would see them."""

@@ -1,4 +1,7 @@
-"""What the model is made of: one plain object for each chunk, submission and reservation, and the intents of a batch. No decisions."""
+"""What the model is made of: one plain object for each chunk, submission and reservation, and the intents of a batch.
+
+No decisions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The model's half that hands chunks out and judges what consumers report: by loops over plain objects, chunk by chunk.
 
-A change that waits for its commit is an intent: it is noted on its chunk at once, and made, or undone, when its batch has ended.
+A change that waits for its commit is an intent: it is noted on its chunk at once, and made, or undone, when its batch
+has ended.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Working:
         self.last_tick = 0
         self._orders = 0
 
-    # --- looking ------------------------------------------------------------------------------------------------------------------
+    # --- looking ---
 
     def chunks(self) -> Iterable[Chunk]:
         for submission in self.submissions.values():
@@ -67,7 +68,7 @@ class Working:
     def has_open(self) -> bool:
         return any(submission.state == "open" for submission in self.submissions.values())
 
-    # --- handing out --------------------------------------------------------------------------------------------------------------
+    # --- handing out ---
 
     def hand_out(
         self, chunks: dict[Ticket, list[Chunk]], reservation_id: int, peer: object, lease_s: float | None, now: Now
@@ -94,7 +95,7 @@ class Working:
             self.forming.changes.append((settle, undo))
         return reservation
 
-    # --- reports of consumers -----------------------------------------------------------------------------------------------------
+    # --- reports of consumers ---
 
     def complete(
         self, ticket: Ticket, indexes: list[int], *, is_genuine: bool, has_results: bool, now: Now
@@ -277,7 +278,7 @@ class Working:
                 found[chunk.ticket].append(chunk)
         return list(found.values())
 
-    # --- intents --------------------------------------------------------------------------------------------------------------------
+    # --- intents ---
 
     def _intend(self, chunk: Chunk, intent: str, done_by: int = 0) -> None:
         chunk.intent = intent

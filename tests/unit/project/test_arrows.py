@@ -107,7 +107,10 @@ def test_forward_import_is_accepted(tmp_path: Path, name: str, text: str):
 
 
 def test_circle_of_files_is_refused_with_its_path(tmp_path: Path):
-    """Also one through an import that only type checkers see; only one line is printed, from the first file back to it."""
+    """Also one through an import that only type checkers see.
+
+    Only one line is printed, from the first file back to it.
+    """
     root = package_with(tmp_path / "opsq", "daemon/server.py", "from opsq.daemon import session\nfrom . import sockets")
     (root / "daemon" / "sockets.py").touch()
     (root / "daemon" / "session.py").write_text("from opsq.daemon.committer import Committer\n")

@@ -16,7 +16,7 @@ def submit(rig: Rig, chunks_count: int, request_id: int = 1) -> m.Submit:
     return m.Submit(request_id, [m.NewSubmission(rig.request_key(), chunks_count)])
 
 
-# --- while a commit is under way ------------------------------------------------------------------------------------------------------
+# --- while a commit is under way ---
 
 
 def test_submission_met_by_a_walk_before_its_commit_is_settled_is_handed_out_once(rig: Rig) -> None:
@@ -62,7 +62,7 @@ def test_chunk_whose_completion_is_being_committed_is_neither_offered_nor_lost(r
     assert rig.show(submission_id).state == "completed"
 
 
-# --- crashes --------------------------------------------------------------------------------------------------------------------------
+# --- crashes ---
 
 
 def test_crash_between_apply_and_commit_leaves_nothing_of_the_batch(rig: Rig) -> None:
@@ -123,7 +123,7 @@ def test_crash_that_cuts_the_log_in_the_middle_leaves_whole_transactions(rig: Ri
         other.close()
 
 
-# --- failed writes --------------------------------------------------------------------------------------------------------------------
+# --- failed writes ---
 
 
 def test_full_disk_refuses_every_request_of_the_batch_and_all_that_came_since(rig: Rig) -> None:
@@ -212,7 +212,7 @@ def test_any_other_error_of_a_commit_ends_the_process_and_answers_nothing(rig: R
     rig.crash()
 
 
-# --- one owner ------------------------------------------------------------------------------------------------------------------------
+# --- one owner ---
 
 
 def depose(rig: Rig) -> None:

@@ -131,7 +131,7 @@ def test_plain_blocks_leave_memory_when_they_are_finished_and_folded(rig: Rig) -
     assert submission is None or not submission.blocks
 
 
-# --- attempts -------------------------------------------------------------------------------------------------------------------------
+# --- attempts ---
 
 masks = st.integers(1, FULL)
 

@@ -56,7 +56,7 @@ def small_bounds() -> Iterator[None]:
 class Machine(Consuming):
     """Rules do one thing each to the engine and to the model, then compare what both say."""
 
-    # --- producers ----------------------------------------------------------------------------------------------------------------
+    # --- producers ---
 
     @rule(
         chunks_count=st.sampled_from([0, 1, 2, 3, 5, 63, 64, 65, 130, 200, 450]),
@@ -170,7 +170,7 @@ class Machine(Consuming):
             self.model.remove(submission_id)
             self._ask(self._peer(peer), m.Remove(next(self.rig.ids), submission_id), lambda reply: reply.count == 1)
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------
+    # --- time ---
 
     @precondition(lambda self: not self.is_committed)
     @rule(seconds=times)
@@ -223,7 +223,7 @@ class Machine(Consuming):
                 c.state == "delayed" and not c.submission.is_open for c in self.model.chunks()
             )
 
-    # --- commits ------------------------------------------------------------------------------------------------------------------
+    # --- commits ---
 
     @precondition(lambda self: self.model.flying is None)
     @rule()
@@ -311,7 +311,7 @@ class Machine(Consuming):
         if restarts:
             self.rig.database.checkpoint_restart()
 
-    # --- ends of the process ------------------------------------------------------------------------------------------------------
+    # --- ends of the process ---
 
     @rule(step_s=st.sampled_from([0.0, 0.0, 3.0, 60.0]), steps_back=st.booleans())
     def crash(self, step_s: float, steps_back: bool) -> None:

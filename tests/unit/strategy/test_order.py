@@ -62,7 +62,10 @@ class Story:
             self.look()
 
     def look(self) -> None:
-        """After each step: whoever was parked and has been answered was given what it may have; whoever is parked may have nothing."""
+        """After each step: whoever was parked and has been answered was given what it may have.
+
+        Whoever is parked may have nothing.
+        """
         for (peer, request_id), (strategy, count) in list(self.parked.items()):
             for reply in self.rig.replies(peer, request_id):
                 assert isinstance(reply, m.Reserved)
@@ -93,7 +96,7 @@ class Story:
         chosen = {key: choices[number // len(choices) ** at % len(choices)] for at, key in enumerate(KEYS)}
         return {key: value for key, value in chosen.items() if value is not None}
 
-    # --- steps --------------------------------------------------------------------------------------------------------------------
+    # --- steps ---
 
     def on_submit(self, a: int, b: int, c: int) -> None:
         chunks_count = [1, 2, 3, 9, 70][b % 5]

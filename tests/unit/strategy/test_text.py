@@ -171,7 +171,7 @@ def test_named_strategy_stands_for_its_text_as_a_whole() -> None:
         parse("Fair(tenant, interactive)", named)
 
 
-# --- trees made by hand -----------------------------------------------------------------------------------------------------------------
+# --- trees made by hand ---
 
 
 @pytest.mark.parametrize("value", [True, None, 1.5, 1 << 63, -(1 << 63) - 1, b"x", "\ud800"])
@@ -205,7 +205,7 @@ def test_text_where_a_strategy_belongs_is_refused() -> None:
         Fair("tenant", "Random")  # type: ignore[arg-type]  # that is the point
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------------------------
+# --- limits ---
 
 
 def test_strategy_of_16_levels_is_taken_and_one_of_17_refused() -> None:

@@ -54,11 +54,13 @@ def tried(
 
 
 def wait_s(submission: LiveSubmission, work: BlockWork, mask: int, reservation: Reservation | None) -> float:
-    """How long chunks that were handed out together waited for that, by the wall clock; of several, the one that waited longest.
+    """How long chunks that were handed out together waited for that, by the wall clock.
 
-    A chunk waits from when it may be handed out: it was submitted, or its submission was not before due (`--at`, `--delay`) or was
-    revived; after a failure its back-off is over, after a loss it is free again, after its death it is requeued. 0 when nobody knows:
-    the reservation is over, or was taken up again.
+    Of several, the one that waited longest.
+
+    A chunk waits from when it may be handed out: it was submitted, or its submission was not before due (`--at`,
+    `--delay`) or was revived; after a failure its back-off is over, after a loss it is free again, after its death it
+    is requeued. 0 when nobody knows: the reservation is over, or was taken up again.
     """
     if reservation is None:
         return 0.0

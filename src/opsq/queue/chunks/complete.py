@@ -71,7 +71,10 @@ class Completions:
         return undecided
 
     def _complete_late(self, consumer: str, completion: Completion, refusals: list[Refusal], now: Now) -> bool:
-        """A completion whose reservation does not hold (all of) its chunks any more; False when it cannot be judged yet."""
+        """A completion whose reservation does not hold (all of) its chunks any more.
+
+        False when it cannot be judged yet.
+        """
         held = completion.held
         state = self._state
         submission = state.submission(held.submission_id) if self._reservations.tokens.is_genuine(held) else None

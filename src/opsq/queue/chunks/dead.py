@@ -1,7 +1,7 @@
 """What becomes of dead letters: they are listed, requeued or dropped, one by one or all that fulfil conditions.
 
-A request may touch any number of chunks, so it is served in slices, each a batch of its own: a crash between two leaves a sound state, and
-whoever asked repeats the request. Only a requeue leads a submission out of a final state.
+A request may touch any number of chunks, so it is served in slices, each a batch of its own: a crash between two leaves
+a sound state, and whoever asked repeats the request. Only a requeue leads a submission out of a final state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A request about many dead letters, and what waits for the commit of each of its slices. It must not choose letters; `letters` does."""
+"""A request about many dead letters, and what waits for the commit of each of its slices.
+
+It must not choose letters; `letters` does.
+"""
 
 from __future__ import annotations
 

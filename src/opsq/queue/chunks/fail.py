@@ -37,7 +37,10 @@ class Failures:
         self._end = end
 
     def fail(self, consumer: str, failures: list[Failure], now: Now) -> list[Refusal]:
-        """Count failed attempts: each chunk waits for its back-off, or dies. A failure under a lost reservation is refused."""
+        """Count failed attempts: each chunk waits for its back-off, or dies.
+
+        A failure under a lost reservation is refused.
+        """
         refusals: list[Refusal] = []
         for failure in failures:
             held = failure.held
@@ -200,7 +203,8 @@ class Failures:
             work = submission.blocks.get(index) if submission is not None else None
             if submission is None or work is None:
                 continue
-            # A chunk may have been taken up, and have failed again, since this timer was set: then a later one is its own.
+            # A chunk may have been taken up, and have failed again, since this timer was set: then a later one is its
+            # own.
             hit = 0
             for row in submission.attempts_of(state.reader, work):
                 if row.attempts + row.lost == tries:

@@ -67,7 +67,10 @@ class Leases:
         return kept | mask
 
     def _move(self, reservation: Reservation, peer: Peer, now: Now) -> None:
-        """A reservation gets a new connection. A lease stays one, unless it was made for a restart: then it will be one no more."""
+        """A reservation gets a new connection.
+
+        A lease stays one, unless it was made for a restart: then it will be one no more.
+        """
         if reservation.peer is not None:
             reservation.peer.reservation_ids.pop(reservation.id, None)
         reservation.peer = peer

@@ -1,4 +1,7 @@
-"""The proof that chunks were handed out: a keyed hash over what was granted to whom. Must not know whether it still holds."""
+"""The proof that chunks were handed out: a keyed hash over what was granted to whom.
+
+Must not know whether it still holds.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of reservations: which chunks are held, by whom, until when. Grants, extends, gives back.
 
-What becomes of a chunk that is completed, failed or lost is decided in `complete` and `fail`; when a reservation ends by
-itself, in `expiry`.
+What becomes of a chunk that is completed, failed or lost is decided in `complete` and `fail`; when a reservation ends
+by itself, in `expiry`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Reservations:
     def open_single(self, peer: Peer, length_s: float, now: Now) -> Reservation:
         """Begin a reservation of one chunk, or go on with the one begun just now for the same connection and length.
 
-        So what a pipelining client is handed out together is one reservation, and what it completes together one row of history a block.
+        So what a pipelining client is handed out together is one reservation, and what it completes together one row of
+        history a block.
         """
         singles = self._singles
         if singles:
@@ -90,7 +91,10 @@ class Reservations:
         return parts
 
     def take_each(self, peer: Peer, submission: LiveSubmission, most: int, now: Now) -> list[Part]:
-        """Reserve up to `most` chunks of one block, a part for each; none if its next block is not as plain as most are."""
+        """Reserve up to `most` chunks of one block, a part for each.
+
+        None if its next block is not as plain as most are.
+        """
         state = self._state
         found = submission.next_block(state.reader, now)
         if found is None:

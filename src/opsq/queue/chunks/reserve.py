@@ -102,7 +102,8 @@ class ReserveCalls:
                 return
         call = Call(peer, request, plan.text, now)
         if not state.is_full:
-            # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its end.
+            # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its
+            # end.
             if is_first:
                 if self._answer(call, plan, now):
                     return
@@ -115,7 +116,9 @@ class ReserveCalls:
             self._deadlines.add(call.deadline, call)
 
     def _deal(self, peer: Peer, request: Reserve | CompleteAndReserve, plan: _Plan, now: Now) -> bool:
-        """Give one chunk from the first arm, as nearly all calls of one chunk are answered; False: the call must go the long way.
+        """Give one chunk from the first arm, as nearly all calls of one chunk are answered.
+
+        False: the call must go the long way.
 
         It spares what only longer calls need: half of what a reserve costs.
         """
@@ -137,7 +140,10 @@ class ReserveCalls:
         return True
 
     def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
-        """The front from which a call of one chunk may take it without ceremony; None: it must be asked for by `reserve`."""
+        """The front from which a call of one chunk may take it without ceremony.
+
+        None: it must be asked for by `reserve`.
+        """
         state = self._state
         if not _is_single(request) or not peer.is_connected:
             return None
@@ -282,7 +288,10 @@ class ReserveCalls:
         return grants
 
     def _fill(self, call: Call, plan: _Plan, now: Now) -> bool:
-        """Reserve up to the count asked for, from the first arms that have work; False: the turn is over before that was done."""
+        """Reserve up to the count asked for, from the first arms that have work.
+
+        False: the turn is over before that was done.
+        """
         state, request = self._state, call.request
         if call.parts and not any(part.mask for part in call.parts):
             call.reservation, call.parts, call.wanted = None, [], request.count  # its submissions have ended meanwhile
@@ -311,7 +320,9 @@ class ReserveCalls:
         return True
 
     def _take(self, call: Call, submission: LiveSubmission, count: int, now: Now, *, ends_whole: bool = False) -> int:
-        """Reserve up to `count` chunks of one submission, in index order; if it `ends_whole`, rather fewer than a part of a last block.
+        """Reserve up to `count` chunks of one submission, in index order.
+
+        If it `ends_whole`, rather fewer than a part of a last block.
 
         A turn that began within a block would else end within one too, and each call get twice as many parts of blocks.
         """

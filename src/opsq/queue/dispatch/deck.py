@@ -20,9 +20,10 @@ DECK_TURNS = 16
 class Deck(Front):
     """A front as a shuffled deck, cut at a random place (`Random`): keys are (lap, distance from the cut, id).
 
-    The walk is the first lap: from the cut to the end of the deck, then from its beginning to the cut. Who still has work after its turn
-    waits in the heap for the next lap; who comes new, or back, has its turn in this lap if its place is still ahead. Who has missed a turn
-    behind a gate has it as soon as the gate opens, and keeps that place in the deck: so nobody has two turns while another has none.
+    The walk is the first lap: from the cut to the end of the deck, then from its beginning to the cut. Who still has
+    work after its turn waits in the heap for the next lap; who comes new, or back, has its turn in this lap if its
+    place is still ahead. Who has missed a turn behind a gate has it as soon as the gate opens, and keeps that place in
+    the deck: so nobody has two turns while another has none.
     """
 
     order = RANDOM

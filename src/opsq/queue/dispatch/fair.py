@@ -1,9 +1,9 @@
 """`Fair`: start-time fair queueing over the values of a key.
 
-Each value has a pass. The value with the lowest pass that has work is served by fronts of its own, and its pass moves on by what it was
-given, divided by its weight. A value that gets work again starts at its own pass or at the pass last served, whichever is higher: nobody
-saves up service by being idle, and a late tenant is served at once. For two values that have work all the time the difference of service
-per weight stays within one turn of each.
+Each value has a pass. The value with the lowest pass that has work is served by fronts of its own, and its pass moves
+on by what it was given, divided by its weight. A value that gets work again starts at its own pass or at the pass last
+served, whichever is higher: nobody saves up service by being idle, and a late tenant is served at once. For two values
+that have work all the time the difference of service per weight stays within one turn of each.
 
 Source: Goyal, Vin, Cheng, *Start-time Fair Queuing* (SIGCOMM 1996), applied when chunks are handed out.
 """
@@ -29,7 +29,10 @@ SERVED = -1
 MAKE_ROWS = 20
 """Making a front costs a turn as much as so many rows."""
 KEEP_ROWS = 1
-"""The fronts of a value that has nothing left are kept if their walks went further than this; shorter ones begin anew."""
+"""The fronts of a value that has nothing left are kept if their walks went further than this.
+
+Shorter ones begin anew.
+"""
 RESTING_KEPT = 10_000
 """Of the values that have nothing left so many keep their fronts."""
 SWEEP_MIN = 1_000
@@ -292,7 +295,10 @@ class FairFront:
         }
 
     def _fronts(self, state: FairState, share: Share) -> list[Front | FairFront | None]:
-        """The fronts of a value, made when it is first looked at; again, when a lane that they need has come or gone meanwhile."""
+        """The fronts of a value, made when it is first looked at.
+
+        Again, when a lane that they need has come or gone meanwhile.
+        """
         fronts = share.fronts
         if fronts is None or share.lanes_version != state.fronts.lanes_version:
             share.lanes_version = state.fronts.lanes_version

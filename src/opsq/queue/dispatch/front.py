@@ -1,11 +1,13 @@
 """The front of an arm: which submission comes next, and how many of its chunks the gates allow.
 
-A front merges two things: the SQL walk, which has got as far as the *read level*, and a heap of submissions at or below that level that are
-known to have free work. What becomes free below the level goes into the heap, so the level never moves back, no call walks again over what
-is reserved or finished, and a submission with nothing free is in neither. Rows that the walk has read ahead wait in the same heap.
+A front merges two things: the SQL walk, which has got as far as the *read level*, and a heap of submissions at or below
+that level that are known to have free work. What becomes free below the level goes into the heap, so the level never
+moves back, no call walks again over what is reserved or finished, and a submission with nothing free is in neither.
+Rows that the walk has read ahead wait in the same heap.
 
-What a gate closes is *set aside* under that gate. When the gate opens only the best of it comes back, as its representative; the next one
-follows when the representative leaves the heap and the gate is still open. So a gate with 10⁵ submissions behind it costs as little as one.
+What a gate closes is *set aside* under that gate. When the gate opens only the best of it comes back, as its
+representative; the next one follows when the representative leaves the heap and the gate is still open. So a gate with
+10⁵ submissions behind it costs as little as one.
 
 This file knows orders, filters and gates; it must not know chunks, reservations or time.
 
@@ -175,7 +177,9 @@ class Front:
     # --- serving ---
 
     def next(self, state: FrontState) -> tuple[LiveSubmission, int] | None:
-        """The submission that comes next and how many of its chunks the gates allow; None when the front is dry or the turn is over.
+        """The submission that comes next and how many of its chunks the gates allow.
+
+        None when the front is dry or the turn is over.
 
         Cost: O(log n) a submission; every row and every submission passed over is taken from `state.rows_left`.
         """

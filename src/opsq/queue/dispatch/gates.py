@@ -1,8 +1,9 @@
 """Gates: what holds a submission back although it has free chunks, and who is waiting behind it.
 
-One mechanism for the gates of strategies (`PreferDistinct`, `MaxSimultaneous`), for the limits and for the pauses of operators. Owns the
-counts of live reservations per metadata value, the token buckets, and for each closed gate the fronts that have set something aside under
-it. It must not decide what comes next. Counts are kept only for keys that some gate asks about.
+One mechanism for the gates of strategies (`PreferDistinct`, `MaxSimultaneous`), for the limits and for the pauses of
+operators. Owns the counts of live reservations per metadata value, the token buckets, and for each closed gate the
+fronts that have set something aside under it. It must not decide what comes next. Counts are kept only for keys that
+some gate asks about.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ BUCKETS_KEPT = 10_000
 
 
 class Blocker(NamedTuple):
-    """What a submission waits for: the count of a lane (`live`; the lane of a submission itself is `~id`), a token, the end of a pause."""
+    """What a submission waits for: the count of a lane (`live`.
+
+    The lane of a submission itself is `~id`), a token, the end of a pause.
+    """
 
     kind: str
     number: int
@@ -122,7 +126,8 @@ class Gates:
         version = self._rules.version
         if not version:
             return None, room
-        # Counts rise and tokens fall by what is reserved and by nothing else: the room that was found holds until so much was.
+        # Counts rise and tokens fall by what is reserved and by nothing else: the room that was found holds until so
+        # much was.
         spare = submission.taken_until - self._taken_count
         if spare > self._state.wanted and submission.rules_version == version:
             return None, min(room, spare)
@@ -195,7 +200,9 @@ class Gates:
         return 0.0 if bucket.refill(self._clock.mono) >= 1 else (bucket.next_token_at() - self._clock.mono) / 1e9
 
     def busiest(self, limit: LimitRow) -> tuple[int, Value | None] | None:
-        """Most chunks reserved under one value of a concurrency limit, and which value that is; None if they are not counted.
+        """Most chunks reserved under one value of a concurrency limit, and which value that is.
+
+        None if they are not counted.
 
         Cost: the values with chunks reserved.
         """

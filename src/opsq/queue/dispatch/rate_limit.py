@@ -1,4 +1,7 @@
-"""The tokens of a rate limit: how many chunks may start now, and when the next one may. Must not know what they are spent on."""
+"""The tokens of a rate limit: how many chunks may start now, and when the next one may.
+
+Must not know what they are spent on.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,9 @@ class Bucket:
         return tokens
 
     def next_token_at(self) -> MonoNs:
-        """When there is a whole token again, rounded up; if it is not whole then after all, at least a nanosecond later."""
+        """When there is a whole token again, rounded up.
+
+        If it is not whole then after all, at least a nanosecond later.
+        """
         missing = max(1.0 - self.tokens, 0.0)
         return MonoNs(self.at + math.ceil(missing / self.rate_per_s * 1e9))

@@ -88,7 +88,10 @@ class Rules:
         return found
 
     def _under(self, submission: LiveSubmission) -> list[tuple[int, LimitRow, int]]:
-        """The limits on the metadata of a submission, in order: (place, limit, lane). Worked out once for all with the same metadata."""
+        """The limits on the metadata of a submission, in order: (place, limit, lane).
+
+        Worked out once for all with the same metadata.
+        """
         found = self._limits_under.get(submission.row.lanes)
         if found is None:
             limit_of, found = self._limit_of, []

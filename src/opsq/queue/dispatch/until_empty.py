@@ -1,8 +1,8 @@
 """Whether a strategy may still get work without a new submission: what `--until-empty` asks, again and again.
 
-Nothing may come when no open submission passes the filters, but for those that are paused and have nothing reserved or delayed. Of these
-there may be very many, so a search looks at each once, a bounded number in a turn, and goes on from there the next time. Must not answer
-calls.
+Nothing may come when no open submission passes the filters, but for those that are paused and have nothing reserved or
+delayed. Of these there may be very many, so a search looks at each once, a bounded number in a turn, and goes on from
+there the next time. Must not answer calls.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class UntilEmpty:
         self._searches: OrderedDict[str, _Search] = OrderedDict()
 
     def can_still_yield(self, arms: list[tuple[str, Arm]]) -> bool | None:
-        """Whether anything may come for one of these arms, each with a name that is the same for equal ones; None: not known in this turn.
+        """Whether anything may come for one of these arms, each with a name that is the same for equal ones.
+
+        None: not known in this turn.
 
         Cost: the submissions that nobody has looked at since they may have changed; `rows_left` bounds those of a turn.
         """

@@ -48,7 +48,8 @@ class Admission:
     """Lets submissions in.
 
     Args:
-        folders: whose file systems must keep `min_free_bytes` free: first that of the database, then that of the content if it is local.
+        folders: whose file systems must keep `min_free_bytes` free: first that of the database, then that of the
+            content if it is local.
     """
 
     def __init__(self, state: EngineState, folders: Sequence[Path]) -> None:
@@ -63,7 +64,8 @@ class Admission:
     def restore(self) -> None:
         """Count what is unfinished, of what was folded and of what was not when the last process ended.
 
-        A submission is final when its removal begins; but what was not folded by then never reaches the counters of its lanes.
+        A submission is final when its removal begins; but what was not folded by then never reaches the counters of its
+        lanes.
         """
         state = self._state
         for _, lane in lanes.counts(state.reader, ""):

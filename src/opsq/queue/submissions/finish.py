@@ -1,4 +1,6 @@
-"""How submissions end: completed, failed, cancelled, expired; and how they are removed. How they begin again is said in `letters`.
+"""How submissions end: completed, failed, cancelled, expired; and how they are removed.
+
+How they begin again is said in `letters`.
 
 An end is one row that flips, whatever the size; what it leaves behind is folded or deleted in slices later.
 """
@@ -133,7 +135,10 @@ class Finisher:
             self.end(submission, "expired", "Its time to live was over before all of it was done.", now)
 
     def next_due(self) -> MonoNs | None:
-        """When `tick` has something to end; wall-clock expiry is looked at each second, and at once while more is due."""
+        """When `tick` has something to end.
+
+        Wall-clock expiry is looked at each second, and at once while more is due.
+        """
         return MonoNs(0) if self._is_behind and not self._ending_count else self._state.expiries.next_due()
 
     def _record(self, submission: LiveSubmission, event: str, reason: str, now: Now) -> None:

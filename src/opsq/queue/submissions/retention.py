@@ -1,4 +1,6 @@
-"""What is forgotten, and when: finished submissions, old history, leftovers of removals. In slices, each within one batch.
+"""What is forgotten, and when: finished submissions, old history, leftovers of removals.
+
+In slices, each within one batch.
 
 History goes by age and count, by itself or when asked for; only what is folded goes.
 """

@@ -203,7 +203,10 @@ class Submitter:
                 self._open(submission_id, now)
 
     def next_due(self) -> MonoNs | None:
-        """When `tick` has something to open; `--at` is looked at each second in any case, and at once while more of them are due."""
+        """When `tick` has something to open.
+
+        `--at` is looked at each second in any case, and at once while more of them are due.
+        """
         return MonoNs(0) if self._is_behind and not self._opening else self._delays.next_due()
 
     def _open(self, submission_id: SubmissionId, now: Now) -> None:

@@ -26,7 +26,10 @@ class UniqueUntilStart:
         self._reservations = reservations
 
     def look(self) -> None:
-        """Keep back those replies in the outbox that hand out of a submission whose key is to be freed by that. Cost: the grants in it."""
+        """Keep back those replies in the outbox that hand out of a submission whose key is to be freed by that.
+
+        Cost: the grants in it.
+        """
         state = self._state
         if not state.has_until_start:
             return

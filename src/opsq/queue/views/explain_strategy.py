@@ -39,7 +39,10 @@ class StrategyExplainer:
         self._reserve_calls = reserve_calls
 
     def explain(self, peer: Peer, request: Explain, now: Now) -> None:
-        """Answer with the arms of a strategy; with `analyze` also with what `TRIED_COUNT` calls for one chunk each would get."""
+        """Answer with the arms of a strategy.
+
+        With `analyze` also with what `TRIED_COUNT` calls for one chunk each would get.
+        """
         plan = self._reserve_calls.plan(request.strategy)
         analyses: list[Analysis] = [{} for _ in plan.arms]
         offers: list[Offer] = []
@@ -109,7 +112,10 @@ class StrategyExplainer:
         return found | {f"{part}_us": round(trial.used_ns[part] / 1000, 1) for part in PARTS}
 
     def _by_gate(self, aside: list[tuple[tuple[Gate, ...], Blocker, int]]) -> dict[str, int]:
-        """Submissions that wait at each gate, those that only the trial has closed left out; only the gates at which most wait."""
+        """Submissions that wait at each gate, those that only the trial has closed left out.
+
+        Only the gates at which most wait.
+        """
         found: Counter[str] = Counter()
         for gates, blocker, count in aside:
             if self._state.gates.is_closed(gates, blocker):
@@ -134,7 +140,10 @@ class StrategyExplainer:
         return " and ".join(names) or f"a limit of {key} that was lifted"
 
     def _busy(self, arm: arms.Arm) -> tuple[int, int]:
-        """Chunks reserved, and in back-off, of the submissions that an arm may serve. Cost: the submissions in memory."""
+        """Chunks reserved, and in back-off, of the submissions that an arm may serve.
+
+        Cost: the submissions in memory.
+        """
         reserved = delayed = 0
         for submission in self._state.live.values():
             if (

@@ -82,7 +82,7 @@ class WorkExplainer:
             peer, WorkExplained(request.id, submission.id, request.index, causes[0].verdict, findings, now.wall)
         )
 
-    # --- a chunk ------------------------------------------------------------------------------------------------------
+    # --- a chunk ---
 
     def _chunk(self, submission: LiveSubmission, index: int, now: Now) -> list[Cause]:
         reader, bit = self._state.reader, 1 << index % 64
@@ -139,7 +139,7 @@ class WorkExplainer:
             return [Cause("behind", _found("behind_own", chunks=before), [_found("submission_next"), *first.facts])]
         return [first._replace(facts=[*first.facts, _found("own_before", chunks=before)]), *others]
 
-    # --- a submission -------------------------------------------------------------------------------------------------
+    # --- a submission ---
 
     def _ended(self, submission: LiveSubmission) -> list[Cause]:
         row = submission.row
@@ -233,10 +233,13 @@ class WorkExplainer:
                 fact = _found("rate", bounded=_bounded(row), rate=format_rate(row.rate_per_s, row.rate_span_s))
                 yield Cause("limited", _found("rate_limited", wait_s=wait_s), [fact])
 
-    # --- who asks -----------------------------------------------------------------------------------------------------
+    # --- who asks ---
 
     def _asked(self, submission: LiveSubmission, now: Now, *, is_held: bool) -> list[Cause]:
-        """What strategies of connected consumers make of free chunks; if a rule holds them, only whether any takes them."""
+        """What strategies of connected consumers make of free chunks.
+
+        If a rule holds them, only whether any takes them.
+        """
         consumers = self._state.consumers
         if not consumers:
             return [Cause("no_consumer", _found("no_consumer"), [_found("take")])]

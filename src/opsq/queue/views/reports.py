@@ -63,7 +63,10 @@ class Reports:
         self._state.reply(peer, Shown(request.id, submission_state(self._state.find(request.submission_id))))
 
     def list(self, peer: Peer, request: List) -> None:
-        """Answer with a page of submissions. Cost: the rows of the page, and those that the state condition passes over."""
+        """Answer with a page of submissions.
+
+        Cost: the rows of the page, and those that the state condition passes over.
+        """
         state = self._state
         unknown = sorted(set(request.states) - set(submissions.STATES))
         if unknown:
@@ -136,7 +139,10 @@ class Reports:
         )
 
     def _counts(self, lane_key: str, by: str | None) -> Iterator[Counts]:
-        """The counters of lanes, with what memory knows on top. Cost: the values of the key, and the submissions with work in memory."""
+        """The counters of lanes, with what memory knows on top.
+
+        Cost: the values of the key, and the submissions with work in memory.
+        """
         state = self._state
         for submission_id in list(state.unfolded_done) if by is not None else ():
             state.submission(submission_id)
@@ -170,9 +176,12 @@ class Reports:
             )
 
     def _unmatched(self, waiting: int) -> int | None:
-        """Waiting chunks that no strategy of a connected consumer takes; None: nobody is connected, or counters alone cannot tell.
+        """Waiting chunks that no strategy of a connected consumer takes.
 
-        They can where every strategy selects values of one and the same key: lanes of one key have no submission in common.
+        None: nobody is connected, or counters alone cannot tell.
+
+        They can where every strategy selects values of one and the same key: lanes of one key have no submission in
+        common.
         """
         state = self._state
         if not state.consumers:

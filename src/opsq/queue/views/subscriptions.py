@@ -1,4 +1,6 @@
-"""Who waits for what of a submission: its end (`Wait`), or its next result (`Results`). Answers are pushed, nobody polls.
+"""Who waits for what of a submission: its end (`Wait`), or its next result (`Results`).
+
+Answers are pushed, nobody polls.
 
 Must not decide when a submission ends; it is told.
 """
@@ -155,7 +157,10 @@ class Subscriptions:
         return ResultRows(request.id, end, rows, completed, submission.total, is_final, submission.state, content)
 
     def _results(self, submission: LiveSubmission, start: int, end: int) -> tuple[list[ResultRow], int]:
-        """The result rows of blocks from `start` on, before `end` and before there are too many bytes of them; and the block after them."""
+        """The result rows of blocks from `start` on, before `end` and before there are too many bytes of them.
+
+        And the block after them.
+        """
         rows: list[ResultRow] = []
         size_bytes = 0
         for block, mask, results in backlog.results(self._state.reader, submission.id, start, end):

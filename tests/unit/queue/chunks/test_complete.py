@@ -126,7 +126,10 @@ def test_late_completion_of_a_chunk_that_waits_for_its_retry_is_accepted(rig: Ri
 
 
 def test_completion_that_meets_the_loss_of_its_consumer_under_way_is_accepted(rig: Rig) -> None:
-    """The loss is being committed; a right token for an unfinished chunk is accepted all the same, and stays so after a crash."""
+    """The loss is being committed.
+
+    A right token for an unfinished chunk is accepted all the same, and stays so after a crash.
+    """
     submission_id = rig.submit(1)
     peer = rig.connect()
     [ticket] = rig.reserve(peer)

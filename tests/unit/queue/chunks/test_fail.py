@@ -18,7 +18,7 @@ def dead(rig: Rig, submission_id: int) -> list[m.DeadChunk]:
     return rig.only(rig.connect(), m.Dead(next(rig.ids), submission_id), m.DeadChunks).chunks
 
 
-# --- attempts -------------------------------------------------------------------------------------------------------------------------
+# --- attempts ---
 
 
 def test_failed_chunk_comes_again_with_its_attempts_counted(rig: Rig) -> None:
@@ -129,7 +129,7 @@ def test_failure_whose_commit_fails_leaves_the_chunk_with_its_holder_and_its_att
     assert rig.show(submission_id).state == "failed"
 
 
-# --- back-off ---------------------------------------------------------------------------------------------------------------------------
+# --- back-off ---
 
 
 def test_failed_chunk_waits_for_its_back_off_and_is_counted_as_delayed(rig: Rig) -> None:
@@ -165,7 +165,7 @@ def test_losses_do_not_lengthen_the_back_off(rig: Rig) -> None:
     assert len(rig.reserve(rig.connect())) == 1
 
 
-# --- delay and reservation --------------------------------------------------------------------------------------------------------------
+# --- delay and reservation ---
 
 
 def test_chunk_delayed_for_ten_times_its_reservation_is_delivered_once(rig: Rig) -> None:

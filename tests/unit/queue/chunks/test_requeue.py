@@ -1,4 +1,7 @@
-"""Requeue: dead chunks get new attempts, and what failed, was cancelled or expired lives again. The only way out of a final state."""
+"""Requeue: dead chunks get new attempts, and what failed, was cancelled or expired lives again.
+
+The only way out of a final state.
+"""
 
 from __future__ import annotations
 

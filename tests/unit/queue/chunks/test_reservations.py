@@ -20,7 +20,7 @@ def attempt(rig: Rig) -> int:
     return ticket.attempt
 
 
-# --- losing ---------------------------------------------------------------------------------------------------------------------------
+# --- losing ---
 
 
 def test_started_chunk_of_a_lost_connection_is_offered_again_with_a_loss_counted(rig: Rig) -> None:
@@ -159,7 +159,7 @@ def test_consumer_restarted_under_its_name_gets_the_chunk_of_its_former_self(rig
     assert len(rig.reserve(second)) == 1
 
 
-# --- keeping --------------------------------------------------------------------------------------------------------------------------
+# --- keeping ---
 
 
 @pytest.mark.parametrize("request_", [m.Heartbeat(1), m.Started([m.ChunkMask(1, 0, 1)])])
@@ -238,7 +238,7 @@ def test_completing_a_part_of_a_lease_does_not_move_its_stored_deadline(rig: Rig
     assert rig.show(submission_id).reserved_count == 0
 
 
-# --- giving back ------------------------------------------------------------------------------------------------------------------------
+# --- giving back ---
 
 
 @pytest.mark.parametrize("lease_s", [None, 60.0])
@@ -274,7 +274,7 @@ def test_all_that_a_consumer_holds_can_be_given_back_by_its_id(rig: Rig) -> None
     assert sum(ticket.granted.bit_count() for ticket in rig.reserve(operator, 9)) == 5
 
 
-# --- leases -------------------------------------------------------------------------------------------------------------------------------
+# --- leases ---
 
 
 def test_lease_survives_its_connection_and_a_crash(rig: Rig) -> None:
@@ -331,7 +331,7 @@ def test_leases_of_a_submission_end_with_it_in_the_file_too(rig: Rig) -> None:
     assert rig.rows("SELECT * FROM lease") == []
 
 
-# --- restarts -----------------------------------------------------------------------------------------------------------------------------
+# --- restarts ---
 
 
 def test_stop_and_start_keep_what_connections_hold_for_thirty_seconds(rig: Rig) -> None:
@@ -457,7 +457,10 @@ def test_lease_that_expires_while_its_submission_ends_in_vain_expires_after_that
 
 
 def test_lease_that_is_taken_up_again_while_it_expires_has_a_deadline_again(rig: Rig) -> None:
-    """The loss of its other chunk is being committed, so the lease is still known; what it takes up must not be held for ever."""
+    """The loss of its other chunk is being committed, so the lease is still known.
+
+    What it takes up must not be held for ever.
+    """
     submission_id = rig.submit(2)
     peer = rig.connect()
     [ticket] = rig.reserve(peer, 2, lease_s=2.0)

@@ -28,7 +28,7 @@ def chunks(tickets: list[Ticket]) -> list[tuple[int, int]]:
     return [(ticket.submission_id, index) for ticket in tickets for index in ticket.indexes]
 
 
-# --- order ----------------------------------------------------------------------------------------------------------------------------
+# --- order ---
 
 
 def test_oldest_first_gives_all_chunks_of_the_oldest_submission_first(rig: Rig) -> None:
@@ -123,7 +123,7 @@ def test_unknown_strategy_is_refused(rig: Rig) -> None:
         rig.reserve(rig.connect(), 1, "Newest")
 
 
-# --- parked ---------------------------------------------------------------------------------------------------------------------------
+# --- parked ---
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -306,7 +306,7 @@ def test_draining_engine_answers_parked_and_new_calls_with_nothing(rig: Rig) -> 
     assert reserved(rig, peer, 9) == m.Reserved(9)
 
 
-# --- until empty ----------------------------------------------------------------------------------------------------------------------
+# --- until empty ---
 
 
 def test_until_empty_ends_at_once_when_there_is_no_open_submission(rig: Rig) -> None:
@@ -347,7 +347,7 @@ def test_until_empty_ends_when_the_last_submission_is_cancelled(rig: Rig) -> Non
     assert reserved(rig, peer, call) == m.Reserved(call, is_empty=True)
 
 
-# --- full disk ------------------------------------------------------------------------------------------------------------------------
+# --- full disk ---
 
 
 def test_nothing_is_handed_out_while_the_storage_is_full_and_parked_calls_are_served_after(rig: Rig) -> None:
@@ -365,7 +365,7 @@ def test_nothing_is_handed_out_while_the_storage_is_full_and_parked_calls_are_se
     assert reserved(rig, peer, call) is not None
 
 
-# --- many consumers -------------------------------------------------------------------------------------------------------------------
+# --- many consumers ---
 
 
 def test_fifty_consumers_and_a_hundred_thousand_chunks_are_delivered_exactly_once(rig: Rig) -> None:

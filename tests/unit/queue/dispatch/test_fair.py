@@ -45,7 +45,10 @@ def tenant(rig: Rig, name: str | None, chunks_count: int = 100_000, **options: o
 def test_difference_of_service_by_weight_stays_within_one_turn_of_each(
     tenants_count: int, strategy: str, acts: list[Act]
 ) -> None:
-    """|served_i/w_i - served_j/w_j| ≤ q/w_i + q/w_j, for values with work all the time; weights change, the queue stops and starts."""
+    """|served_i/w_i - served_j/w_j| ≤ q/w_i + q/w_j, for values with work all the time.
+
+    Weights change, the queue stops and starts.
+    """
     key = "submission" if strategy == "Fair(submission)" else "tenant"
     with in_folder() as folder:
         rig = Rig(folder)

@@ -30,7 +30,7 @@ def submit(rig: Rig, tenant: str | None, chunks_count: int = 10, **options: obje
     return rig.submit(chunks_count, **{"metadata": metadata, **options})
 
 
-# --- one chunk at a time ----------------------------------------------------------------------------------------------------------------
+# --- one chunk at a time ---
 
 
 def test_one_call_is_given_no_more_of_a_value_than_its_maximum(rig: Rig) -> None:
@@ -143,7 +143,7 @@ def test_two_gates_let_through_what_both_let_through(rig: Rig) -> None:
     assert counts(rig.reserve(peer, 20, strategy)) == {a: 1, c: 1}
 
 
-# --- different maxima at once -----------------------------------------------------------------------------------------------------------
+# --- different maxima at once ---
 
 
 def test_one_key_with_maxima_of_1_and_5_and_half_of_the_consumers_at_once(rig: Rig) -> None:
@@ -204,7 +204,7 @@ def test_percentage_follows_consumers_once_a_second_and_recalls_nothing(rig: Rig
     assert rig.reserve(first, 50, strategy) == []
 
 
-# --- the key submission -----------------------------------------------------------------------------------------------------------------
+# --- the key submission ---
 
 ORDERED = "MaxSimultaneous(submission, 1, OldestFirst)"
 
@@ -295,7 +295,7 @@ def test_one_submission_can_be_selected_before_and_after_it_exists(rig: Rig) -> 
     assert chunks(tickets_of(reply)) == [(expected, 0)]
 
 
-# --- what comes and goes ----------------------------------------------------------------------------------------------------------------
+# --- what comes and goes ---
 
 
 def test_work_taken_up_again_counts_once_and_is_not_refused(rig: Rig) -> None:
@@ -351,7 +351,7 @@ def test_number_of_a_deleted_lane_is_never_given_to_another_pair(rig: Rig) -> No
     assert len(set(numbers)) == 4
 
 
-# --- cases ------------------------------------------------------------------------------------------------------------------------------
+# --- cases ---
 
 
 def test_second_user_is_served_within_two_reserves(rig: Rig) -> None:
@@ -386,7 +386,7 @@ def test_urgent_submission_starts_within_one_reservation(rig: Rig) -> None:
         rig.complete(peer, ticket.held())
 
 
-# --- a deck behind gates ----------------------------------------------------------------------------------------------------------------
+# --- a deck behind gates ---
 
 Act = tuple[str, int]
 

@@ -53,7 +53,7 @@ def answered(rig: Rig, peer: Peer, *calls: int) -> list[list[tuple[int, int]]]:
     return [chunks(tickets_of(reply)) for reply in replies if isinstance(reply, m.Reserved)]
 
 
-# --- pauses -----------------------------------------------------------------------------------------------------------------------------
+# --- pauses ---
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -206,7 +206,7 @@ def test_call_that_waits_for_the_end_of_work_ignores_what_its_strategy_never_ser
     assert reply.is_empty
 
 
-# --- concurrency ------------------------------------------------------------------------------------------------------------------------
+# --- concurrency ---
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -276,7 +276,7 @@ def test_limit_that_says_nothing_sensible_is_refused(rig: Rig, bounds: dict[str,
         limit(rig, "submission", 7, concurrency=1)
 
 
-# --- rates ------------------------------------------------------------------------------------------------------------------------------
+# --- rates ---
 
 
 @given(
@@ -391,7 +391,7 @@ def test_new_burst_holds_at_once(rig: Rig) -> None:
     assert len(chunks(rig.reserve(peer, 99))) == 5
 
 
-# --- weights ----------------------------------------------------------------------------------------------------------------------------
+# --- weights ---
 
 
 @pytest.mark.parametrize("weight", [0.0001, 1001.0])

@@ -142,7 +142,7 @@ def test_submission_of_zero_chunks_needs_no_room(rig: Rig) -> None:
     assert rig.show(rig.submit(0)).state == "completed"
 
 
-# --- waiting ----------------------------------------------------------------------------------------------------------------------
+# --- waiting ---
 
 
 def test_submission_that_waits_for_room_is_stored_as_soon_as_chunks_complete(rig: Rig) -> None:
@@ -238,7 +238,7 @@ def test_without_a_limit_there_is_room_for_any_number(runtime_dir: Path) -> None
     rig.close()
 
 
-# --- the disk ---------------------------------------------------------------------------------------------------------------------
+# --- the disk ---
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""How submissions end: completed, failed, cancelled, expired, removed; scheduled ones that open; and that an end is final."""
+"""How submissions end: completed, failed, cancelled, expired, removed; scheduled ones that open.
+
+And that an end is final.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def remove(rig: Rig, submission_id: int) -> None:
     rig.only(rig.connect(), m.Remove(next(rig.ids), submission_id), m.Changed)
 
 
-# --- cancelled --------------------------------------------------------------------------------------------------------------------------
+# --- cancelled ---
 
 
 def test_cancelled_submission_offers_nothing_and_tells_its_holders(rig: Rig) -> None:
@@ -88,7 +91,7 @@ def test_ended_submission_leaves_nothing_in_memory(rig: Rig) -> None:
     assert rig.engine._state.live.get(submission_id) is None or not rig.engine._state.live[submission_id].blocks
 
 
-# --- failed -------------------------------------------------------------------------------------------------------------------------------
+# --- failed ---
 
 
 def test_dead_chunk_fails_its_submission_and_skips_the_others(rig: Rig) -> None:
@@ -114,7 +117,7 @@ def test_dead_chunk_of_a_submission_that_keeps_on_leaves_the_rest_to_be_done(rig
     assert (state.state, state.completed_count, state.dead_count) == ("completed", 1, 1)
 
 
-# --- expired, scheduled ------------------------------------------------------------------------------------------------------------------
+# --- expired, scheduled ---
 
 
 def test_submission_with_a_time_to_live_expires_after_it(rig: Rig) -> None:
@@ -195,7 +198,7 @@ def test_scheduled_submission_can_be_cancelled_and_never_opens(rig: Rig) -> None
     assert rig.show(submission_id).state == "cancelled"
 
 
-# --- removed -----------------------------------------------------------------------------------------------------------------------------
+# --- removed ---
 
 
 def test_removed_submission_is_gone_with_everything_and_its_content_is_named(

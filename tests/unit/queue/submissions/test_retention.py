@@ -147,7 +147,7 @@ def test_removal_by_retention_that_cannot_be_committed_comes_again(rig: Rig) -> 
     assert count(rig, "submission") == 0
 
 
-# --- leftovers --------------------------------------------------------------------------------------------------------------------
+# --- leftovers ---
 
 
 def finish(rig: Rig, submission_id: int) -> None:

@@ -58,7 +58,7 @@ def test_submission_is_not_offered_before_its_commit(rig: Rig) -> None:
     assert len(rig.reserve_now(consumer)) == 1
 
 
-# --- repeated requests ------------------------------------------------------------------------------------------------------------------
+# --- repeated requests ---
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
@@ -103,7 +103,7 @@ def test_same_key_twice_in_one_request_is_one_submission(rig: Rig) -> None:
     assert created.submission_id == repeated.submission_id
 
 
-# --- unique keys ------------------------------------------------------------------------------------------------------------------------
+# --- unique keys ---
 
 
 def test_second_submission_with_a_unique_key_gets_the_first_until_that_has_ended(rig: Rig) -> None:
@@ -150,7 +150,7 @@ def test_unique_key_is_held_while_its_end_is_being_committed(rig: Rig) -> None:
     assert rig.replies(peer, 2) == [m.Submitted(2, [m.Created(first.submission_id, False)])]
 
 
-# --- metadata, limits ---------------------------------------------------------------------------------------------------------------------
+# --- metadata, limits ---
 
 
 def test_integers_and_texts_of_metadata_are_never_confused(rig: Rig) -> None:

@@ -1,4 +1,7 @@
-"""Unique keys: one submission has a key until it starts, or until it ends; exact over crashes, restarts and clock steps."""
+"""Unique keys: one submission has a key until it starts, or until it ends.
+
+Exact over crashes, restarts and clock steps.
+"""
 
 from __future__ import annotations
 

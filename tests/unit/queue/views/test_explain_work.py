@@ -75,7 +75,7 @@ def state_of(engine: Engine) -> Any:
     )
 
 
-# --- the dry reservation --------------------------------------------------------------------------------------------------------------
+# --- the dry reservation ---
 
 
 @st.composite
@@ -225,7 +225,7 @@ def test_explain_without_analyze_tries_nothing(rig: Rig) -> None:
     assert (reply.offers, reply.arms[0].analysis, reply.arms[0].front) == ([], {}, {})
 
 
-# --- names ----------------------------------------------------------------------------------------------------------------------------
+# --- names ---
 
 
 def test_named_strategy_is_explained_by_its_text_and_an_unknown_name_gets_the_nearest(runtime_dir: Path) -> None:
@@ -256,7 +256,7 @@ def test_engine_does_not_start_with_a_named_strategy_that_is_none(
         Engine(database, Policy(strategies=named), START)
 
 
-# --- why is this not running? ---------------------------------------------------------------------------------------------------------
+# --- why is this not running? ---
 
 
 def test_work_that_no_connected_consumer_takes_is_said_to_be_unmatched(rig: Rig) -> None:

@@ -1,4 +1,7 @@
-"""The history as it is asked for: what each attempt tells, conditions, pages in both directions; and what is pruned when asked."""
+"""The history as it is asked for: what each attempt tells, conditions, pages in both directions.
+
+And what is pruned when asked.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def complete_each(rig: Rig, submission_id: int, count: int) -> None:
         rig.complete(peer, ticket.held())
 
 
-# --- what an attempt tells --------------------------------------------------------------------------------------------------------
+# --- what an attempt tells ---
 
 
 def test_chunk_waits_from_its_submission_until_it_is_reserved(rig: Rig) -> None:
@@ -150,7 +153,7 @@ def test_what_a_lost_consumer_held_ran_until_then(rig: Rig) -> None:
     assert [(event.run_s, event.run_max_s) for event in events(rig)] == [(12.0, 6.0)]
 
 
-# --- conditions -------------------------------------------------------------------------------------------------------------------
+# --- conditions ---
 
 
 @pytest.fixture
@@ -248,7 +251,7 @@ def test_conditions_that_cannot_be_are_refused(rig: Rig, where: Filter) -> None:
         pages(rig, where)
 
 
-# --- pruning ----------------------------------------------------------------------------------------------------------------------
+# --- pruning ---
 
 
 def prune(rig: Rig, older_than_s: float | None = None, keep_count: int | None = None) -> int:

@@ -176,7 +176,7 @@ def test_dead_letters_come_in_pages_over_submissions(rig: Rig) -> None:
     assert [(chunk.submission_id, chunk.index) for chunk in of_one] == expected[3:]
 
 
-# --- waiting for results ----------------------------------------------------------------------------------------------------------------
+# --- waiting for results ---
 
 
 def raw(*results: bytes) -> m.msgspec.Raw:
