@@ -1,7 +1,7 @@
-"""Steps of the wall clock: durations that are stored as instants move with it, so that they end when they should after a restart too.
+"""Steps of the wall clock: durations that are stored as instants move with it, so that they end on time.
 
-While a process lives its deadlines are monotonic and no step matters to them. Must not decide what a deadline means. The instants of
-retries are left alone: they are many, and never longer away than their back-off.
+While a process lives its deadlines are monotonic and no step matters to them. Must not decide what a deadline means.
+The instants of retries are not moved: they are many, and never longer away than their back-off.
 """
 
 from __future__ import annotations

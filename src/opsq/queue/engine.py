@@ -57,7 +57,7 @@ __all__ = ["Engine", "Fatal", "Peer"]
 
 
 class Fatal(Exception):  # not an error of a request: the process must end
-    """The process must end without answering anything more: a commit's outcome is unknown, or another process owns the file."""
+    """The process must end without an answer: the outcome of a commit is unknown, or the file has another owner."""
 
 
 class Engine:
@@ -201,7 +201,7 @@ class Engine:
             self._serve(now)
 
     def _serve(self, now: Now, *, is_turn: bool = False) -> None:
-        """Serve who waits, then make sure that we still own the file, if chunks were handed out: what lies in `outbox` may leave.
+        """Serve waiting calls; if chunks were handed out, check that we still own the file before replies are sent.
 
         One look for all that a call hands out: it costs as much as a reserve.
         """

@@ -22,7 +22,7 @@ from opsq.store.database import Database
 SLICE_EVENTS = 1024
 """Events folded in one transaction: a few milliseconds when each touches a block of its own."""
 SLICE_PART = 8
-"""When more is unfolded than eight slices, a slice is an eighth of it: what is unfolded stays below eight times what a batch brings."""
+"""Beyond eight slices, a slice is an eighth of what is unfolded: so that stays below eight times a batch."""
 SLICE_GAPS = 4096
 """Blocks that one slice may pass over on the way of a frontier to a completion far ahead of it."""
 LAZY_EVENTS = 4096

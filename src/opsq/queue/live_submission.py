@@ -190,7 +190,7 @@ class LiveSubmission:
         self.reserved_count = 0
         self.delayed_count = 0
         self.has_all_delays = False
-        """Whether `delayed_count` has the delays from before the start, which else are found as their blocks are read."""
+        """Whether `delayed_count` includes delays from before the start; others are found as blocks are read."""
         self.is_closing = False
         self.pins = 0
         """Changes under way that will be made to this very object: it stays in memory."""
@@ -368,7 +368,7 @@ class LiveSubmission:
         return found
 
     def _restore_delays(self, reader: apsw.Connection, work: BlockWork, now: Now) -> list[tuple[MonoNs, AttemptRow]]:
-        """Chunks of a block read after a restart that are not due yet: what remains of a delay lies between nothing and all of it."""
+        """Chunks of a block read after a restart that are not due yet; at most their full delay remains."""
         late = []
         for row in self.attempts_of(reader, work):
             remaining_ms = min(max(row.due_at - now.wall, 0), row.delay_ms)

@@ -16,7 +16,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Every number that a user may set and the engine obeys."""
 
     reservation_s: float = 600.0
-    """How long a reservation lasts without a heartbeat: longer than most chunks run, short enough for an operator to wait for."""
+    """How long a reservation lasts without a heartbeat: longer than most chunks run, short enough to wait for."""
     heartbeat_s: float = 5.0
     heartbeat_misses: int = 3
     max_attempts: int = 5

@@ -47,7 +47,7 @@ class EngineState:
         self.expiries: Timers[SubmissionId] = Timers()
         self.live: OrderedDict[int, LiveSubmission] = OrderedDict()
         self.wanted = NO_LIMIT
-        """How many chunks the turn of a submission that is looked for may give: so much the gates must know for sure."""
+        """How many chunks the present turn may give: up to this number the gates must be exact."""
         self.rows_left = 0
         """How many rows the present turn of the event loop may still visit."""
         self.consumers: dict[Peer, str] = {}
@@ -57,9 +57,9 @@ class EngineState:
         self.unique_keys: dict[str, SubmissionId] = {}
         """Unique keys that will be held once the batches under way are committed."""
         self.missed_step_ms = 0
-        """By how much the wall clock was stepped between the last process and this one: by so much stored instants lie too early."""
+        """By how much the wall clock was stepped since the last process ended: stored instants are this much early."""
         self.has_until_start = submissions.has_until_start(self.reader)
-        """Whether there has been a submission, since the start, whose unique key is to be freed when a chunk of it is handed out."""
+        """Whether, since the start, any submission held its unique key until a chunk of it is handed out."""
         self.states: dict[str, int] = dict.fromkeys(submissions.STATES, 0) | submissions.counts_by_state(self.reader)
         self.has_news = False
         """Something may have become free, or the last open submission has ended: parked calls must be looked at."""
@@ -75,7 +75,7 @@ class EngineState:
         self.until_empty = UntilEmpty(self)
         self.starts = meta.get_int(self.reader, "starts")
         self.has_old_delays = backlog.has_attempts(self.reader)
-        """Chunks may wait for a retry of which memory knows nothing: the last process left them, or a submission that has been revived."""
+        """Retries may be pending that have no timers: from before the start, or of a submission that was revived."""
 
     def note_news(self) -> None:
         """Have parked calls looked at: something may have become free, or the last open submission has ended."""

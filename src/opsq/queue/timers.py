@@ -1,4 +1,4 @@
-"""Timers in buckets: setting and removing one is O(1) whatever their number, and a tick takes every bucket up to now."""
+"""Timers in buckets: setting or removing one is O(1), and a tick takes every bucket up to now. Knows no clock."""
 
 from __future__ import annotations
 

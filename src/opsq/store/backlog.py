@@ -1,4 +1,4 @@
-"""Rows of `block`, `attempt`, `dead`, `result` and `lease`: what is still to do, how often it was tried, what came of it, who holds it.
+"""Rows of `block`, `attempt`, `dead`, `result` and `lease`: what is to be done, attempts, results, holders.
 
 Masks are unsigned on this side of the functions and two's complement in the file.
 """
@@ -102,7 +102,8 @@ def put_frontiers(writer: apsw.Connection, rows: Iterable[tuple[int, int, int]])
 def attempts(connection: apsw.Connection, submission_id: int, start: int, end: int) -> Iterator[tuple[int, AttemptRow]]:
     """(block, row) of the blocks in `[start, end)` that have been tried in vain."""
     for block, mask, *fields in connection.execute(
-        "SELECT block, mask, attempts, lost, due_at, delay_ms FROM attempt WHERE submission_id = ? AND block >= ? AND block < ?",
+        "SELECT block, mask, attempts, lost, due_at, delay_ms FROM attempt "
+        "WHERE submission_id = ? AND block >= ? AND block < ?",
         (submission_id, start, end),
     ):
         yield block, AttemptRow(from_sql(mask), *fields)
@@ -125,7 +126,8 @@ def put_attempts(writer: apsw.Connection, submission_id: int, block: int, rows: 
     """Replace what is stored of the attempts of a block."""
     writer.execute("DELETE FROM attempt WHERE submission_id = ? AND block = ?", (submission_id, block))
     writer.executemany(
-        "INSERT INTO attempt (submission_id, block, mask, attempts, lost, due_at, delay_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO attempt (submission_id, block, mask, attempts, lost, due_at, delay_ms) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         ((submission_id, block, to_sql(row.mask), *row[1:]) for row in rows),
     )
 

@@ -86,7 +86,8 @@ class Where(NamedTuple):
             add("substr(consumer, 1, ?) = ?", len(self.consumer), self.consumer)
         for lane_id in self.lane_ids:
             add(
-                "EXISTS (SELECT 1 FROM submission_lane l WHERE l.submission_id = history.submission_id AND l.lane_id = ?)",
+                "EXISTS (SELECT 1 FROM submission_lane l "
+                "WHERE l.submission_id = history.submission_id AND l.lane_id = ?)",
                 lane_id,
             )
         if self.reason:
@@ -144,7 +145,8 @@ def unfolded(connection: apsw.Connection, folded_seq: int) -> Iterator[tuple[int
 def index(writer: apsw.Connection, first_seq: int, last_seq: int) -> None:
     """Make the events `first_seq`…`last_seq` findable by block; sorted, so that pages are touched once each."""
     writer.execute(
-        "INSERT OR IGNORE INTO history_block SELECT submission_id, block, seq FROM history WHERE seq BETWEEN ? AND ? ORDER BY 1, 2, 3",
+        "INSERT OR IGNORE INTO history_block "
+        "SELECT submission_id, block, seq FROM history WHERE seq BETWEEN ? AND ? ORDER BY 1, 2, 3",
         (first_seq, last_seq),
     )
 
@@ -154,7 +156,8 @@ def of_block(connection: apsw.Connection, submission_id: int, block: int) -> lis
     return [
         HistoryRow(*(*row[1:5], from_sql(row[5]), *row[6:]))
         for row in connection.execute(
-            "SELECT h.* FROM history_block b JOIN history h ON h.seq = b.seq WHERE b.submission_id = ? AND b.block = ? ORDER BY b.seq",
+            "SELECT h.* FROM history_block b JOIN history h ON h.seq = b.seq "
+            "WHERE b.submission_id = ? AND b.block = ? ORDER BY b.seq",
             (submission_id, block),
         )
     ]
@@ -169,14 +172,14 @@ def page(
     *,
     newest_first: bool = False,
 ) -> tuple[list[tuple[int, HistoryRow]], int | None]:
-    """Events after the seq `after` (None: from the first, or the newest), in the order of their seqs, or the other way round.
+    """Events after the seq `after` (None: from the first, or the newest), in the order of their seqs, or reversed.
 
     Args:
         folded_seq: up to which seq events are found by block.
 
     Returns:
-        At most `limit` and `PAGE_ROWS` (seq, row), and the seq after which to go on; None at the end. There may be none although there are
-        more behind.
+        At most `limit` and `PAGE_ROWS` (seq, row), and the seq after which to continue; None at the end. A page may be
+        empty although more events follow.
 
     Cost: at most `SCAN_ROWS` rows looked at, or `INDEXED_ROWS` rows of the index by block.
     """
@@ -289,7 +292,8 @@ def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_s
     if end <= oldest_seq:
         return 0
     writer.execute(
-        "DELETE FROM history_block WHERE (submission_id, block, seq) IN (SELECT submission_id, block, seq FROM history WHERE seq < ?)",
+        "DELETE FROM history_block "
+        "WHERE (submission_id, block, seq) IN (SELECT submission_id, block, seq FROM history WHERE seq < ?)",
         (end,),
     )
     writer.execute("DELETE FROM history WHERE seq < ?", (end,))

@@ -1,6 +1,7 @@
-"""Whether the file is sound: SQLite's own check of the pages, then what must hold between the rows (ARCHITECTURE: what always holds).
+"""Whether the file is sound: SQLite's own check of the pages, then the invariants between rows.
 
-Reads only, on a connection of its own and in one read transaction, so it may run in a thread while work goes on. Repairs nothing.
+Reads only, on a connection of its own and in one read transaction, so it may run in a thread while work goes on.
+Repairs nothing.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def _submission_problems(
         done = folded + completed.get(submission_id, 0)
         if pending + done + dead + dropped != total:
             found.append(
-                f"{name} has {total} chunks, but {pending} pending + {done} completed + {dead} dead + {dropped} dropped."
+                f"{name} has {total} chunks, but {pending} pending + {done} completed + {dead} dead "
+                f"+ {dropped} dropped."
             )
         if skipped != (pending if state in FINAL_STATES else 0) + dropped:
             found.append(
@@ -150,7 +152,8 @@ def _lane_problems(connection: apsw.Connection) -> list[str]:
     found += [
         f"Lane {lane_id} walks submission {submission_id}, which is not in it."
         for lane_id, submission_id in connection.execute(
-            "SELECT lane_id, submission_id FROM lane_submission w WHERE NOT EXISTS (SELECT 1 FROM submission WHERE id = w.submission_id) "
+            "SELECT lane_id, submission_id FROM lane_submission w "
+            "WHERE NOT EXISTS (SELECT 1 FROM submission WHERE id = w.submission_id) "
             "OR lane_id != 0 AND NOT EXISTS "
             "(SELECT 1 FROM submission_lane m WHERE m.submission_id = w.submission_id AND m.lane_id = w.lane_id)"
         )
@@ -162,7 +165,8 @@ def _lease_problems(connection: apsw.Connection, overlay: dict[int, dict[int, in
     found = []
     held: dict[tuple[int, int], int] = {}
     rows = connection.execute(
-        "SELECT l.reservation_id, l.submission_id, l.block, l.granted, l.mask, s.state, s.frontier, s.chunks_total, b.pending "
+        "SELECT l.reservation_id, l.submission_id, l.block, l.granted, l.mask, "
+        "s.state, s.frontier, s.chunks_total, b.pending "
         "FROM lease l LEFT JOIN submission s ON s.id = l.submission_id "
         "LEFT JOIN block b ON b.submission_id = l.submission_id AND b.block = l.block ORDER BY l.reservation_id"
     )

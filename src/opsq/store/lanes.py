@@ -90,7 +90,8 @@ def decode(stored: bytes) -> dict[str, tuple[int, Value]]:
 def metadata(connection: apsw.Connection, submission_id: int) -> dict[str, Value]:
     """The metadata of a submission; empty when it is gone."""
     rows = connection.execute(
-        "SELECT key, value FROM submission_lane JOIN lane ON lane.id = lane_id WHERE submission_id = ? ORDER BY lane_id",
+        "SELECT key, value FROM submission_lane JOIN lane ON lane.id = lane_id "
+        "WHERE submission_id = ? ORDER BY lane_id",
         (submission_id,),
     )
     return {str(key): value for key, value in rows}
@@ -142,7 +143,8 @@ def forget(writer: apsw.Connection, submission_id: int) -> list[GoneLane]:
     ]
     writer.executemany(
         "UPDATE lane SET submissions_count = submissions_count - 1, chunks_total = lane.chunks_total - s.chunks_total, "
-        "chunks_completed = lane.chunks_completed - s.chunks_completed, chunks_dead = lane.chunks_dead - s.chunks_dead, "
+        "chunks_completed = lane.chunks_completed - s.chunks_completed, "
+        "chunks_dead = lane.chunks_dead - s.chunks_dead, "
         "chunks_skipped = lane.chunks_skipped - s.chunks_skipped "
         "FROM submission s WHERE s.id = ? AND lane.id = ?",
         ((submission_id, lane) for lane in (ALL, *rows)),
@@ -175,7 +177,8 @@ def prune_slice(writer: apsw.Connection, after: int, limit: int) -> tuple[list[G
 def open_ids(connection: apsw.Connection, lane_id: int, after: int, limit: int) -> list[int]:
     """Up to `limit` open submissions of the lane behind `after`, oldest first."""
     rows = connection.execute(
-        "SELECT submission_id FROM lane_submission WHERE lane_id = ? AND submission_id > ? ORDER BY submission_id LIMIT ?",
+        "SELECT submission_id FROM lane_submission WHERE lane_id = ? AND submission_id > ? "
+        "ORDER BY submission_id LIMIT ?",
         (lane_id, after, limit),
     )
     return [row[0] for row in rows]
@@ -185,7 +188,8 @@ def add_counts(writer: apsw.Connection, deltas: Iterable[tuple[int, int, int, in
     """Add to the counters of lanes: rows of (submissions, total, completed, dead, skipped, lane)."""
     writer.executemany(
         "UPDATE lane SET submissions_count = submissions_count + ?, chunks_total = chunks_total + ?, "
-        "chunks_completed = chunks_completed + ?, chunks_dead = chunks_dead + ?, chunks_skipped = chunks_skipped + ? WHERE id = ?",
+        "chunks_completed = chunks_completed + ?, chunks_dead = chunks_dead + ?, chunks_skipped = chunks_skipped + ? "
+        "WHERE id = ?",
         deltas,
     )
 

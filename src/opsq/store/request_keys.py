@@ -1,4 +1,4 @@
-"""Rows of `idempotency` and `withdrawn`: what a key made for ever, and requests that were taken back before they came."""
+"""Rows of `idempotency` and `withdrawn`: which submission a key has made, and requests that were withdrawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PRUNE_ROWS = 2_000
 def by_idempotency_key(connection: apsw.Connection, key: str) -> SubmissionId | None:
     """The submission that this key made, unless it was removed."""
     row = connection.execute(
-        "SELECT id FROM idempotency JOIN submission ON id = submission_id WHERE idempotency.key = ? AND state != 'removed'",
+        "SELECT id FROM idempotency JOIN submission ON id = submission_id "
+        "WHERE idempotency.key = ? AND state != 'removed'",
         (key,),
     ).fetchone()
     return SubmissionId(row[0]) if row else None

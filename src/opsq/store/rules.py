@@ -1,4 +1,4 @@
-"""Rows of `pause`, `rate_limit`, `weight` and `fair_pass`: what operators ask for, and how far fair strategies have served."""
+"""Rows of `pause`, `rate_limit`, `weight` and `fair_pass`: what operators set, and the passes of fair strategies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PauseRow(NamedTuple):
 
 
 class LimitRow(NamedTuple):
-    """A bound for one pair, or (value None) for each value of a key: chunks at once, chunks a second, and how many in a burst."""
+    """A limit on one pair, or (value None) on each value of a key: concurrent chunks, chunks per second, burst."""
 
     id: int
     key: str
@@ -116,7 +116,7 @@ def passes(connection: Reader, scope: str) -> dict[int, float]:
 
 
 def prune_passes(writer: apsw.Connection, after: tuple[str, int], limit: int) -> tuple[str, int]:
-    """Delete those of the next `limit` passes behind `after` whose lanes are no more, or which stand alone in their scope.
+    """Delete those of the next `limit` passes behind `after` whose lanes are gone, or which are alone in their scope.
 
     Returns:
         The place after which the next slice begins; from the first on when this was the last.
@@ -128,7 +128,8 @@ def prune_passes(writer: apsw.Connection, after: tuple[str, int], limit: int) ->
         )
     )
     writer.executemany(
-        "DELETE FROM fair_pass WHERE scope = ?1 AND lane_id = ?2 AND iif(?2 > 0, NOT EXISTS (SELECT 1 FROM lane WHERE id = ?2), "
+        "DELETE FROM fair_pass WHERE scope = ?1 AND lane_id = ?2 "
+        "AND iif(?2 > 0, NOT EXISTS (SELECT 1 FROM lane WHERE id = ?2), "
         "NOT EXISTS (SELECT 1 FROM fair_pass WHERE scope = ?1 AND lane_id > 0))",
         places,
     )

@@ -1,6 +1,6 @@
-"""Tells of each SQL statement that a connection has run, with what it cost (`--trace-sql`): the same statements that `opsq explain` shows.
+"""Reports each SQL statement that a connection has run, with its cost (`--trace-sql`): those that `opsq explain` shows.
 
-Must not tell values: they belong to users.
+Must not report values: they belong to users.
 """
 
 from __future__ import annotations

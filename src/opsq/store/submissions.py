@@ -133,7 +133,8 @@ def listed(
     """Submissions newest first, below id `before`, in any of `states` (empty: all) and in every lane of `lane_ids`."""
     bindings: list[int | str] = []
     if lane_ids:
-        sql = f"SELECT {_COLUMNS} FROM submission_lane l JOIN submission ON id = l.submission_id WHERE l.lane_id = ? AND l.submission_id < ?"
+        sql = f"SELECT {_COLUMNS} FROM submission_lane l JOIN submission ON id = l.submission_id "
+        sql += "WHERE l.lane_id = ? AND l.submission_id < ?"
         bindings += [lane_ids[0], before if before is not None else (1 << 63) - 1]
         order = "l.submission_id"
         for lane_id in lane_ids[1:]:
@@ -182,8 +183,9 @@ def set_started(writer: apsw.Connection, submission_ids: Iterable[int]) -> None:
 def has_until_start(connection: apsw.Connection) -> bool:
     """Whether an unfinished submission holds its unique key until it starts. Cost: those that hold one."""
     sql = (
-        "SELECT 1 FROM submission INDEXED BY submission_unique_key WHERE unique_key IS NOT NULL AND unique_until != 'started' "
-        "AND state IN ('scheduled', 'open') AND unique_until = 'start' LIMIT 1"
+        "SELECT 1 FROM submission INDEXED BY submission_unique_key "
+        "WHERE unique_key IS NOT NULL AND unique_until != 'started' AND state IN ('scheduled', 'open') "
+        "AND unique_until = 'start' LIMIT 1"
     )
     return connection.execute(sql).fetchone() is not None
 
@@ -199,7 +201,8 @@ def set_final(
 ) -> None:
     """Flip a submission into a final state and out of all lanes; its blocks stay as the record of what was skipped."""
     writer.execute(
-        "UPDATE submission SET state = ?, finished_at = ?, chunks_skipped = chunks_skipped + ?, reason = ? WHERE id = ?",
+        "UPDATE submission SET state = ?, finished_at = ?, chunks_skipped = chunks_skipped + ?, reason = ? "
+        "WHERE id = ?",
         (state, finished_at, skipped, reason, submission_id),
     )
     lanes.leave(writer, submission_id, lane_ids)
@@ -213,7 +216,8 @@ def add_dead(writer: apsw.Connection, submission_id: int, count: int) -> None:
 def add_dropped(writer: apsw.Connection, submission_id: int, count: int) -> None:
     """Count dead chunks as given up."""
     writer.execute(
-        "UPDATE submission SET chunks_dead = chunks_dead - ?1, chunks_skipped = chunks_skipped + ?1, chunks_dropped = chunks_dropped + ?1 "
+        "UPDATE submission SET chunks_dead = chunks_dead - ?1, chunks_skipped = chunks_skipped + ?1, "
+        "chunks_dropped = chunks_dropped + ?1 "
         "WHERE id = ?2",
         (count, submission_id),
     )
@@ -246,7 +250,7 @@ def expired(connection: apsw.Connection, wall: int, limit: int) -> list[Submissi
 def with_durations(
     connection: apsw.Connection,
 ) -> Iterator[tuple[SubmissionId, str, int | None, int | None, int | None, int | None]]:
-    """Unfinished submissions with a delay or an expiry given as a duration: id, state, then both instants with their full lengths."""
+    """Unfinished submissions with a delay or expiry given as a duration: id, state, both instants with full lengths."""
     for row in connection.execute(
         "SELECT id, state, not_before_at, delay_ms, expires_at, expires_ms FROM submission "
         "WHERE state = 'scheduled' AND delay_ms IS NOT NULL "
@@ -294,7 +298,10 @@ def removed_unfinished(connection: apsw.Connection) -> int:
 
     Uses the index of removed ones.
     """
-    sql = "SELECT sum(chunks_total - chunks_completed - chunks_dead - chunks_skipped) FROM submission WHERE state = 'removed'"
+    sql = (
+        "SELECT sum(chunks_total - chunks_completed - chunks_dead - chunks_skipped) FROM submission "
+        "WHERE state = 'removed'"
+    )
     return int(connection.execute(sql).get or 0)
 
 

@@ -1,4 +1,4 @@
-"""The strategy language: trees (`tree`), their text (`text`), the arms they compile to (`arms`), and what they tell (`explain`)."""
+"""The strategy language: trees (`tree`), their text (`text`), the arms they compile to (`arms`), notes (`explain`)."""
 
 from opsq.strategy.text import parse
 from opsq.strategy.tree import (

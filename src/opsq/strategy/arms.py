@@ -1,8 +1,8 @@
-"""Compiling a strategy to arms: each arm is one order, filters and gates, and its walk is one SQL statement that streams from a bound.
+"""Compiling a strategy to arms: an order, filters and gates; the walk of an arm is one SQL statement that streams.
 
-The statements of the walks stand here and nowhere else; `explain` prints them as they are run. A walk reads one lane by an index that is
-its order; that a row is in the other lanes too is a look-up by primary key, in the same statement, so that a row costs less than a
-microsecond and no statement visits more rows than its limit.
+The statements of the walks are here and nowhere else; `explain` prints them as they are run. A walk reads one lane by
+an index that is its order; whether a row is in the other lanes too is a look-up by primary key, so a row costs less
+than a microsecond and no statement visits more rows than its limit.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ class Arm(NamedTuple):
     def name(self) -> str:
         """The same for equal arms, and for no others."""
         inner = "".join(f" [{arm.name}]" for arm in self.inner)
-        return f"{self.order.name} {self.fair_key};{' & '.join(map(str, self.filters))};{' & '.join(map(str, self.gates))}{inner}"
+        filters, gates = (" & ".join(map(str, entries)) for entries in (self.filters, self.gates))
+        return f"{self.order.name} {self.fair_key};{filters};{gates}{inner}"
 
     @property
     def is_impossible(self) -> bool:
@@ -207,7 +208,7 @@ def walk_sql(order: Order, probes: int, absent: int = 0) -> str:
 
 @cache
 def values_sql(probes: int, absent: int) -> str:
-    """How `Fair` finds the values of its key inside a lane: id, whether it passes, and the lane of its value (NULL: it has none).
+    """How `Fair` finds the values of its key inside a lane: id, whether it passes, the lane of its value (or NULL).
 
     The parameters are those of a walk of `OldestFirst`, and then the key.
     """

@@ -55,7 +55,7 @@ _VERDICTS = (
 
 
 class Step(NamedTuple):
-    """One step of a query plan: how deep it is nested, what SQLite says, and what that means (empty: nothing to add)."""
+    """One step of a query plan: its depth, what SQLite says, and what that means (empty: nothing to add)."""
 
     depth: int
     detail: str
@@ -90,7 +90,7 @@ def plan(connection: apsw.Connection, sql: str) -> list[Step]:
 
 
 def outline(strategy: Strategy, depth: int = 0) -> Iterator[tuple[int, str, str]]:
-    """The tree of a strategy from the root down: how deep each node is, the node without what is inside it, and its rule."""
+    """The tree of a strategy from the root down: depth of each node, the node without its inside, and its rule."""
     match strategy:
         case Fair(key):
             own = f"Fair({key})", f"each {key} has its share by weight; inside one:"

@@ -31,7 +31,7 @@ def is_integer(text: str) -> bool:
 
 
 def parse_value(text: str) -> Value:
-    """A metadata value as people type it: an integer if it looks like one, a JSON string if it starts with a quote, else the text itself.
+    """A metadata value as people type it: an integer, a JSON string if it starts with a quote, else the text itself.
 
     Raises:
         ValueError: it starts with a quote and is not a JSON string.
@@ -67,7 +67,7 @@ def is_value(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Percent:
-    """A maximum that follows the count of connected consumers: rounded up, at least 1, looked at again at most once a second."""
+    """A maximum that follows the count of connected consumers: rounded up, at least 1, updated once a second."""
 
     percent: int
 
@@ -111,7 +111,7 @@ class Strategy:
         return 1 + max((child.depth() for child in self.children()), default=0)
 
     def __post_init__(self) -> None:
-        """Check what is common: the key, the value, the maximum, the strategies inside, the depth and the count of arms."""
+        """Check the key, the value, the maximum, the strategies inside, the depth and the count of arms."""
         names = {entry.name for entry in fields(self)}
         key = getattr(self, "key", None)
         if "key" in names and (not isinstance(key, str) or KEY.fullmatch(key) is None):
@@ -198,7 +198,7 @@ class SelectOnly(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class PreferDistinct(Strategy):
-    """First those whose value of a key has fewer than `max` chunks reserved, then all: spreads work, and never lets a consumer idle."""
+    """First values of a key with fewer than `max` chunks reserved, then all: spreads work, lets no consumer idle."""
 
     key: str
     max: Max = 1

@@ -1,4 +1,4 @@
-"""Counting attempts: which chunks of a block have failed or been lost how often, and how long they waited and were held.
+"""Counting attempts: how often chunks of a block failed or were lost, how long they waited and were held.
 
 Arithmetic on masks and instants; must not decide what follows.
 """

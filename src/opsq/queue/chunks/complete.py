@@ -48,7 +48,7 @@ class Completions:
         self._on_completed = on_completed
         self._batch: Batch | None = None
         self._open: dict[tuple[BlockWork, int, int, int | None, str], Completed] = {}
-        """Completions of that batch by block, reservation, attempt, exit status and consumer: equal ones are one row."""
+        """Completions of that batch by block, reservation, attempt, exit status, consumer: equal ones are one row."""
 
     def complete(
         self, consumer: str, completions: list[Completion], refusals: list[Refusal], now: Now
@@ -101,7 +101,7 @@ class Completions:
         return True
 
     def _completed_by(self, submission: LiveSubmission, work: BlockWork, mask: int, reservation_id: int) -> int:
-        """Which of these finished chunks were completed under this very reservation: a repeated request, to be answered as done."""
+        """Which of these finished chunks this reservation completed: a repeated request, to be answered as done."""
         if not mask:
             return 0
         state = self._state
@@ -194,7 +194,7 @@ class Completions:
 
 
 class Completed:
-    """Chunks of one block that were completed under one reservation, all in one batch: one row of history, however many requests."""
+    """Chunks of a block completed under one reservation in one batch: one row of history for any number of requests."""
 
     __slots__ = ("_completions", "_part", "_reservation", "_row", "_submission", "_work")
 

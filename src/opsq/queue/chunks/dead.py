@@ -365,7 +365,7 @@ class DeadLetters:
     # --- one batch ---
 
     def _begin(self, submission: LiveSubmission) -> None:
-        """Letters of a submission change with the batch: it stays in memory, and no other request touches them until then."""
+        """Dead chunks of a submission change with the batch: it stays in memory, and other requests wait."""
         self._busy.add(submission.id)
         submission.pins += 1
 

@@ -1,6 +1,6 @@
-"""A request about many dead letters, and what waits for the commit of each of its slices.
+"""A request about many dead chunks, and the entry of the batch for each of its slices.
 
-It must not choose letters; `letters` does.
+Must not choose chunks; `dead` does.
 """
 
 from __future__ import annotations

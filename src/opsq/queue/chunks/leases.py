@@ -1,4 +1,4 @@
-"""Reservations that outlive a connection or the process: saved over a restart, restored, and reclaimed by their consumer.
+"""Reservations that outlive a connection or the process: saved, restored, and reclaimed by their consumer.
 
 Must not decide when one expires.
 """
@@ -27,7 +27,7 @@ class Leases:
     # --- reclaimed ---
 
     def reclaim(self, peer: Peer, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
-        """A client that reconnects goes on with what it holds: chunks that nobody else has got meanwhile are its own again."""
+        """A client that reconnects keeps what it held, except chunks that others have reserved since."""
         refusals = []
         for held in held_list:
             kept = self._take_up(peer, held, now) if self._reservations.tokens.is_genuine(held) else 0

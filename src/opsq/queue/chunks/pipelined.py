@@ -1,7 +1,7 @@
-"""Reserves that follow completions in one request: answered once those are committed, a few in each turn of the event loop.
+"""Reserves that follow completions in one request: answered after the commit, a few in each turn of the event loop.
 
-Decides who is next, and deals the chunks of a block to calls of one chunk; everything else about a reserve is `parked`'s. A client that
-keeps many such calls under way works on the first answers while the others are made.
+Decides who is next, and gives the chunks of a block to calls of one chunk; `reserve` does everything else. A client
+that keeps many such calls under way works on the first answers while the others are made.
 """
 
 from __future__ import annotations

@@ -268,14 +268,14 @@ class Reservations:
                 reservation.peer.reservation_ids.pop(reservation.id, None)
 
     def still_held(self, part: Part, mask: int) -> None:
-        """The batch in which chunks would have left their holder is gone: they stay, unless nobody is there to hold them."""
+        """The batch in which chunks would have left their holder is gone: they stay, if the holder is still there."""
         if part.reservation.peer is None and not part.reservation.is_lease:
             self.take_from_holders(part.submission, part.work, part.mask & mask)
         else:
             self.set_alarm(part.reservation)  # one that has expired does so again
 
     def keep_held(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
-        """The batch in which chunks would have been finished is gone: who holds them keeps them, the others are free."""
+        """The batch that would have finished chunks is gone: holders keep them, the others are free."""
         work.settling &= ~mask
         for part in list(work.parts):
             if part.mask & mask:

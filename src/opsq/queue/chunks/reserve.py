@@ -1,7 +1,8 @@
-"""Reserve calls: serving them from the fronts of their arms, and parking those that find nothing until something becomes free.
+"""Reserve calls: answered from the fronts of their arms, or parked until something becomes free.
 
-Parked calls with equal strategies are served by one run, the longest waiting first; while nothing changes they cost no query at all. A run
-visits at most `TURN_ROWS` rows in one turn of the event loop and goes on in the next from where it stopped.
+Parked calls with equal strategies are served by one run, the longest waiting first; while nothing changes they cost no
+query. A run visits at most `TURN_ROWS` rows in one turn of the event loop and continues in the next. Must not decide
+which submission comes next.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, Sub
 TURN_ROWS = 2_000
 """Rows visited and grants made in one turn of the event loop; a few milliseconds."""
 ANSWER_ROWS = 40
-"""A parked call that is answered costs its turn as much as so many rows: with encoding and sending its reply up to 100 µs."""
+"""Answering a parked call costs its turn as much as this many rows: up to 100 µs with encoding and sending."""
 DESCRIBED_KEPT = 4_096
 """Submissions of which is remembered that a connection has their content; then all are described again."""
 PLANS_KEPT = 4_096

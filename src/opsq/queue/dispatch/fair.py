@@ -190,7 +190,7 @@ class FairFront:
         return share
 
     def _sweep(self) -> None:
-        """Forget values without work: those that would begin where a new one begins, and of the rest those that are least ahead of it.
+        """Forget values without work: those that would start where a new one starts, then those least ahead of it.
 
         Nobody is wronged by that who has work; a value that is forgotten may have a turn too early.
         """
@@ -212,7 +212,7 @@ class FairFront:
     # --- serving ---
 
     def next(self, state: FairState) -> tuple[LiveSubmission, int] | None:
-        """The submission that comes next, of the value with the lowest pass, and how many of its chunks may be given."""
+        """The next submission of the value with the lowest pass, and how many of its chunks may be given."""
         while self.has_more and state.rows_left > 0:
             self._find_values(state)
         while self._waiting and state.rows_left > 0:
@@ -253,7 +253,7 @@ class FairFront:
                     state.fronts.unregister(front)
 
     def fork(self, on_news: Callable[[], None] | None = None) -> Self:
-        """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
+        """A copy of the front that goes on by itself for a dry run: it is notified of nothing, and must be closed.
 
         Cost: the values with work, and for each value that is looked at what its fronts know.
         """
@@ -322,7 +322,7 @@ class FairFront:
             self._on_news()
 
     def _rest(self, state: FairState, share: Share) -> None:
-        """The value with the lowest pass has nothing to give now: its fronts are kept if it is cheaper than to make them again."""
+        """The value with the lowest pass has nothing now: its fronts are kept if making them again costs more."""
         heapq.heappop(self._waiting)
         share.is_waiting = False
         fronts = [front for front in share.fronts or () if front is not None]

@@ -40,12 +40,12 @@ from opsq.strategy.arms import (
 )
 
 WALK_ROWS = 32
-"""Rows read ahead at once: enough to spread the cost of a statement, few enough to keep a single call in microseconds."""
+"""Rows read ahead at once: enough to spread the cost of a statement, few enough for a call of microseconds."""
 
 LOADED_TOGETHER = 8
-"""Of what the walk has read so many submissions are loaded by one statement: 3 to 5 µs each, not 7, for a statement costs 3 by itself.
+"""Submissions loaded by one statement: 3 to 5 µs each instead of 7, as a statement alone costs 3.
 
-Leaving out the columns that a reserve does not need would spare 1 µs. More at once cost little less each, and make one call wait for all.
+Leaving out the columns that a reserve does not need would save 1 µs. More at once save little, and delay one call.
 """
 
 ASIDE_ROWS = 10
@@ -153,7 +153,7 @@ class Front:
             self.on_news()
 
     def readmit(self, gates: FrontGates, blocker: Blocker) -> bool:
-        """A gate may have opened: bring back the best of what was set aside under it, unless it has a representative already."""
+        """A gate may have opened: bring back the best of what is set aside there, unless it has a representative."""
         keys = self.aside.get(blocker)
         if not keys or blocker in self._representatives or gates.is_closed(self.arm.gates, blocker):
             return False
@@ -228,7 +228,7 @@ class Front:
         self.aside.clear()
 
     def fork(self, on_news: Callable[[], None] | None = None) -> Self:
-        """A front that goes on from here by itself, for a trial within one call: it is told nothing, and is to be closed.
+        """A copy of the front that goes on by itself for a dry run: it is notified of nothing, and must be closed.
 
         Cost: what is known to be free, and what is set aside.
         """

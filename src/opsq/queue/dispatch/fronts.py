@@ -1,4 +1,4 @@
-"""All fronts in use: made when a strategy first needs them, notified of what becomes free, forgotten when they are idle.
+"""All fronts in use: made when a strategy needs them, notified of what becomes free, dropped when they are idle.
 
 Must not decide which submission comes next: each front does that for its arm.
 """
@@ -155,7 +155,7 @@ class Fronts:
                     front.offer(submission)
 
     def note_new_lanes(self) -> None:
-        """A submission was stored, perhaps with lanes that were not there before: fronts that lacked one may be made."""
+        """A submission was stored, perhaps with new lanes: fronts that lacked one may be made."""
         self.lanes_version += 1
 
     def forget_lanes(self, gone: list[GoneLane]) -> None:

@@ -89,7 +89,10 @@ class Gates:
         self._buckets_room = BUCKETS_KEPT
         self._tokens: list[tuple[MonoNs, Blocker]] = []
         self._armed: set[Blocker] = set()
-        """The rates whose next token is waited for: each once, to the nanosecond, so that a burst of 1 does not bound a high rate."""
+        """Rates whose next token is waited for, each once.
+
+        To the nanosecond, or a burst of 1 would slow a high rate.
+        """
         self._clock = state.now
         self._consumers_count = 1
         self._refreshed: MonoNs = state.now.mono
@@ -110,7 +113,7 @@ class Gates:
                         self._live[found[0]] = self._live.get(found[0], 0) + submission.reserved_count
 
     def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
-        """The first closed gate before a submission, or None and how many chunks may be handed out before one closes."""
+        """The first closed gate before a submission, or None and how many chunks may pass before one closes."""
         room = NO_LIMIT
         if not gates and not self._rules.version:
             return None, room
@@ -305,7 +308,7 @@ class Gates:
                     self._open(Blocker("live", lane_id))
         self.slot_freed(submission)
         if self._rules.pauses and not submission.reserved_count:
-            self._state.note_news()  # a paused one that nobody holds does not keep a call that waits for the end of work
+            self._state.note_news()  # calls with --until-empty do not wait for paused work that nobody holds
 
     def slot_freed(self, submission: LiveSubmission) -> None:
         """A chunk of a submission is neither reserved nor waiting for its retry any more."""

@@ -1,9 +1,9 @@
-"""Whether there is room for submissions: how many chunks may be unfinished, how much of the disk must stay free, and who waits for room.
+"""Admission of submissions: how many chunks may be unfinished, how much of the disk must stay free, and who waits.
 
-Counts, and holds submissions back; it must not hold back anything else, and is told of each batch that was committed.
+Must not hold back anything but submissions; it is notified of each batch that was committed.
 
-First come, first served: while somebody waits for room, nobody else gets any, though it might suffice for him. Else a large submission
-would wait for as long as small ones come; as it is, no more comes in before it than was there when it began to wait.
+First come, first served: while a submission waits, no other is admitted, even if it would fit. Otherwise a large one
+would wait for as long as small ones come.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Admission:
         admit: Callable[[Now], None],
         now: Now,
     ) -> None:
-        """Have a request admitted: now, or, if it wants to wait, as soon as there is room for it and for those before it.
+        """Admit a request: now, or, if it wants to wait, as soon as there is room for it and for those before it.
 
         Args:
             most: for how many more chunks it needs room at most.

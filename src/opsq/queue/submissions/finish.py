@@ -1,6 +1,4 @@
-"""How submissions end: completed, failed, cancelled, expired; and how they are removed.
-
-How they begin again is said in `letters`.
+"""How submissions end (completed, failed, cancelled, expired) and how they are removed. Requeueing them is in `dead`.
 
 An end is one row that flips, whatever the size; what it leaves behind is folded or deleted in slices later.
 """

@@ -1,7 +1,7 @@
-"""Garbage: rows that nothing needs any more once the last submission with a metadata pair is gone, swept up a slice a minute.
+"""Rows that nothing needs once the last submission with a metadata pair is gone; a slice is swept up each minute.
 
-They are lanes that were kept because they were the newest, passes of fair strategies for lanes that are no more, and weights that came with
-submissions. Must not decide which submissions go.
+They are lanes that were kept because they were the newest, passes of fair strategies for lanes that are gone, and
+weights that came with submissions. Must not decide which submissions go.
 """
 
 from __future__ import annotations

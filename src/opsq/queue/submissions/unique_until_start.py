@@ -1,7 +1,7 @@
-"""Unique keys that are held until a chunk of their submission is handed out (`--unique-until start`): freeing them in time.
+"""Unique keys that are held until a chunk of their submission is handed out: freed in time.
 
-Whoever may have begun to work must find the key free, also after a crash: so nobody is told of the first grants of such a submission before
-it is committed that the key is free. Must not decide what is handed out.
+Once a consumer may have started, the key must be free, even after a crash: so the first grants of such a submission are
+sent only after the commit that frees the key. Must not decide what is handed out.
 """
 
 from __future__ import annotations

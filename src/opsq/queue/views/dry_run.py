@@ -1,7 +1,7 @@
-"""A trial: a strategy is served from the live queue as if for calls of one chunk each, and afterwards nothing has changed.
+"""A dry run: serves a strategy from the live queue as if for calls of one chunk each, and leaves nothing changed.
 
-It owns the forked fronts, what the trial has taken, and the stopwatch. Everything happens within one call of the engine, so nobody sees
-what is taken meanwhile; it must not reserve, spend a token, move a pass or turn a deck.
+Owns the forked fronts, what the run has taken, and the stopwatch. Everything happens within one call of the engine, so
+nobody sees what is taken. Must not reserve, spend a token, move a pass or turn a deck.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from opsq.store.backlog import AttemptRow
 from opsq.strategy.arms import Arm, Gate
 
 PARTS = ("walk", "look_ups", "gates", "order", "supply")
-"""What a reserve spends its time on: reading rows, loading submissions, asking gates, keeping the order, finding free chunks."""
+"""Where a reserve spends its time: reading rows, loading submissions, gates, the order, finding free chunks."""
 
 
 class Found(NamedTuple):
@@ -166,7 +166,7 @@ class DryRun:
             trial.used_ns["order"] += perf_counter_ns() - start
 
     def set_aside(self, number: int) -> Iterator[tuple[tuple[Gate, ...], Blocker, int]]:
-        """What an arm has set aside: the gates of the front, the gate that is closed, how many submissions wait there."""
+        """What an arm has set aside: the gates of the front, the closed gate, and how many submissions wait there."""
         front = self.arms[number].front
         for leaf in front.leaves() if front is not None else ():
             for blocker, keys in leaf.aside.items():
@@ -263,7 +263,7 @@ class _Rows:
 
 
 class MeteredState:
-    """Stands between a front and the state, as state, reader and gates in one: counts rows, measures each part, has a budget of its own."""
+    """State, reader and gates as a front sees them: counts rows, measures each part, and has a budget of its own."""
 
     def __init__(self, state: EngineState, rows_left: int) -> None:
         self._state = state

@@ -1,6 +1,6 @@
-"""`explain` of a strategy: its arms, their statements and plans, where their fronts stand, and on demand a dry reservation.
+"""`explain` of a strategy: its arms, their statements and plans, the state of their fronts, and an optional dry run.
 
-Reads only. What a dry reservation is stands in `trial`; why a submission is not running, in `reasons`.
+Reads only. Dry runs are in `dry_run`; why a submission is not running is in `explain_work`.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ def _found(code: str, **details: Detail) -> Finding:
 
 
 def _slots(key: str, submission: LiveSubmission, count: int, bound: int) -> dict[str, Detail]:
-    """How many chunks of a value (of a submission, if there is no pair) a limit or gate allows, and how many there are."""
+    """How many chunks of a value (without a pair: of a submission) a limit or gate allows, and how many there are."""
     pair: dict[str, Detail] = {} if key == SUBMISSION_KEY else {"pair": _pair(key, submission.metadata[key])}
     return {**pair, "count": count, "bound": bound}
 
