@@ -1,4 +1,6 @@
-r"""How the operations of a chunk stand in its bytes: bytes, text lines, JSON lines, MessagePack. Nothing here is ever pickled.
+"""How the operations of a chunk stand in its bytes: bytes, text lines, JSON lines, MessagePack.
+
+Nothing here is ever pickled.
 
 This file only turns bytes into records and back; it must not read chunks or call anybody's function. Each format holds
 what it holds also when chunks are joined: the records in `a + b` are those in `a`, then those in `b`, if `a` came from
@@ -50,7 +52,9 @@ class Serialisation(ABC):
 
 
 class Bytes(Serialisation):
-    r"""Records that end with a delimiter; the last one of a chunk may lack it. `None` among the records to encode is none.
+    """Records that end with a delimiter; the last one of a chunk may lack it.
+
+    `None` among the records to encode is none.
 
     Args:
         delimiter: what ends a record, at least one byte.
@@ -104,7 +108,10 @@ class Bytes(Serialisation):
 
 
 class TextLines(Serialisation):
-    """Lines of text in UTF-8; the last one of a chunk may lack its line end. `None` among the records to encode is none."""
+    """Lines of text in UTF-8; the last one of a chunk may lack its line end.
+
+    `None` among the records to encode is none.
+    """
 
     def decode(self, data: bytes) -> list[str]:
         """See `Serialisation.decode`."""

@@ -270,7 +270,10 @@ class Pool:
         return min([due_s, *(at - now for at in due_at if at > now)])
 
     def _watch_connection(self) -> None:
-        """Watch the descriptor that the connection has now. Its number may belong to a child as soon as one is started."""
+        """Watch the descriptor that the connection has now.
+
+        Its number may belong to a child as soon as one is started.
+        """
         fd = self._consumer.fileno()
         if fd == self._watched_fd:
             return

@@ -23,7 +23,10 @@ a terminal that is closed hangs up twice."""
 
 
 class StopSignals:
-    """While it is entered, none of `STOP_SIGNALS` ends this process. One that our caller ignores stays ignored (nohup)."""
+    """While it is entered, none of `STOP_SIGNALS` ends this process.
+
+    One that our caller ignores stays ignored (nohup).
+    """
 
     def __init__(self) -> None:
         self.count = 0

@@ -79,7 +79,10 @@ class Tally:
         return bool(self._failed)
 
     def dead_count(self, daemon: Connection) -> int:
-        """How many of the chunks that failed here are dead. Cost: a question per submission and 1000 dead chunks of it."""
+        """How many of the chunks that failed here are dead.
+
+        Cost: a question per submission and 1000 dead chunks of it.
+        """
         count = 0
         for submission_id, blocks in self._failed.items():
             failed = {index for block, mask in blocks.items() for index in mask_indexes(block, mask)}

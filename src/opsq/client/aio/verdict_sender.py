@@ -42,7 +42,10 @@ MakeLink = Callable[..., AsyncLink]
 
 
 class AsyncVerdictSender(ConsumerBase):
-    """What holds chunks over a link and reports on them, for one event loop. The arguments are those of `VerdictSender`."""
+    """What holds chunks over a link and reports on them, for one event loop.
+
+    The arguments are those of `VerdictSender`.
+    """
 
     def __init__(
         self,

@@ -24,7 +24,9 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class HeldBlock:
-    """Chunks of one block under one token. Masks: `ready` wait here, `open` are being worked on, `done` wait to be sent.
+    """Chunks of one block under one token.
+
+    Masks: `ready` wait here, `open` are being worked on, `done` wait to be sent.
 
     `held` are all that are reserved by this consumer as far as it knows, including those whose completion was not
     answered yet; `revoked` are open ones that the daemon may have given to others.

@@ -92,7 +92,7 @@ class Run:
     Args:
         source: where chunks come from and go to.
         slots: one per job.
-        grace_s: how long running chunks may take after the first signal before they are killed; None: as long as they like.
+        grace_s: how long running chunks may take after the first signal before they are killed; None: without limit.
     """
 
     def __init__(self, source: ChunkSource, slots: Sequence[Slot], grace_s: float | None) -> None:

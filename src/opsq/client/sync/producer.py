@@ -61,7 +61,7 @@ class Producer:
         """Hand over one submission; durable when this returns.
 
         Args:
-            chunks: the chunks, in order; read once, in constant memory. None at all: the submission is completed at once.
+            chunks: the chunks, in order; read once, in constant memory. Without any, the submission completes at once.
             metadata: strategic metadata, that strategies see.
             attachment: bytes for the consumer.
             priority: for `CustomPriority`; higher comes first.

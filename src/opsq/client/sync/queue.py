@@ -24,7 +24,9 @@ from opsq.wire.messages import DaemonState, Status
 
 
 class Queue(Producer, Rules):
-    """A queue, reached over a socket (`opsq.connect`) or opened in this process (`Queue.open`). Use it in a `with` block.
+    """A queue, reached over a socket (`opsq.connect`) or opened in this process (`Queue.open`).
+
+    Use it in a `with` block.
 
     Safe for use by many threads. Each consumer has a connection of its own.
 

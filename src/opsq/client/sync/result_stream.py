@@ -18,7 +18,9 @@ from opsq.errors import OpsqError, WorkFailed
 
 
 class ResultStream(Iterator[Any]):
-    """The results of one submission, in order as they come; made by `Producer.run`. Closing it early does what was asked for.
+    """The results of one submission, in order as they come; made by `Producer.run`.
+
+    Closing it early does what was asked for.
 
     Attributes:
         submission: whose results they are.

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 
 class VerdictSender(ConsumerBase):
-    """What holds chunks over a link and reports on them. Safe for use by many threads. The arguments are those of `Consumer`."""
+    """What holds chunks over a link and reports on them.
+
+    Safe for use by many threads. The arguments are those of `Consumer`.
+    """
 
     def __init__(
         self,

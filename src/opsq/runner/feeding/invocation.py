@@ -128,7 +128,10 @@ class Environments:
 
 
 def metadata_variables(metadata: Mapping[str, int | str]) -> dict[str, str]:
-    """Metadata as variables: the key in capitals, `_` for what is no letter or digit. Of keys that become one, the last by order holds."""
+    """Metadata as variables: the key in capitals, `_` for what is no letter or digit.
+
+    Of keys that become one, the last by order holds.
+    """
     return {
         _OF_METADATA + re.sub(r"[^A-Z0-9]", "_", key.upper()): str(value).replace("\0", "")
         for key, value in sorted(metadata.items())

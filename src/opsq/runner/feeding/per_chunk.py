@@ -1,6 +1,6 @@
 """Runs a program once per chunk: the chunk is its stdin or a file, its stdout or another file is the result.
 
-This file must not move bytes of running programs (process.py does).
+This file must not move bytes of running programs (process/ does).
 """
 
 from __future__ import annotations

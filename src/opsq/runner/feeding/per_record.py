@@ -1,7 +1,7 @@
 """Runs a program for the records of a chunk: a record, or as many as fit, are its arguments.
 
 A free slot takes the next records of a chunk that is at work, so one chunk fills all slots; what the runs write is put
-together in order. This file must not start processes itself (process.py does), and never involves a shell.
+together in order. This file must not start processes itself (process/ does), and never involves a shell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps a long-lived program, a server, in each slot, and feeds it chunk after chunk; one that ends is replaced.
 
-What is written and heard is worked out in serving.py, what waits for whom in slots.py. This file must not judge what an
-answer means.
+What is written and heard is in server_protocol.py, what waits for which server in server_slot.py. This file must not
+judge what an answer means.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class ServerPool(Programs):
         self._done: list[Finished] = []
         self._service_s: float | None = None
         """How long a chunk takes, on average."""
-        self._foreign: set[int] = set()
 
     @property
     def slots_count(self) -> int:
@@ -74,7 +73,10 @@ class ServerPool(Programs):
 
     @property
     def _depth(self) -> int:
-        """How many chunks a server has at once. Where records are counted it is 1, or one too many would go to the next chunk unseen."""
+        """How many chunks a server has at once.
+
+        Where records are counted it is 1, or one too many would go to the next chunk unseen.
+        """
         if self._recording is not None or self._service_s is None:
             return 1
         return max(1, min(_DEPTH_LIMIT, int(_DEPTH_S / max(self._service_s, 1e-6))))
@@ -199,7 +201,10 @@ class ServerPool(Programs):
             self._wait_until(slot, time.monotonic() + slot.pause_s)
 
     def _has_retired(self, slot: ServerSlot, ended: Finished, next_fed: ServerChunk) -> bool:
-        """Whether a server ended of its own will between two answers. Its successor is blamed if it does so without any."""
+        """Whether a server ended of its own will between two answers.
+
+        Its successor is blamed if it does so without any.
+        """
         has_begun = next_fed.question.answer is not None and next_fed.question.answer.length > 0
         return slot.is_proven and ended.is_success and not has_begun
 
@@ -238,7 +243,10 @@ class ServerPool(Programs):
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def terminate(self, child: Child) -> None:
-        """See `Programs.terminate`. The server ends with the chunk that it works on; what it was asked besides is asked again."""
+        """See `Programs.terminate`.
+
+        The server ends with the chunk that it works on; what it was asked besides is asked again.
+        """
         self._tell(child, self._supervisor.terminate)
 
     def kill(self, child: Child) -> None:
@@ -261,18 +269,11 @@ class ServerPool(Programs):
             if is_first or end == self._supervisor.kill:
                 end(child.slot.server)
 
-    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
-        """See `Programs.watch`."""
-        super().watch(fd, on_readable)
-        self._foreign.add(fd)
-
-    def unwatch(self, fd: int) -> None:
-        """See `Programs.unwatch`."""
-        super().unwatch(fd)
-        self._foreign.discard(fd)
-
     def close(self, *, at_once: bool = False) -> None:
-        """See `Programs.close`. A server that has nothing to do is let end: its stdin is closed, then it is terminated, then killed."""
+        """See `Programs.close`.
+
+        A server that has nothing to do is let end: its stdin is closed, then it is terminated, then killed.
+        """
         if not at_once:
             self._let_end()
         super().close(at_once=at_once)
@@ -285,8 +286,7 @@ class ServerPool(Programs):
             finished.stdout.close()
 
     def _let_end(self) -> None:
-        for fd in tuple(self._foreign):
-            self.unwatch(fd)
+        self._supervisor.unwatch_all()
         for child, slot in self._slot_of.items():
             slot.is_ending = True
             if slot.asked:

@@ -114,7 +114,9 @@ class Finished(NamedTuple):
     """The last of what it said, at most 4 KiB."""
     run_s: float
     error: OpsqError | None
-    """Why it counts as failed whatever its exit status. `WorkFailed`: it did not do what was asked of it. Any other: its
+    """Why it counts as failed whatever its exit status.
+
+    `WorkFailed`: it did not do what was asked of it. Any other: its
     input or output could not be moved, or its next run not be started; it was killed for no fault of its own."""
     where: str = ""
     """What of the chunk it was at, such as a record; empty: the chunk as a whole."""

@@ -84,6 +84,7 @@ class Supervisor:
         self._tick_s = _TICK_MAX_S
         self._finished: list[Finished] = []
         self._events = Poller()
+        self._watched: set[int] = set()
         self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._owns_guard = guarded is None
         self.guard = OrphanGuard(self._spool_dir, guarded or str)
@@ -278,10 +279,17 @@ class Supervisor:
     def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Have `poll` call `on_readable` whenever `fd` can be read or is hung up: a connection, a wake-up pipe."""
         self._events.listen(fd, select.POLLIN, on_readable)
+        self._watched.add(fd)
 
     def unwatch(self, fd: int) -> None:
-        """End what `watch` began; before `fd` is closed."""
+        """End a `watch`; before `fd` is closed."""
         self._events.forget(fd)
+        self._watched.discard(fd)
+
+    def unwatch_all(self) -> None:
+        """End every `watch`: from now on `poll` waits for children alone."""
+        for fd in tuple(self._watched):
+            self.unwatch(fd)
 
     def push(self, child: Child) -> None:
         """Send what the feed of a lasting child has got since."""
