@@ -271,7 +271,8 @@ def _derived_socket(state_dir: str, source: str) -> tuple[str, str]:
     except OSError:
         owner = os.geteuid()
     name = hashlib.sha256(os.fsencode(os.path.realpath(state_dir))).hexdigest()[:16]
-    return f"/tmp/opsq-{owner}/{name}.sock", f"state_dir ({source}), whose own path is too long for a socket"  # noqa: S108  # checked at bind
+    path = f"/tmp/opsq-{owner}/{name}.sock"  # noqa: S108  # checked at bind
+    return path, f"state_dir ({source}), whose own path is too long for a socket"
 
 
 # --- the settings -------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class Caller:
         return sys.stdout.isatty() and not self.is_json
 
     def drawn(self) -> Caller:
-        """The same caller, for whom tables are drawn wherever stdout goes: without colours, and 80 columns wide, if that is no terminal."""
+        """The same caller with tables drawn off a terminal too, without colours and 80 columns wide."""
         import copy
 
         caller = copy.copy(self)
@@ -97,7 +97,7 @@ class Caller:
             print_json(document)
 
     def conclude(self, document: Shape, failure: OpsqError | None) -> None:
-        """Print the last document of a verb; a failure becomes its `error`, is reported, and ends the verb with its status."""
+        """Print the last document of a verb; a failure becomes its `error`, is reported and ends the verb."""
         if failure is None:
             self.document(document)
             return

@@ -27,7 +27,7 @@ SETTING_OPTIONS = ("state_dir", "socket", "address", "token_file")
 def settings_of(
     options: Mapping[str, object], by_flag: Iterable[str], more: Mapping[str, object] | None = None
 ) -> Settings:
-    """The settings with the flags given on the command line itself; variables are read by the settings, which name them.
+    """The settings with the flags given on the command line itself; the settings read variables, and name them.
 
     Args:
         more: flags of the verb that are settings too.

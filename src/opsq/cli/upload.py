@@ -1,6 +1,7 @@
 """Uploads a submission: opens its inputs, has them cut and copied, and submits them to the daemon.
 
-The content is whole and durable before it is submitted, and is removed if the daemon refuses it. It must not read options.
+The content is whole and durable before it is submitted, and is removed if the daemon refuses it. It must not read
+options.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class RoomDeadline(NamedTuple):
 
 
 def expand(words: list[str]) -> list[str]:
-    """The inputs with globs expanded, except those that name a file themselves; `**` gives files at any depth, no folders.
+    """The inputs with globs expanded, except those that name a file; `**` gives files at any depth, no folders.
 
     Raises:
         InputUnreadable: nothing matches a glob.
@@ -130,11 +131,11 @@ class Upload:
         """Write the content and submit it.
 
         Raises:
-            NoRoom: too much is unfinished, or too little of the disk is free; raised before content is written, as far as
-                is known then.
+            NoRoom: too much is unfinished, or too little of the disk is free; as far as is known then, raised before
+                content is written.
 
-        Effects: durable when it returns; nothing is left in the store when it raises, unless the daemon vanished for good
-        during the last step: then it is unknown whether the submission exists.
+        Effects: durable when it returns; nothing is left in the store when it raises, unless the daemon vanished for
+        good during the last step: then it is unknown whether the submission exists.
         """
         folder = self._rules.request_key.hex()
         with self._caller.connect() as daemon:

@@ -58,7 +58,7 @@ class ConsumerShape(Shape):
 
 
 class StatusDocument(Shape):
-    """`opsq status`. `by` is empty without --by; `socket` is what this command connected to, `socket_source` what chose it.
+    """`opsq status`. `by` is empty without --by; `socket` is what was connected to, `socket_source` what chose it.
 
     `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: no consumer is
     connected, or it is unknown.

@@ -1,7 +1,7 @@
-"""Writes events for other programs as JSON lines, CSV or Parquet, to stdout, to one file, or to a folder of rotated files.
+"""Writes events for other programs as JSON lines, CSV or Parquet, to stdout, a file or a folder of rotated files.
 
-It must not fetch events; the caller passes them in the order of their seqs. Memory is that of a page, or of a Parquet row
-group.
+It must not fetch events; the caller passes them in the order of their seqs. Memory is that of a page, or of a Parquet
+row group.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Writer(Protocol):
         """Write the rest; the file itself stays open."""
 
 
-# --- formats ----------------------------------------------------------------------------------------------------------------------
+# --- formats ---
 
 
 class JsonLines:
@@ -222,7 +222,7 @@ class _Counted:
 _WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
 
 
-# --- targets ----------------------------------------------------------------------------------------------------------------------
+# --- targets ---
 
 
 class Target(ABC):

@@ -22,7 +22,8 @@ def strategy_lines(reply: Explained) -> list[str]:
     for number, arm in enumerate(reply.arms, 1):
         lines += _lines(f"arm {number}: ", arm, "")
     lines += [
-        f"offer: {offer.submission_id}/{offer.index} arm {offer.arm} attempt {offer.attempt} {pairs_text(offer.metadata)}".rstrip()
+        f"offer: {offer.submission_id}/{offer.index} arm {offer.arm} attempt {offer.attempt}"
+        f" {pairs_text(offer.metadata)}".rstrip()
         for offer in reply.offers
     ]
     lines += [f"note: {note}" for note in reply.notes]
@@ -58,7 +59,8 @@ def front_text(arm: Arm) -> str:
         return "not used yet"
     walked = "walked to the end" if front["is_walked"] else "not walked to the end"
     if "values" in front:
-        return f"{walked}, {front['values']} values, {front['values_with_work']} with work, {front['rows_visited']} rows visited so far"
+        values = f"{front['values']} values, {front['values_with_work']} with work"
+        return f"{walked}, {values}, {front['rows_visited']} rows visited so far"
     level = "" if front["is_walked"] else f" (read level {front['read_level']})"
     known = f"{front['known_free']} submissions known free, {front['set_aside']} set aside"
     return f"{walked}{level}, {known}, {front['rows_visited']} rows visited so far"

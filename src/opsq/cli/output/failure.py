@@ -1,4 +1,4 @@
-"""Reports a failure: a line on stderr or a JSON document on stdout, and the exit status; a bug leaves its traceback in a log.
+"""Reports a failure: a line on stderr or a JSON document on stdout, and the exit status; logs the traceback of a bug.
 
 It must not import anything slow at load time, and must not fail itself.
 """

@@ -76,8 +76,6 @@ class OutputThread:
         if thread is not None:
             thread.join(limit_s)
 
-    # --- inside -------------------------------------------------------------------------------------------------------------------
-
     def _report_dropped(self) -> None:
         count, self._dropped_count = self._dropped_count, 0
         if count:

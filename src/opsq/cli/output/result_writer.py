@@ -141,8 +141,8 @@ class ResultStream:
             error.message = f"{error.message.partition(':')[0]}: its submission {ending(state)}"
         if state.dead_count:
             error.hint = (
-                f"`opsq dead list {self._submission_id}` says why, and `opsq dead requeue {self._submission_id}` tries again; "
-                + error.hint
+                f"`opsq dead list {self._submission_id}` says why, and "
+                f"`opsq dead requeue {self._submission_id}` tries again; {error.hint}"
             )
 
 

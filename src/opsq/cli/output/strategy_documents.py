@@ -65,7 +65,7 @@ class OfferShape(Shape):
 
 
 class ExplainDocument(Shape):
-    """`opsq explain STRATEGY`. `strategy` is the canonical text; `offers` need --analyze; `is_running`: a daemon answered."""
+    """`opsq explain STRATEGY`. `strategy` is canonical; `offers` need --analyze; `is_running`: a daemon answered."""
 
     strategy: str
     tree: list[NodeShape]
@@ -106,7 +106,7 @@ class PauseShape(Shape):
 
 
 class LimitShape(Shape):
-    """A limit on one pair, or (`value` null) on each value of the key; `reserved`: of the busiest value, null: not counted."""
+    """A limit on one pair, or (`value` null) each value of the key; `reserved`: of the busiest, null: not counted."""
 
     key: str
     value: int | str | None

@@ -43,7 +43,7 @@ class ReadDocument(Shape):
 
 
 class ChangedDocument(Shape):
-    """Verbs that change something, as `complete`, `cancel`, `dead drop`: how many chunks, submissions or rows changed."""
+    """Verbs that change something, as `complete`, `cancel`: how many chunks, submissions or rows changed."""
 
     count: int
 
@@ -117,7 +117,7 @@ class WaitDocument(Shape):
 
 
 class SubmitDocument(Shape):
-    """`opsq submit`. `created` is false if --unique found an earlier submission; `state`, `output`, `error` need --wait."""
+    """`opsq submit`. `created`: not found by --unique; `state`, `output` and `error` need --wait."""
 
     submission_id: str
     created: bool
@@ -198,7 +198,7 @@ class DeadDocument(Shape):
 
 
 class EventShape(Shape):
-    """One row of history, of `chunks` chunks of one block (0: all chunks); a line of `opsq history export`, and its columns."""
+    """One row of history, of `chunks` chunks of one block (0: all); a line of `opsq history export`, and its columns."""
 
     seq: int
     at: str
@@ -260,7 +260,7 @@ class ExportDocument(Shape):
 
 
 class ChunkDocument(Shape):
-    """`opsq show SUBMISSION/INDEX`, `opsq dead show`; `state` is the verdict of `opsq explain`, `events` are oldest first."""
+    """`opsq show SUBMISSION/INDEX`, `opsq dead show`; `state` is that of `opsq explain`, `events` are oldest first."""
 
     submission_id: str
     index: int
@@ -273,7 +273,7 @@ class ChunkDocument(Shape):
 
 
 class ChunkEndShape(Shape):
-    """A line of `opsq consume` per program that ended, after `attempt` failures and losses; `outcome`: completed or failed."""
+    """A line of `opsq consume` per ended program, after `attempt` failures and losses; `outcome`: completed or failed."""
 
     submission_id: str
     index: int

@@ -1,7 +1,7 @@
-"""Runs a round: feeds inputs, runs programs and delivers results at the same time, until it is done or something ends it.
+"""Runs a round: feeds inputs, runs programs and delivers results at the same time, until it is done or is ended.
 
-The programs run in this thread, the only one that gets signals; feeding and delivering have one each. It must not report
-how the round ended.
+The programs run in this thread, the only one that gets signals; feeding and delivering have one each. It must not
+report how the round ended.
 """
 
 from __future__ import annotations

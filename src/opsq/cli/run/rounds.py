@@ -1,4 +1,4 @@
-"""A round: what one command line of `opsq run` does, as submissions with its key, so that the same line finds them again.
+"""A round: what one line of `opsq run` does, as submissions with its key, by which the same line finds them again.
 
 A round is one submission, or several in a row where a stream was cut into segments. This file talks to the daemon only;
 it must not run programs or write results.
@@ -178,7 +178,7 @@ class Round:
                     raise Conflict(
                         f"Chunks of this round, in submission {submission_id}, were completed by {event.consumer}, "
                         "which is not a consumer of its own: their results may be those of another program.",
-                        hint="--fresh starts over; with a --state-dir of its own a round shares chunks with no other consumer.",
+                        hint="--fresh starts over; with its own --state-dir a round shares chunks with no other consumer.",
                     )
             if page.next_after is None:
                 return

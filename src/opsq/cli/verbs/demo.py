@@ -56,7 +56,8 @@ def demo(
         content, created = upload.hand_over(paths, Splitting("bytes", CHUNK_BYTES))
         submission_id = SubmissionId(created.submission_id)
         say.step(
-            f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB, in {content.chunks_count} chunks."
+            f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB,"
+            f" in {content.chunks_count} chunks."
         )
         command = _program()
         say.step(f"At work: {consumers} × opsq consume --until-empty -s {STRATEGY} -- {' '.join(command)}")

@@ -1,6 +1,7 @@
 """The verb run: the whole round in one command line, with the daemon that is there or a temporary one.
 
-This file reads the options, gives the round its identity and connects; `round_run` does the work, `round_report` reports it.
+This file reads the options, gives the round its identity and connects; `round_run` does the work, `round_report`
+reports it.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     head = Text()
     head.append(f"{state.state}", style="bold green" if state.state == "running" else "bold yellow")
     head.append(
-        f"  pid {state.pid}, up {format_duration(int(state.uptime_s))}, {values.counted(state.connections_count, 'connection')}\n"
+        f"  pid {state.pid}, up {format_duration(int(state.uptime_s))},"
+        f" {values.counted(state.connections_count, 'connection')}\n"
     )
     head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
     # A write-ahead log larger than the file may contain the free pages: they say nothing about the file then.
