@@ -1,4 +1,4 @@
-"""Shows a consumer: works through chunks until nothing is left, and says of each what became of it.
+"""A consumer: processes chunks until the queue is empty, and reports the outcome of each.
 
 Run as many of it as you like, on any machine that reaches the daemon. A chunk may come twice, when a consumer is lost:
 `work` has no effect but its result, so that does no harm.
@@ -13,11 +13,11 @@ def work(data: bytes) -> bytes:
 
 
 def consume(queue: opsq.Queue) -> None:
-    """Work through all chunks; leaving the loop in any way gives back what has no verdict."""
+    """Process all chunks; leaving the loop in any way releases chunks without an outcome."""
     for chunk in queue.consume("OldestFirst"):
         try:
             result = work(chunk.data)
-        except ValueError as error:  # it would be no number the next time either
+        except ValueError as error:  # a retry would not help
             chunk.fail(str(error), retry=False)
         else:
             chunk.complete(result)

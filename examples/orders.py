@@ -13,13 +13,13 @@ import opsq
 
 
 def orders(count: int) -> Iterator[dict[str, int]]:
-    """Some orders."""
+    """Generate some orders."""
     for number in range(count):
         yield {"id": number, "price": number % 7, "count": 3}
 
 
 def main(count: int) -> int:
-    """Print the sum of all totals; 1 if a chunk died."""
+    """Print the sum of all totals; returns 1 if a chunk died."""
     with opsq.connect(name="orders") as queue:
         try:
             totals = queue.run(orders(count), serialisation="json", unique_key=f"orders {count}")

@@ -1,4 +1,4 @@
-"""Shows a producer: hands over the lines of a file in chunks, waits for the end, and writes the results in input order.
+"""A producer: submits the lines of a file in chunks, waits until they are done, and writes the results in input order.
 
 Usage: producer.py INPUT OUTPUT
 """
@@ -14,13 +14,13 @@ LINES = 100
 
 
 def chunks(lines: BinaryIO) -> Iterator[bytes]:
-    """Cut a file into runs of lines; only one of them is in memory at a time."""
+    """Split a file into runs of lines, keeping only one in memory."""
     while chunk := b"".join(islice(lines, LINES)):
         yield chunk
 
 
 def main(source: str, target: str) -> int:
-    """Hand over, wait, collect; 1 if there is a chunk that could not be done."""
+    """Submit, wait, collect; returns 1 if a chunk died."""
     with opsq.connect(name="producer") as queue, open(source, "rb") as lines, open(target, "wb") as out:
         submission = queue.submit(chunks(lines), metadata={"tenant": "acme"}, on_dead="keep")
         state = submission.wait()

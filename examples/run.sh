@@ -1,11 +1,11 @@
 #!/bin/sh
-# Shows a whole round in one line: which paths of a web server fail most? Its logs, plain or compressed, are searched in parallel
-# while they are still being unpacked.
+# Everything in one line: which paths of a web server fail most? Its logs, plain or compressed, are searched in
+# parallel while they are still being unpacked.
 #
 #     ./run.sh access.log access.log.1.gz …
 #
-# Needs no daemon: opsq run starts one if none runs, and ends it. A stream begins anew after an interruption, but with --resume KEY;
-# plain files named instead of - need nothing: the same line goes on where it stopped.
+# Needs no daemon: opsq run starts one if none is running, and stops it. After an interruption, a stream starts over,
+# except with --resume KEY; with files instead of -, the same line resumes where it stopped.
 set -eu
 
 failed=$(mktemp)

@@ -1,11 +1,9 @@
-"""Shows a server: a program that opsq starts once per slot, not once per chunk. Here it counts the words of each chunk.
+"""A server: a program that opsq starts once per slot, not once per chunk. This one counts the words of each chunk.
 
     opsq consume -j2 --until-empty --server frames -- python3 server.py
 
 Each chunk comes as a line `LENGTH SUBMISSION/INDEX ATTEMPT JSON` and LENGTH bytes. Each answer is a line `LENGTH
-STATUS`
-and LENGTH bytes: the result, or with a STATUS that is not 0 the reason why the chunk has failed. opsq-consume(1) tells
-all.
+STATUS` and LENGTH bytes: the result, or, with a STATUS other than 0, the reason of the failure. See opsq-consume(1).
 """
 
 import json
@@ -14,7 +12,7 @@ from collections import Counter
 
 
 def work(chunk: bytes, metadata: dict[str, int | str]) -> bytes:
-    """One line of JSON per chunk."""
+    """Return one line of JSON per chunk."""
     words = Counter(chunk.decode().split())
     return json.dumps({"kind": metadata.get("kind"), "words": words}).encode() + b"\n"
 

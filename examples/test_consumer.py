@@ -1,4 +1,4 @@
-"""Shows how to test code that uses a queue: the real engine in a temporary folder, without a daemon.
+"""How to test code that uses a queue: the real engine in a temporary folder, without a daemon.
 
 Run: pytest test_consumer.py     (in a clone, after `make venv`: ../.venv/bin/pytest test_consumer.py)
 """
@@ -9,7 +9,7 @@ import opsq
 
 
 def test_numbers_are_squared_in_input_order(tmp_path):
-    """The work is done as it would be with a daemon."""
+    """Work is processed as it would be with a daemon."""
     with opsq.Queue.open(tmp_path) as queue:
         submission = queue.submit([b"1\n2\n", b"3\n"])
         consume(queue)
@@ -17,7 +17,7 @@ def test_numbers_are_squared_in_input_order(tmp_path):
 
 
 def test_what_is_no_number_is_a_dead_chunk(tmp_path):
-    """Bad input is told, and does not stop the rest."""
+    """Bad input is reported, and does not stop the rest."""
     with opsq.Queue.open(tmp_path) as queue:
         submission = queue.submit([b"1\n", b"one\n"], on_dead="keep")
         consume(queue)
