@@ -96,12 +96,12 @@ complete -c opsq -n '__opsq_at dead' -a drop -d 'Give dead chunks up: they count
 complete -c opsq -n '__opsq_at history' -a list -d 'List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
 complete -c opsq -n '__opsq_at history' -a export -d 'Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.'
 complete -c opsq -n '__opsq_at history' -a prune -d 'Delete old history now, in small steps between other work; without this it goes after history_days, or beyond history_rows.'
-complete -c opsq -n '__opsq_at spark' -a doctor -d 'Check whether Spark can be used from here: versions, Java, ports, and one row to the daemon and back; exits 5 if not.'
+complete -c opsq -n '__opsq_at spark' -a doctor -d 'Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit 5.'
 complete -c opsq -n '__opsq_at spark' -a submit -d 'Submit the rows of a data set as chunks; prints the id of the submission alone.'
-complete -c opsq -n '__opsq_at spark' -a consume -d 'Run a program for each chunk on the executors of Spark: each task of one job is a consumer until no chunk is left.'
+complete -c opsq -n '__opsq_at spark' -a consume -d 'Run a program for each chunk on Spark\'s executors: each task of one job is a consumer until no chunk is left.'
 complete -c opsq -n '__opsq_at spark' -a results -d 'Write the results of a submission as a data set, in the order of its chunks; it must have ended.'
 complete -c opsq -n '__opsq_at spark' -a run -d 'Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results.'
-complete -c opsq -n '__opsq_at spark' -a report -d 'Report what the history shows: waiting and run times, throughput, retries, dead letters, utilisation and fairness.'
+complete -c opsq -n '__opsq_at spark' -a report -d 'Report what the history shows: waiting and run times, throughput, retries, dead letters, load and fairness.'
 
 # opsq start
 complete -c opsq -n '__opsq_at start' -l foreground -d 'Be the daemon in this process, for a service manager; log to stderr too.'

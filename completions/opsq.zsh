@@ -419,12 +419,12 @@ _opsq() {
         spark)
           if (( CURRENT == 2 )); then
             verbs=(
-              'doctor:Check whether Spark can be used from here: versions, Java, ports, and one row to the daemon and back; exits 5 if not.'
+              'doctor:Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit 5.'
               'submit:Submit the rows of a data set as chunks; prints the id of the submission alone.'
-              'consume:Run a program for each chunk on the executors of Spark: each task of one job is a consumer until no chunk is left.'
+              'consume:Run a program for each chunk on Spark'\''s executors: each task of one job is a consumer until no chunk is left.'
               'results:Write the results of a submission as a data set, in the order of its chunks; it must have ended.'
               'run:Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results.'
-              'report:Report what the history shows: waiting and run times, throughput, retries, dead letters, utilisation and fairness.'
+              'report:Report what the history shows: waiting and run times, throughput, retries, dead letters, load and fairness.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret

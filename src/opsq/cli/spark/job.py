@@ -1,6 +1,7 @@
 """A Spark session for one command line: its jobs run in a thread while this one handles signals and polls the queue.
 
-It must not know what a job does. PySpark is imported where a session is opened, so that importing this file stays cheap.
+It must not know what a job does. PySpark is imported where a session is opened, so that importing this file stays
+cheap.
 """
 
 from __future__ import annotations
@@ -239,7 +240,7 @@ def opened(
 
 
 def _bounded(call: Callable[[], object]) -> None:
-    """Call a Spark Connect server for the last time, ignoring errors; its client would retry for minutes without a server."""
+    """Call a Spark Connect server a last time, ignoring errors; its client would retry for minutes."""
 
     def body() -> None:
         with suppress(Exception):  # the first error is reported, not what follows from it

@@ -127,7 +127,7 @@ def _figures(jobs: SparkJobs, folder: str, where: HistoryFilter, what: Asked, st
     return gather(history, what.by, limit=what.limit, step_s=step_s)
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------------------
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def _plain(found: ReportDocument) -> list[str]:

@@ -1,6 +1,6 @@
-"""The Spark part of the verb demo: the same input as a DataFrame, submitted, worked off on executors, read back and checked.
+"""The Spark part of the verb demo: the same input as a DataFrame, submitted, processed, read back and checked.
 
-It does what a notebook would do, in the same ways; it must not take a short cut that a user has not.
+It does what a notebook would do; it must not take a short cut that users do not have.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FILES_PER_CHUNK = 20
 
 
 def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
-    """Turn Python's own source files into capitals on Spark's executors, and check the results."""
+    """Convert Python's own source files to upper case on Spark's executors, and check the results."""
     say = Speech(caller)
     paths = sources()
     with private_folder(say, is_kept=is_kept) as folder, private_daemon(caller, say, folder) as private:
-        if not private.is_remarking:  # else `opened` says so
+        if not private.is_remarking:  # else `opened` prints it
             say.step("Starting Spark …")
         session = Session(f"local[{tasks}]")
         with opened(private, session, is_short=True) as jobs:
@@ -47,7 +47,7 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
             )
             summary = jobs.run("working", lambda: _consume(jobs.spark, submission_id, tasks, state_dir))
             at_work = ", ".join(f"{task.completed} chunks in task {task.task}" for task in summary.tasks)
-            say.step(f"Executors made capitals of it, as consumers with the strategy {STRATEGY}: {at_work}.")
+            say.step(f"Executors converted them to upper case, as consumers with the strategy {STRATEGY}: {at_work}.")
             found = jobs.run("reading", lambda: _read(jobs.spark, submission_id, state_dir))
             elapsed_s = time.monotonic() - began
             wanted = direct_count(map(Path, paths), is_upper=True)
@@ -56,7 +56,7 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
             count = f"{wanted.lines_count} lines, SHA-256 {wanted.digest[:8]}…"
             say.step(f"The results are a DataFrame, and a direct count without Spark agrees: {count}.")
             if not (caller.is_json or caller.is_quiet):
-                say.step("What has happened to the chunks, as `opsq spark report --by tenant` tells it:")
+                say.step("What happened to the chunks, as `opsq spark report --by tenant` reports it:")
                 caller.lines([""])
                 write_report(private, Asked(by="tenant", tables=True), session, jobs)
                 caller.lines([""])
@@ -83,7 +83,7 @@ def _submit(spark: SparkSession, paths: list[str], state_dir: str) -> int:
             yield pa.RecordBatch.from_arrays([batch.column(0), pa.array(read, pa.binary())], ["path", "content"])
 
     key = f"demo-{uuid.uuid4().hex}"
-    # Spark's own readers pass over names with an underscore in front, which many of these have.
+    # Spark's own readers skip names that start with an underscore, as many of these do.
     files = spark.createDataFrame([(path,) for path in paths], "path string").mapInArrow(
         contents, "path string, content binary"
     )
@@ -91,7 +91,7 @@ def _submit(spark: SparkSession, paths: list[str], state_dir: str) -> int:
     writer.options(rowsPerChunk=FILES_PER_CHUNK, idempotencyKey=key).option("meta.tenant", "demo").save()
     made = submission_of(key, state_dir=state_dir)
     if made is None:
-        raise Bug("Spark has written, and the daemon knows no submission of it.")
+        raise Bug("Spark has written, but the daemon has no submission of it.")
     return made
 
 
@@ -110,7 +110,7 @@ def _consume(spark: SparkSession, submission_id: int, tasks: int, state_dir: str
 
 
 def _read(spark: SparkSession, submission_id: int, state_dir: str) -> Direct:
-    """What the results count, file by file in the order of their names."""
+    """Count the results, file by file in the order of their names."""
     from opsq.spark import results
 
     lines_count = size_bytes = 0

@@ -42,7 +42,7 @@ def consume(
         "--until-idle", "End as soon as no chunk can be reserved, not only when none can come any more."
     ),
 ) -> None:
-    """Run a program for each chunk on the executors of Spark: each task of one job is a consumer until no chunk is left."""
+    """Run a program for each chunk on Spark's executors: each task of one job is a consumer until no chunk is left."""
     check_program(command[0], session)
     options = fleet_options(caller, programs, records.as_separator())._replace(
         strategy=strategy, submission_id=submission_id, until="idle" if until_idle else "empty"

@@ -1,7 +1,7 @@
 """The verb spark doctor: whether Spark can be used from here, and what to do if not.
 
-It checks packages, Java, the daemon and a round trip of one row; Spark Connect needs the packages of its client, and no Java. It must not
-repair anything, and leaves nothing in the queue.
+It checks packages, Java, the daemon and a round trip of one row; Spark Connect needs the packages of its client, and no
+Java. It must not repair anything, and leaves nothing in the queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _VECTOR_ADVICE = (
 
 
 def doctor(caller: Caller, session: Session = options(Session)) -> None:
-    """Check whether Spark can be used from here: versions, Java, ports, and one row to the daemon and back; exits 5 if not."""
+    """Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit 5."""
     found = list(_findings(caller, session))
     rows = [("ok" if finding.ok else "WRONG", finding.check, finding.detail, finding.advice) for finding in found]
     caller.table(("", "check", "found", "what to do"), rows)
