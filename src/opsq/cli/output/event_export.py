@@ -118,7 +118,7 @@ class Parquet:
     def _flush(self) -> None:
         arrow, rows = self._arrow, self._rows
         columns = [
-            arrow.array([_PARQUET[field.name](event, pairs) for event, pairs in rows], field.type)
+            arrow.array([_PARQUET[field.name][1](event, pairs) for event, pairs in rows], field.type)
             for field in self._schema
         ]
         self._writer.write_table(arrow.table(columns, schema=self._schema))
@@ -133,52 +133,39 @@ def _micros(wall_ms: int | None) -> int | None:
     return None if wall_ms is None else wall_ms * 1000
 
 
-_PARQUET: dict[str, Callable[[HistoryEvent, dict[str, int | str]], object]] = {
-    "seq": lambda event, _: event.seq,
-    "at": lambda event, _: _micros(event.at),
-    "event": lambda event, _: event.event,
-    "submission_id": lambda event, _: event.submission_id,
-    "first_index": lambda event, _: _first_index(event),
-    "chunks": lambda event, _: event.mask.bit_count(),
-    "indexes": lambda event, _: ranges(event.block * 64, event.mask),
-    "attempt": lambda event, _: event.attempt,
-    "consumer": lambda event, _: event.consumer,
-    "started_at": lambda event, _: _micros(started_at(event)),
-    "wait_s": lambda event, _: event.wait_s,
-    "run_s": lambda event, _: event.run_s,
-    "run_max_s": lambda event, _: event.run_max_s,
-    "exit_status": lambda event, _: event.exit_status,
-    "signal": lambda event, _: event.signal,
-    "reason": lambda event, _: event.reason,
-    "metadata": lambda _, pairs: [(key, str(value)) for key, value in pairs.items()],
+_PARQUET: dict[str, tuple[str, Callable[[HistoryEvent, dict[str, int | str]], object]]] = {
+    "seq": ("int64", lambda event, _: event.seq),
+    "at": ("instant", lambda event, _: _micros(event.at)),
+    "event": ("string", lambda event, _: event.event),
+    "submission_id": ("int64", lambda event, _: event.submission_id),
+    "first_index": ("int64", lambda event, _: _first_index(event)),
+    "chunks": ("int32", lambda event, _: event.mask.bit_count()),
+    "indexes": ("string", lambda event, _: ranges(event.block * 64, event.mask)),
+    "attempt": ("int32", lambda event, _: event.attempt),
+    "consumer": ("string", lambda event, _: event.consumer),
+    "started_at": ("instant", lambda event, _: _micros(started_at(event))),
+    "wait_s": ("float64", lambda event, _: event.wait_s),
+    "run_s": ("float64", lambda event, _: event.run_s),
+    "run_max_s": ("float64", lambda event, _: event.run_max_s),
+    "exit_status": ("int32", lambda event, _: event.exit_status),
+    "signal": ("int32", lambda event, _: event.signal),
+    "reason": ("string", lambda event, _: event.reason),
+    "metadata": ("pairs", lambda _, pairs: [(key, str(value)) for key, value in pairs.items()]),
 }
+"""The columns, each with its type and its value."""
+_UNKNOWN = {"first_index", "started_at", "exit_status", "signal"}
 COLUMNS = tuple(_PARQUET)
 """The columns of every format, in their order."""
 
 
 def _schema(arrow: Any) -> Any:
-    instant = arrow.timestamp("us", tz="UTC")
-    types = {
-        "seq": arrow.int64(),
-        "at": instant,
-        "event": arrow.string(),
-        "submission_id": arrow.int64(),
-        "first_index": arrow.int64(),
-        "chunks": arrow.int32(),
-        "indexes": arrow.string(),
-        "attempt": arrow.int32(),
-        "consumer": arrow.string(),
-        "started_at": instant,
-        "wait_s": arrow.float64(),
-        "run_s": arrow.float64(),
-        "run_max_s": arrow.float64(),
-        "exit_status": arrow.int32(),
-        "signal": arrow.int32(),
-        "reason": arrow.string(),
-        "metadata": arrow.map_(arrow.string(), arrow.string()),
-    }
-    unknown = {"first_index", "started_at", "exit_status", "signal"}
-    return arrow.schema([arrow.field(name, kind, nullable=name in unknown) for name, kind in types.items()])
+    own = {"instant": arrow.timestamp("us", tz="UTC"), "pairs": arrow.map_(arrow.string(), arrow.string())}
+    return arrow.schema(
+        [
+            arrow.field(name, own.get(kind) or arrow.type_for_alias(kind), nullable=name in _UNKNOWN)
+            for name, (kind, _) in _PARQUET.items()
+        ]
+    )
 
 
 def _pyarrow() -> tuple[Any, Any]:
