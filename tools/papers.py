@@ -137,7 +137,7 @@ def verb_options(members: list[Command]) -> str:
         entries = argument_list(command) + option_list(command.flags)
         if entries:
             text += f".SS Of opsq {roff(command.name)}\n{entries}" if len(members) > 1 else entries
-    tail = ".PP\nAll global options of\n.BR opsq (1)\nmay stand here too, among them\n.BR \\-\\-json .\n"
+    tail = ".PP\nAll global options of\n.BR opsq (1)\nmay be given here too, among them\n.BR \\-\\-json .\n"
     if not text:
         return f".SH OPTIONS\n{tail.removeprefix('.PP' + chr(10))}"
     return f".SH OPTIONS\n{text}{tail}"

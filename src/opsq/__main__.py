@@ -1,6 +1,6 @@
 """The program `opsq`: hot verbs are answered before anything heavy is imported, all others by the typer app.
 
-It owns the exit status and the way every failure is told; it must not know what a verb does.
+It owns the exit status and reports every failure; it must not know what a verb does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> NoReturn:
     """Run the command line of this process, and end it.
 
     The interpreter is not taken down in the orderly way, which costs as much as a hot verb needs: all that is open is closed
-    by whoever opened it, and output is flushed here.
+    by the code that opened it, and output is flushed here.
     """
     gc.disable()  # nothing worth collecting is made while modules load; `app` enables it again
     status = run(sys.argv[1:])
@@ -41,9 +41,9 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _silenced(130)
-    except BrokenPipeError:  # whoever read our output has gone, as with `| head -1`
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head -1`
         return _silenced(141)
-    except Exception as error:  # noqa: BLE001  # every failure ends here, and is told there
+    except Exception as error:  # noqa: BLE001  # every failure ends here, and is reported there
         from opsq.cli.output.failure import report_error
 
         return report_error(error, words)
@@ -87,7 +87,7 @@ def _open_standard_descriptors() -> None:
 
 
 def _silenced(status: int) -> int:
-    """Let nothing more come out of this process, not even at its end."""
+    """Discard all further output of this process."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
