@@ -22,7 +22,7 @@ SUPPLY_SQL = (
 
 
 class AttemptRow(NamedTuple):
-    """How often some chunks of a block were tried in vain.
+    """How often some chunks of a block failed.
 
     `due_at` 0: may be tried at once; `delay_ms`: the whole back-off.
     """
@@ -100,7 +100,7 @@ def put_frontiers(writer: apsw.Connection, rows: Iterable[tuple[int, int, int]])
 
 
 def attempts(connection: apsw.Connection, submission_id: int, start: int, end: int) -> Iterator[tuple[int, AttemptRow]]:
-    """(block, row) of the blocks in `[start, end)` that have been tried in vain."""
+    """(block, row) of the blocks in `[start, end)` that have failed before."""
     for block, mask, *fields in connection.execute(
         "SELECT block, mask, attempts, lost, due_at, delay_ms FROM attempt "
         "WHERE submission_id = ? AND block >= ? AND block < ?",
@@ -110,7 +110,7 @@ def attempts(connection: apsw.Connection, submission_id: int, start: int, end: i
 
 
 def has_attempts(connection: apsw.Connection) -> bool:
-    """Whether any chunk that is not finished has been tried in vain. Cost: one row."""
+    """Whether any chunk that is not finished has failed before. Cost: one row."""
     return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM attempt)").get)
 
 

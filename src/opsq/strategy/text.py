@@ -50,7 +50,7 @@ def parse(text: str, named: dict[str, str] | None = None) -> Strategy:
 
 
 def check_named(named: Mapping[str, str]) -> None:
-    """See to it that strategies of a configuration can be used by their names.
+    """Make sure that strategies of a configuration can be used by their names.
 
     Raises:
         InvalidStrategy: a name is none, or that of a node, or its text cannot be parsed; the message says which.

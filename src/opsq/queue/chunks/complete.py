@@ -138,7 +138,7 @@ class Completions:
             self._batch, self._open = batch, {}
         known = self._open.get(key)
         if known is not None and not work.attempts:
-            waited_s = 0.0  # handed out together and never tried in vain, they have waited as long as the first of them
+            waited_s = 0.0  # handed out together and never failed before, they have waited as long as the first of them
         else:
             waited_s = wait_s(submission, work, mask, part.reservation if part is not None else None)
         if known is not None:

@@ -111,7 +111,7 @@ class Reservations:
         return parts
 
     def _add_each(self, reservation: Reservation, submission: LiveSubmission, work: BlockWork, mask: int) -> list[Part]:
-        """Reserve free chunks of a block of which none was tried in vain: a part for each, in order."""
+        """Reserve free chunks of a block of which none has failed before: a part for each, in order."""
         state = self._state
         count = mask.bit_count()
         work.reserved |= mask

@@ -27,16 +27,16 @@ TURN_CHUNKS = 8
 SERVED = -1
 """Stands for the pass last served among the saved passes; no lane has this number."""
 MAKE_ROWS = 20
-"""Making a front costs a turn as much as so many rows."""
+"""Making a front costs a turn as much as this many rows."""
 KEEP_ROWS = 1
 """The fronts of a value that has nothing left are kept if their walks went further than this.
 
-Shorter ones begin anew.
+Shorter ones start over.
 """
 RESTING_KEPT = 10_000
 """Of the values that have nothing left so many keep their fronts."""
 SWEEP_MIN = 1_000
-"""So many values without work are remembered in any case."""
+"""This many values without work are remembered in any case."""
 
 
 class Weights(Protocol):
@@ -147,7 +147,7 @@ class FairFront:
         self._level: float | Value = -1 if self._has_scope else float("-inf")
         self.has_more = not walk.is_single
         self.is_stale = False
-        """The lane of its scope is no more: it is to be made anew."""
+        """The lane of its scope is no more: it is to be made again."""
         self.rows_visited = 0
         self.scope = f"{scope} > {arm.name}" if scope else arm.name
         """Names its passes in the file."""

@@ -49,7 +49,7 @@ Leaving out the columns that a reserve does not need would save 1 µs. More at o
 """
 
 ASIDE_ROWS = 10
-"""A submission that is set aside costs its turn as much as so many rows more: it was mostly loaded for nothing else."""
+"""A submission that is set aside costs its turn as much as this many rows more: it was mostly loaded just for that."""
 
 _END = (1 << 63) - 1
 
@@ -125,7 +125,7 @@ class Front:
         self.aside: dict[Blocker, list[Key]] = {}
         self.has_more = not walk.is_single
         self.is_stale = False
-        """A lane that it walks or looks into is no more: it is to be made anew."""
+        """A lane that it walks or looks into is no more: it is to be made again."""
         self.rows_visited = 0
         self.set_aside_count = 0
         self.level: Key = self._start()

@@ -350,7 +350,7 @@ class Gates:
         self._buckets = {
             key: bucket for key, bucket in self._buckets.items() if key[0] in limits and bucket.is_of(limits[key[0]])
         }
-        self._armed.clear()  # a token of another rate comes at another time; whoever still waits is armed anew
+        self._armed.clear()  # a token of another rate comes at another time; whoever still waits is armed again
         self._tokens.clear()
         for blocker in list(self._waiting):
             self._open(blocker)

@@ -22,7 +22,7 @@ from opsq.strategy.arms import Arm
 SEARCHES_KEPT = 256
 SEARCH_ROWS = 64
 LOOK_ROWS = 4
-"""A submission that is looked at costs its turn as much as so many rows: most must be loaded for it."""
+"""A submission that is looked at costs its turn as much as this many rows: most must be loaded for it."""
 
 
 class SearchedState(Protocol):

@@ -31,7 +31,7 @@ class Keys:
         return known
 
     def check(self, new: NewSubmission) -> None:
-        """See to it that a request may make a submission, or has made the very one that it asks for.
+        """Make sure that a request may make a submission, or has made the very one that it asks for.
 
         Raises:
             Conflict: it was taken back, or its key has made a submission of other content.
