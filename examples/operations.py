@@ -2,9 +2,9 @@
 
 Usage: operations.py
 
-Ctrl-C or SIGTERM lets chunks in progress finish; a worker process that dies costs its chunk one attempt, and is replaced.
-The function stands at the top level, where a new process can import it, and the work below `__main__`, which a new
-process leaves out.
+Ctrl-C or SIGTERM lets chunks in progress finish; a worker process that dies costs its chunk one attempt, and is
+replaced. The function stands at the top level, where a new process can import it, and the work below `__main__`, which
+a new process leaves out.
 """
 
 import sys

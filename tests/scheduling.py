@@ -1,4 +1,6 @@
-"""Owns which tests run in one worker of pytest-xdist, and which come first: those that share a JVM stay together, long ones lead.
+"""Owns which tests run in one worker of pytest-xdist, and which come first.
+
+Those that share a JVM stay together, long ones lead.
 
 It must not know what a test does beyond where it stands.
 """
@@ -20,7 +22,8 @@ SHARING = {
     "tests/spark/cli/": "",
     "tests/spark/": "session",
 }
-"""What the tests below a path share, the first path that fits; "": nothing, each may run anywhere. Other files stay whole."""
+"""What the tests below a path share, the first path that fits; "": nothing, each may run anywhere. Other files stay
+whole."""
 
 ORDER = (
     "cluster",

@@ -1,4 +1,6 @@
-"""The command line of opsq as plain records, read from what the verbs declare; man pages and completions are made from them.
+"""The command line of opsq as plain records, read from what the verbs declare.
+
+Man pages and completions are made from them.
 
 It must not know how a page or a script looks.
 """
@@ -18,7 +20,8 @@ class Values(NamedTuple):
 
     Attributes:
         metavar: what help calls it; "" for a flag.
-        kind: file, dir, command, words, verb, pair (KEY=), a kind of `opsq completion`, or "" if nothing can be offered.
+        kind: file, dir, command, words, verb, pair (KEY=), a kind of `opsq completion`, or "" if nothing can be
+            offered.
         words: what there is to choose from, for the kind words.
     """
 

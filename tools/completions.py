@@ -1,7 +1,10 @@
-"""The completion scripts of zsh and fish, made from the command line as `command_line` read it; that of bash stands beside.
+"""The completion scripts of zsh and fish, made from the command line as `command_line` read it.
 
-A script runs nothing when it is loaded, and does not mind if opsq is missing. While a line is completed, submission ids, metadata
-keys, consumers and strategies are asked for by `opsq completion KIND`, which says nothing when it cannot know.
+That of bash stands beside.
+
+A script runs nothing when it is loaded, and does not mind if opsq is missing. While a line is completed, submission
+ids, metadata keys, consumers and strategies are asked for by `opsq completion KIND`, which says nothing when it cannot
+know.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ HEAD = """\
 """
 
 
-# --- zsh --------------------------------------------------------------------------------------------------------------------------
+# --- zsh --------------------------------------------------------------------------------------------------------------
 
 ZSH = (
     "#compdef opsq\n"
@@ -159,7 +162,7 @@ def _zsh_quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-# --- fish -------------------------------------------------------------------------------------------------------------------------
+# --- fish -------------------------------------------------------------------------------------------------------------
 
 FISH = (
     HEAD.replace("{shell}", "fish")
@@ -269,7 +272,7 @@ def _fish_quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-# --- common -----------------------------------------------------------------------------------------------------------------------
+# --- common -----------------------------------------------------------------------------------------------------------
 
 
 def filled(template: str, fill: dict[str, str]) -> str:

@@ -1,7 +1,10 @@
-r"""Writes what can be generated of the manual and of the completions; with --check only says what is stale, and fails if anything is.
+r"""Writes what can be generated of the manual and of the completions.
 
-The one generator: it walks the command line once (`command_line`). In man/*.1 it owns the parts between `.\" generated: NAME` and
-`.\" end generated`; all else there is written by hand and left alone. A verb without a page gets one to start from.
+With --check only says what is stale, and fails if anything is.
+
+The one generator: it walks the command line once (`command_line`). In man/*.1 it owns the parts between `.\" generated:
+NAME` and `.\" end generated`; all else there is written by hand and left alone. A verb without a page gets one to start
+from.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ def papers(line: CommandLine) -> dict[Path, str]:
     return found
 
 
-# --- pages ------------------------------------------------------------------------------------------------------------------------
+# --- pages ------------------------------------------------------------------------------------------------------------
 
 
 def verb_page(path: Path, name: str, line: CommandLine) -> str:
@@ -188,7 +191,7 @@ def verb_list(line: CommandLine) -> str:
     return text
 
 
-# --- roff -------------------------------------------------------------------------------------------------------------------------
+# --- roff -------------------------------------------------------------------------------------------------------------
 
 
 def roff(text: str) -> str:

@@ -112,8 +112,8 @@ def from_sql(stored: int) -> int:
 class Token(NamedTuple):
     """Proves that chunks were handed out: reservation, earlier attempts, granted chunks, and a keyed hash.
 
-    The hash covers the submission, the block and the other three fields, so a token can be verified after its reservation has ended, and
-    after a restart.
+    The hash covers the submission, the block and the other three fields, so a token can be verified after its
+    reservation has ended, and after a restart.
     """
 
     reservation_id: int

@@ -1,4 +1,6 @@
-"""Lets Spark find the data source "opsq" without registration: it looks for `DefaultSource` in packages named `pyspark_*`.
+"""Lets Spark find the data source "opsq" without registration.
+
+It looks for `DefaultSource` in packages named `pyspark_*`.
 
 This file must import cheaply and never fail, since an error here would break every Python data source of the session.
 """

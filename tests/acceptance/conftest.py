@@ -1,4 +1,6 @@
-"""The installed program as a script or cron meets it: an empty environment, no terminal, closed stdin, a state folder of its own.
+"""The installed program as a script or cron meets it.
+
+An empty environment, no terminal, closed stdin, a state folder of its own.
 
 It must not import opsq to do what a user can do with the program; only what no user may depend on is looked at in other ways.
 """
@@ -71,7 +73,10 @@ class Opsq:
         self.environ = {"PATH": "/usr/bin:/bin", "OPSQ_STATE_DIR": str(self.state_dir)}
 
     def __call__(self, *words: str, stdin: bytes | None = None, environ: Mapping[str, str] | None = None) -> Ran:
-        """Run a command line; stdin is closed unless bytes are given. It must not print tracebacks, escapes or carriage returns."""
+        """Run a command line; stdin is closed unless bytes are given.
+
+        It must not print tracebacks, escapes or carriage returns.
+        """
         command = [PROGRAM, *words] if stdin is not None else ["/bin/sh", "-c", 'exec "$@" <&-', "sh", PROGRAM, *words]
         done = subprocess.run(
             command,
@@ -130,7 +135,10 @@ class Opsq:
         return self.ok("reserve", "--strategy", "OldestFirst", *options).text
 
     def on_terminal(self, *words: str, columns: int = 80) -> Ran:
-        """Run a command line on a terminal of so many columns; stdout and stderr come together, as they would be drawn."""
+        """Run a command line on a terminal of so many columns.
+
+        Stdout and stderr come together, as they would be drawn.
+        """
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         environ = self.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
@@ -152,7 +160,10 @@ class Opsq:
         return Ran(process.returncode, drawn, "")
 
     def interrupted_on_terminal(self, *words: str) -> Ran:
-        """Run a command line with stderr on a wide terminal, and send Ctrl-C as soon as a bar of progress is drawn there."""
+        """Run a command line with stderr on a wide terminal.
+
+        And send Ctrl-C as soon as a bar of progress is drawn there.
+        """
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         environ = self.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}

@@ -1,4 +1,6 @@
-"""Each completion script in its own shell: silent when opsq is missing, and with a daemon it completes verbs, options and ids.
+"""Each completion script in its own shell.
+
+Silent when opsq is missing, and with a daemon it completes verbs, options and ids.
 
 A shell that is missing is skipped, and in CI a failure, with its name and how to install it.
 """
@@ -193,7 +195,10 @@ def test_candidates_are_asked_without_typer_and_tell_what_they_are(queue: Opsq):
     assert queue.ok("completion", "keys").text == "tenant"
     queue.reserve()
     assert queue.ok("completion", "consumers").text.endswith("\tholds 1")
-    code = "import sys; sys.argv[1:] = ['completion', 'ids']\nfrom opsq.__main__ import run\nrun(sys.argv[1:])\nprint(*sys.modules)"
+    code = (
+        "import sys; sys.argv[1:] = ['completion', 'ids']\nfrom opsq.__main__ import "
+        "run\nrun(sys.argv[1:])\nprint(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env=queue.environ, capture_output=True, text=True, timeout=DEADLINE_S
     )
@@ -202,7 +207,10 @@ def test_candidates_are_asked_without_typer_and_tell_what_they_are(queue: Opsq):
 
 
 def test_strategies_are_offered_without_a_daemon_those_of_the_settings_too(opsq: Opsq):
-    """One that takes something ends in its parenthesis; what `opsq explain` takes has ids besides, if a daemon can be asked."""
+    """One that takes something ends in its parenthesis.
+
+    What `opsq explain` takes has ids besides, if a daemon can be asked.
+    """
     folder = opsq.folder / "config/opsq"
     folder.mkdir(parents=True)
     (folder / "opsq.toml").write_text('[strategies]\nfast = "NewestFirst"\n')

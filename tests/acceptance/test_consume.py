@@ -73,7 +73,10 @@ def test_until_empty_says_on_a_terminal_that_paused_work_is_left(queue):
 
 
 def test_single_is_exit_0_with_nothing_done_while_another_has_the_name_and_takes_over_from_a_killed_one(queue):
-    """What cron starts again while the last run goes on does no harm, and no file is left behind that would keep it from running."""
+    """What cron starts again while the last run goes on does no harm.
+
+    And no file is left behind that would keep it from running.
+    """
     queue.submit_lines(2)
     with queue.running(
         "consume", "-j", "1", "--single", "nightly", "--", "sh", "-c", "echo > started; exec sleep 60"

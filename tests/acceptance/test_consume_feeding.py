@@ -145,7 +145,10 @@ ODD = [b"a b", b"$(x) `y` 'z' \"q\" \\n", b"caf\xc3\xa9 \xff \t *", b"-n", b"", 
     [["--each", "--", "sh", "-c", SHOW, "sh", "x", "<{}>"], ["--args", "4", "--", "sh", "-c", SHOW, "sh", "it's"]],
 )
 def test_dry_run_shows_exactly_what_is_run(queue, way):
-    """As JSON and as a line of shell, which gives the same when it is executed; nothing was run, and no attempt counted."""
+    """As JSON and as a line of shell, which gives the same when it is executed.
+
+    Nothing was run, and no attempt counted.
+    """
     submission = queue.ok("submit", "--lines", "3", "-", stdin=b"".join(record + b"\n" for record in ODD)).text
     lines = queue.ok("consume", "--dry-run", "-s", "OldestFirst", *way).out.splitlines()
     documents = queue.ok("consume", "--dry-run", "-s", "OldestFirst", "--json", *way).documents
@@ -245,7 +248,10 @@ def test_server_gives_a_status_and_a_reason(queue):
 
 def test_server_that_dies_fails_the_chunk_that_it_was_at_and_no_other(queue):
     submission = queue.submit_lines(40, "--max-attempts", "1", "--on-dead", "keep")
-    script = "while read -r length name more; do head -c $length >/dev/null; [ ${name#*/} != 17 ] || kill -9 $$; echo 0; done"
+    script = (
+        "while read -r length name more; do head -c $length >/dev/null; [ ${name#*/} != 17 ] || kill -9 $$; echo 0; "
+        "done"
+    )
     ran = queue("consume", "-j", "2", "--until-empty", "--server", "frames", "--", "sh", "-c", script)
     assert ran.status == 1
     assert queue.ok("show", submission, "--json").json["completed"] == 39

@@ -1,4 +1,7 @@
-"""The options of opsq consume as a shell user meets them: how many, how long, which end means what, and what is said about it."""
+"""The options of opsq consume as a shell user meets them.
+
+How many, how long, which end means what, and what is said about it.
+"""
 
 import os
 import re
@@ -145,7 +148,7 @@ def _is_alive(pid):
     return bool(found.strip()) and not found.startswith("Z")
 
 
-# --- what programs say ----------------------------------------------------------------------------------------------------------
+# --- what programs say ------------------------------------------------------------------------------------------------
 
 
 def test_stderr_of_programs_comes_in_whole_lines_with_the_chunk_in_front(queue):
@@ -174,14 +177,20 @@ def test_failure_does_not_repeat_what_its_program_was_seen_to_say(queue):
 
 def test_reason_that_a_server_answers_is_told(queue):
     submission = queue.submit_lines(1, "--max-attempts", "1")
-    script = 'while read -r length name attempt more; do head -c "$length" > /dev/null; printf "8 7\nno such"; printf " "; done'
+    script = (
+        'while read -r length name attempt more; do head -c "$length" > /dev/null; printf "8 7\nno such"; printf " "; '
+        "done"
+    )
     ran = queue("consume", "--until-empty", "--server", "frames", "--", "sh", "-c", script)
     assert (ran.status, ran.err.splitlines()[0]) == (1, f"opsq: Chunk {submission}/0 failed: exit status 7: no such")
 
 
 def test_log_dir_has_a_file_per_attempt_that_says_anything_and_only_we_may_read_it(queue):
     submission = queue.submit_lines(3, "--backoff", "0.01,1,1")
-    script = "read x; [ $x != 2 ] || exit 0; printf '\\033[1m%s' $x >&2; [ $x = 0 ] || [ -e tried ] || { : > tried; exit 3; }"
+    script = (
+        "read x; [ $x != 2 ] || exit 0; printf '\\033[1m%s' $x >&2; [ $x = 0 ] || [ -e tried ] || { : > tried; exit "
+        "3; }"
+    )
     ran = queue("consume", "-j", "1", "--until-empty", "--log-dir", "logs", "--", "sh", "-c", script)
     assert ran.status == 0
     assert ran.err.splitlines() == [f"opsq: Chunk {submission}/1 failed: exit status 3:  [1m1"]
@@ -215,7 +224,7 @@ def test_log_dir_that_cannot_be_made_is_exit_2_before_anything_runs(queue):
     assert queue("consume", "--log-failed", "--", "cat").status == 2
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------------------
+# --- what is told -----------------------------------------------------------------------------------------------------
 
 
 def test_json_lines_tell_each_end_and_the_document_comes_last(queue):
@@ -307,7 +316,10 @@ def test_second_signal_does_not_wait_for_a_stderr_that_nobody_reads(queue):
 
 
 def test_stderr_that_nobody_reads_holds_up_nothing_for_ever(queue):
-    """A stopped terminal: what runs goes on and is completed; nothing new is begun until somebody reads; then all is done."""
+    """A stopped terminal: what runs goes on and is completed.
+
+    Nothing new is begun until somebody reads; then all is done.
+    """
     submission = queue.submit_lines(6)
     script = "head -c 1500000 /dev/zero | tr '\\0' e >&2"
     read_fd, write_fd = os.pipe()

@@ -210,7 +210,8 @@ def test_results_of_any_length_take_little_memory(queue):
     """Results of 200 MB stream through."""
     submission = queue.submit_lines(4)
     words = ["consume", "-j", "2", "--until-empty", "--", "sh", "-c", "head -c 50000000 /dev/zero"]
-    # A process spawned from here would be charged with what pytest itself holds, until its exec; so a small one stands between.
+    # A process spawned from here would be charged with what pytest itself holds, until its exec; so a small one stands
+    # between.
     between = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"

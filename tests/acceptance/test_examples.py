@@ -61,7 +61,7 @@ def access_log(count: int) -> bytes:
     return "".join(line.format(i, 500 if i % 10 == 0 else 200) + "\n" for i in range(count)).encode()
 
 
-# --- README -----------------------------------------------------------------------------------------------------------------------
+# --- README -----------------------------------------------------------------------------------------------------------
 
 
 def test_readme_in_five_lines_of_shell(opsq: Opsq):
@@ -109,7 +109,7 @@ def test_readme_has_no_block_that_no_test_runs():
     assert len(re.findall("(?m)^```", readme.README)) // 2 == len(readme.SHELL) + len(readme.PYTHON)
 
 
-# --- shell ------------------------------------------------------------------------------------------------------------------------
+# --- shell ------------------------------------------------------------------------------------------------------------
 
 
 def test_run_counts_failures_in_plain_and_compressed_logs_and_leaves_nothing(opsq: Opsq):
@@ -221,7 +221,7 @@ def test_cron_job_does_not_submit_twice_while_another_run_is_at_it(queue: Opsq):
     assert queue("show", first).status == 3
 
 
-# --- Python -----------------------------------------------------------------------------------------------------------------------
+# --- Python -----------------------------------------------------------------------------------------------------------
 
 
 def test_producer_and_consumer_square_numbers_in_input_order(queue: Opsq):
@@ -306,7 +306,7 @@ def test_embedded_queue_in_a_users_test(opsq: Opsq):
     assert "2 passed" in done.stdout
 
 
-# --- service managers -------------------------------------------------------------------------------------------------------------
+# --- service managers -------------------------------------------------------------------------------------------------
 
 
 def unit(name: str) -> configparser.ConfigParser:
@@ -372,7 +372,10 @@ def test_socket_unit_starts_the_daemon_at_the_place_where_clients_look(opsq: Ops
         listener.bind(str(path))
         listener.listen()
         # A service manager passes it as descriptor 3, and names the process that it is for.
-        script = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))"
+        script = (
+            "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_FDS='1', "
+            "LISTEN_PID=str(os.getpid()))"
+        )
         script += "; os.execv(sys.argv[2], sys.argv[2:])"
         command = [sys.executable, "-c", script, str(listener.fileno()), *command_of("opsq.service")]
         with subprocess.Popen(
@@ -412,7 +415,7 @@ def test_agent_of_launchd_runs_the_daemon(opsq: Opsq):
         assert daemon.wait(DEADLINE_S) == 0
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------------------
+# --- all of them ------------------------------------------------------------------------------------------------------
 
 
 def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place():

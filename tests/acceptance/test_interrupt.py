@@ -1,4 +1,7 @@
-"""Ctrl-C in every verb that can take long: exit 130, off a terminal nothing on stderr, nothing half done; people are told how to go on."""
+"""Ctrl-C in every verb that can take long: exit 130, off a terminal nothing on stderr, nothing half done.
+
+People are told how to go on.
+"""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""A daemon whose store is an object service: the main job as with files, byte for byte, and where its contents are read ahead."""
+"""A daemon whose store is an object service.
+
+The main job as with files, byte for byte, and where its contents are read ahead.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Back-pressure as a shell meets it: a submit for which there is no room exits 6, or waits; work that is there goes on."""
+"""Back-pressure as a shell meets it: a submit for which there is no room exits 6, or waits.
+
+Work that is there goes on.
+"""
 
 import os
 import signal

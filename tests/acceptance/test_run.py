@@ -1,4 +1,7 @@
-"""opsq run: the whole round in one line, with a daemon or without one, again and again until all results are written."""
+"""opsq run: the whole round in one line, with a daemon or without one.
+
+Again and again until all results are written.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def contents(opsq: Opsq) -> list[str]:
     return [name for name in os.listdir(opsq.state_dir / "content") if name != "store-id"]
 
 
-# --- the round --------------------------------------------------------------------------------------------------------------------
+# --- the round --------------------------------------------------------------------------------------------------------
 
 
 def test_results_come_in_input_order_and_nothing_is_left(opsq: Opsq):
@@ -197,7 +200,7 @@ def test_program_that_vanishes_half_way_costs_nothing_that_was_done(opsq: Opsq):
     assert _read(opsq, "runs") == lines(4)
 
 
-# --- going on ---------------------------------------------------------------------------------------------------------------------
+# --- going on ---------------------------------------------------------------------------------------------------------
 
 
 def interrupted(opsq: Opsq, number: int, *words: str) -> int:
@@ -348,7 +351,7 @@ def test_stream_without_a_reader_is_forgotten(opsq: Opsq):
     assert left(opsq) == b""
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def test_dead_chunk_is_named_with_what_to_do_and_the_same_line_tries_it_again(opsq: Opsq):
@@ -393,7 +396,7 @@ def test_cancelled_round_exits_1(queue: Opsq):
     assert b"cancelled" in err
 
 
-# --- the daemon -------------------------------------------------------------------------------------------------------------------
+# --- the daemon -------------------------------------------------------------------------------------------------------
 
 
 def test_last_of_two_rounds_stops_the_daemon_that_the_first_has_started(opsq: Opsq):

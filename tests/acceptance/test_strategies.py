@@ -35,7 +35,10 @@ EXPLAINED = dict(explained())
 
 @pytest.mark.parametrize("strategy", EXPLAINED)
 def test_explain_prints_what_the_page_shows(queue: Opsq, strategy: str) -> None:
-    """All lines of the page come, in that order; it leaves out statements, plans and what each page need not say again."""
+    """All lines of the page come, in that order.
+
+    It leaves out statements, plans and what each page need not say again.
+    """
     printed = iter(queue.ok("explain", strategy).lines)
     for line in EXPLAINED[strategy]:
         assert line in printed, line
@@ -64,7 +67,10 @@ def test_second_users_only_chunk_comes_with_the_first_two(queue: Opsq) -> None:
 
 
 def test_urgent_submission_starts_with_the_next_reservation_and_cannot_starve_the_rest(queue: Opsq) -> None:
-    """A large import waits; urgent work goes before it, and a consumer that asks the other way round serves the import all the same."""
+    """A large import waits.
+
+    Urgent work goes before it, and a consumer that asks the other way round serves the import all the same.
+    """
     queue.submit_lines(20_000, "-m", "tenant=bulk")
     queue.submit_lines(5, "-m", "tenant=urgent", "--priority", "9")
     assert tenants(queue, "CustomPriority", 2) == ["urgent"] * 2

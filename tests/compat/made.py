@@ -1,6 +1,7 @@
 """How the stored databases were made: `python tests/compat/made.py SCHEMA` with `tests` on the path makes one anew.
 
-That was needed as long as a schema was not released; afterwards its stored file must never change, and this stays as its description.
+That was needed as long as a schema was not released; afterwards its stored file must never change, and this stays as
+its description.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def state_of(schema: int) -> Path:
 
 
 def work(rig: Rig) -> Ticket:
-    """Submissions in all states, chunks in all states, results, attachments, metadata of both types; the ticket of a lease."""
+    """Submissions in all states, chunks in all states, results, attachments, metadata of both types.
+
+    The ticket of a lease.
+    """
     rig.submit(
         200, metadata={"tenant": "a", "n": 7}, keep_on_dead=True, content=b"parts", attachment=b"\x00\xff", priority=3
     )

@@ -40,10 +40,13 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def running_cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[Cluster]:
-    """A master and two workers of one core each that listen on loopback only; their logs and scratch files lie in `folder`.
+    """A master and two workers of one core each that listen on loopback only.
+
+    Their logs and scratch files lie in `folder`.
 
     Args:
-        hosts: of the workers, addresses of loopback. Spark repeats no task for speculation on the host where it runs already.
+        hosts: of the workers, addresses of loopback. Spark repeats no task for speculation on the host where it runs
+            already.
     """
     import pyspark
 

@@ -1,7 +1,7 @@
 """One Spark session for all tests of this folder that need a JVM, and a daemon of its own for each test.
 
-Spark runs what it is given in processes of its own, so nothing here can be mocked: tests look at what the daemon says. The
-session allows three attempts of a task (`local[2,3]`); a JVM is started only if a test asks for it.
+Spark runs what it is given in processes of its own, so nothing here can be mocked: tests look at what the daemon says.
+The session allows three attempts of a task (`local[2,3]`); a JVM is started only if a test asks for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 SESSION_TIMEOUT_S = 1800
-"""A JVM that starts on a busy machine, and the first job in it, take minutes; a test that is cut short leaves the others no session."""
+"""A JVM that starts on a busy machine, and the first job in it, take minutes; a test that is cut short leaves the
+others no session."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

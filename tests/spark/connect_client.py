@@ -1,4 +1,6 @@
-"""What a client of Spark Connect does, in a process of its own: PySpark has sessions of one kind only in a process, and tests have others.
+"""What a client of Spark Connect does, in a process of its own.
+
+PySpark has sessions of one kind only in a process, and tests have others.
 
 Called with the name of a function and its arguments as JSON; what the function returns is printed as JSON. It must not know how a
 server is started. The functions of the fleet are here, so Spark pickles them by value, as it does those of a script or a notebook.
@@ -169,7 +171,10 @@ def errors(spark: SparkSession, reach: dict[str, str], nowhere: str, token: str)
 
 
 def with_token(spark: SparkSession, reach: dict[str, str], folder: str, mark: str) -> dict[str, Any]:
-    """Everything that takes options, with a token among them; what plans show. The mark comes last into the event log."""
+    """Everything that takes options, with a token among them; what plans show.
+
+    The mark comes last into the event log.
+    """
     rows = spark.range(10).selectExpr("id AS n")
     number = written(spark, reach, rows, rowsPerChunk=2)
     opsq.spark.consume(spark, function=lambda table: table, tasks=1, **named(reach))

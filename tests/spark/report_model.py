@@ -1,4 +1,7 @@
-"""The figures of the report by plain loops over rows, simple enough to be obviously right; and random histories to try them on."""
+"""The figures of the report by plain loops over rows, simple enough to be obviously right.
+
+And random histories to try them on.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ def instant(micros: int) -> datetime:
 
 
 def random_history(seed: int, rows_count: int = 400) -> list[Event]:
-    """A history of all kinds of events, over some minutes, by several consumers for several tenants, one of which has no name."""
+    """A history of all kinds of events, over some minutes, by several consumers for several tenants.
+
+    One of which has no name.
+    """
     die = random.Random(seed)
     begin = int(BEGIN.timestamp() * 1_000_000)
     tenants: list[dict[str, str]] = [{"tenant": "acme", "kind": "a"}, {"tenant": "zeta"}, {"tenant": "größe"}, {}]

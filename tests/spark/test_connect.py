@@ -1,4 +1,7 @@
-"""Spark Connect: a server on loopback, clients that are processes of their own, and the whole data plane between them, as a user has it."""
+"""Spark Connect: a server on loopback, clients that are processes of their own.
+
+And the whole data plane between them, as a user has it.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# --- from Python ------------------------------------------------------------------------------------------------------------------
+# --- from Python ------------------------------------------------------------------------------------------------------
 
 
 def test_rows_of_every_type_go_to_the_queue_to_executors_and_back(client: Callable[..., Any], daemon: Settings) -> None:
@@ -237,7 +240,7 @@ def test_results_are_left_to_a_server_whose_daemon_cannot_be_reached_from_here(r
     assert spark.asked == [{"stateDir": str(runtime_dir)}, {"address": "127.0.0.1:1", "token": "x"}, {}]
 
 
-# --- from a shell -----------------------------------------------------------------------------------------------------------------
+# --- from a shell -----------------------------------------------------------------------------------------------------
 
 
 def test_run_needs_no_java_here_and_gives_every_row_once_in_order(

@@ -1,4 +1,7 @@
-"""Each script of examples/spark, in the one session of these tests, and the README's block on Spark run as their reader would run them."""
+"""Each script of examples/spark, in the one session of these tests.
+
+And the README's block on Spark run as their reader would run them.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ def test_results_stream_into_a_table_while_work_goes_on(run: Run, spark: SparkSe
 
 
 def test_readme_with_spark(spark: SparkSession, daemon: Settings, tmp_path: Path) -> None:
-    """In a session of its own, as it reaches the daemon by its environment; what it shows at the end is what its function kept."""
+    """In a session of its own, as it reaches the daemon by its environment.
+
+    What it shows at the end is what its function kept.
+    """
     spark.range(0, 2500, 1, 1).selectExpr("id", "'place ' || id AS place").write.parquet(
         str(tmp_path / "events.parquet")
     )

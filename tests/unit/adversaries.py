@@ -1,4 +1,6 @@
-"""Backlogs made to hurt a strategy, each of a size that the caller chooses; what they have in front is of no use to whoever asks.
+"""Backlogs made to hurt a strategy, each of a size that the caller chooses.
+
+What they have in front is of no use to whoever asks.
 
 Each builds a queue in a rig and says which strategy then has to stay flat. It judges nothing.
 """
@@ -24,7 +26,10 @@ class Adversary(NamedTuple):
 
 
 class CountingState(EngineState):
-    """Counts what is taken from `rows_left`: the rows visited, submissions passed over and chunks given by all calls so far."""
+    """Counts what is taken from `rows_left`.
+
+    The rows visited, submissions passed over and chunks given by all calls so far.
+    """
 
     _left = 0
     visited_count = 0

@@ -1,4 +1,6 @@
-"""The naive definition of strategies: everything is a list, sorted anew for each chunk. It is slow, and can be seen to be right.
+"""The naive definition of strategies: everything is a list, sorted anew for each chunk.
+
+It is slow, and can be seen to be right.
 
 It knows nothing of fronts, arms, masks or SQL; what it says is what the engine must do.
 """
@@ -67,7 +69,10 @@ class Shares:
 
 
 class Pick(NamedTuple):
-    """The submission that comes next, how many of its chunks may be given, how many a turn gives, and who is charged."""
+    """The submission that comes next, how many of its chunks may be given, how many a turn gives.
+
+    And who is charged.
+    """
 
     submission: Submission
     room: float
@@ -91,7 +96,7 @@ class Naive:
         self._consumers_count = 1
         self._counted_at = now_s
 
-    # --- what happens -------------------------------------------------------------------------------------------------------------
+    # --- what happens -------------------------------------------------------------------------------------------------
 
     def submit(self, submission_id: int, chunks_count: int, metadata: dict[str, Value], priority: int) -> None:
         self.submissions[submission_id] = Submission(submission_id, metadata, priority, set(range(chunks_count)))
@@ -161,7 +166,7 @@ class Naive:
     def _forget_tokens(self, pair: Pair) -> None:
         self._tokens = {key: tokens for key, tokens in self._tokens.items() if key[0] != pair}
 
-    # --- what may be handed out ---------------------------------------------------------------------------------------------------
+    # --- what may be handed out ---------------------------------------------------------------------------------------
 
     def max_of(self, maximum: Max) -> int:
         """A maximum as a count."""
@@ -203,12 +208,15 @@ class Naive:
         tokens, at_s = self._tokens.get((pair, value), (float(limit.burst), self._now))
         return min(limit.burst, tokens + (self._now - at_s) * (limit.rate_per_s or 0))
 
-    # --- what comes next ----------------------------------------------------------------------------------------------------------
+    # --- what comes next ----------------------------------------------------------------------------------------------
 
     def pick(
         self, node: Strategy, count: int, filters: Pairs = (), gates: Maxima = (), owner: object = None
     ) -> Pick | None:
-        """What a strategy would give next in a call for `count`; None when it has nothing. `owner`: the share of a `Fair` served."""
+        """What a strategy would give next in a call for `count`; None when it has nothing.
+
+        `owner`: the share of a `Fair` served.
+        """
         match node:
             case SelectOnly(key, value, inner):
                 return self.pick(inner, count, (*filters, (key, value)), gates, owner)
@@ -280,7 +288,10 @@ class Naive:
 
 
 def _turn(free: set[int], turn: int, most: int) -> list[int]:
-    """The chunks that one turn gives, lowest first. A turn that leaves the call unfilled rather ends early than within a second block."""
+    """The chunks that one turn gives, lowest first.
+
+    A turn that leaves the call unfilled rather ends early than within a second block.
+    """
     given: list[int] = []
     for block in sorted({index // 64 for index in free}):
         left = min(turn, most) - len(given)

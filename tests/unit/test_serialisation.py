@@ -1,4 +1,7 @@
-"""Formats of operations: what goes in comes out, joined chunks hold what their parts hold, and what is wrong is named."""
+"""Formats of operations: what goes in comes out, joined chunks hold what their parts hold.
+
+And what is wrong is named.
+"""
 
 from __future__ import annotations
 

@@ -116,8 +116,10 @@ class Database:
             remote = network_filesystem(path.parent)
             if remote and not allow_network_fs:
                 raise InputUnreadable(
-                    f"{path.parent} is on a network file system ({remote}), where SQLite's write-ahead log is not safe.",
-                    hint="Use a local --state-dir, or --allow-network-fs for a rollback journal, as safe as that system's locks.",
+                    f"{path.parent} is on a network file system ({remote}), where SQLite's write-ahead log is not "
+                    f"safe.",
+                    hint="Use a local --state-dir, or --allow-network-fs for a rollback journal, as safe as that "
+                    "system's locks.",
                 )
             is_new = not path.exists() or path.stat().st_size == 0
             try:

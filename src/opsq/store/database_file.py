@@ -68,7 +68,8 @@ def lock(path: Path) -> int:
             raise cannot_open(path, error) from error
         raise AlreadyRunning(
             f"{path.parent} is in use by process {holder or '?'}.",
-            hint="Only one daemon or embedded queue can own a state folder; use it through that, or name another --state-dir.",
+            hint="Only one daemon or embedded queue can own a state folder; use it through that, or name another "
+            "--state-dir.",
         ) from error
     try:
         os.ftruncate(descriptor, 0)

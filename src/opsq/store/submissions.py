@@ -240,7 +240,8 @@ def expired(connection: apsw.Connection, wall: int, limit: int) -> list[Submissi
     return [
         SubmissionId(row[0])
         for row in connection.execute(
-            "SELECT id FROM submission WHERE expires_at <= ? AND expires_at IS NOT NULL AND state IN ('scheduled', 'open') "
+            "SELECT id FROM submission WHERE expires_at <= ? AND expires_at IS NOT NULL AND state IN ('scheduled', "
+            "'open') "
             "AND expires_ms IS NULL ORDER BY expires_at LIMIT ?",
             (wall, limit),
         )

@@ -132,15 +132,18 @@ def _notes(strategy: Strategy, found: dict[str, None]) -> None:
     match strategy:
         case NewestFirst():
             found[
-                "NewestFirst: while newer submissions keep coming, older ones starve; Fair or OrElse around it is the cure."
+                "NewestFirst: while newer submissions keep coming, older ones starve; Fair or OrElse around it is the "
+                "cure."
             ] = None
         case CustomPriority():
             found[
-                "CustomPriority: while higher priorities keep coming, lower ones starve; Fair or OrElse around it is the cure."
+                "CustomPriority: while higher priorities keep coming, lower ones starve; Fair or OrElse around it is "
+                "the cure."
             ] = None
         case OrElse(first):
             found[
-                f"OrElse: while {first} has work, the second is not served; two consumers, one each way round, serve both."
+                f"OrElse: while {first} has work, the second is not served; two consumers, one each way round, serve "
+                f"both."
             ] = None
         case SelectOnly(key):
             found[f"SelectOnly({key}=…): submissions without {key} are never handed out."] = None

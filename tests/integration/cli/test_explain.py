@@ -1,4 +1,7 @@
-"""opsq explain against a real daemon, and against the file of one that has stopped: plain lines, JSON, and what a terminal shows."""
+"""opsq explain against a real daemon, and against the file of one that has stopped.
+
+Plain lines, JSON, and what a terminal shows.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def ids(client: Client) -> list[int]:
     return [state.submission_id for state in reversed(reply.submissions)]
 
 
-# --- strategies -----------------------------------------------------------------------------------------------------------------------
+# --- strategies -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", NODES)
@@ -158,7 +161,7 @@ def test_named_strategy_is_used_by_name_and_a_near_miss_is_told(
     ]
 
 
-# --- work -----------------------------------------------------------------------------------------------------------------------------
+# --- work -------------------------------------------------------------------------------------------------------------
 
 
 def test_handle_of_work_that_nobody_takes_says_why(daemon: Settings, say: Say) -> None:
@@ -196,7 +199,7 @@ def test_analyze_of_work_is_exit_2(daemon: Settings) -> None:
     assert run(["explain", "1", "--analyze"]) == 2
 
 
-# --- a stopped daemon -----------------------------------------------------------------------------------------------------------------
+# --- a stopped daemon -------------------------------------------------------------------------------------------------
 
 
 def test_stopped_file_is_explained_as_it_was_left(daemon: Settings, say: Say) -> None:

@@ -1,4 +1,7 @@
-"""opsq pause, resume, limit, limits, weight against a real daemon: what they hold back, who is told of them, that they survive."""
+"""opsq pause, resume, limit, limits, weight against a real daemon.
+
+What they hold back, who is told of them, that they survive.
+"""
 
 from __future__ import annotations
 
@@ -217,7 +220,7 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
         rate("--rate", text)
 
 
-# --- the same from Python -------------------------------------------------------------------------------------------------------------
+# --- the same from Python ---------------------------------------------------------------------------------------------
 
 
 def test_program_pauses_limits_weighs_and_asks_why(runtime_dir: Path) -> None:

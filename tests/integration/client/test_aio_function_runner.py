@@ -1,4 +1,7 @@
-"""Functions called for chunks and operations by asyncio consumers, awaited or in threads; and the round of a producer."""
+"""Functions called for chunks and operations by asyncio consumers, awaited or in threads.
+
+And the round of a producer.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ Test = Callable[[AsyncQueue], Coroutine[Any, Any, None]]
 
 
 def run(settings: Settings, test: Test) -> None:
-    """Run a test with a queue on a plain event loop, not longer than the deadline; nothing is left for the next test."""
+    """Run a test with a queue on a plain event loop, not longer than the deadline.
+
+    Nothing is left for the next test.
+    """
 
     async def work() -> None:
         async with opsq.connect_async(settings.socket) as queue:

@@ -1,4 +1,7 @@
-"""Functions called for chunks and operations in threads: verdicts, ends, signals; with an embedded queue and with a daemon."""
+"""Functions called for chunks and operations in threads: verdicts, ends, signals.
+
+With an embedded queue and with a daemon.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +212,7 @@ def test_a_failing_operation_fails_its_chunk_and_is_named(queue: opsq.Queue) -> 
     assert second.reason == "Record 1 is not UTF-8: invalid start byte (byte 0xff)."
 
 
-# --- signals ------------------------------------------------------------------------------------------------------------------------
+# --- signals ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -265,7 +268,7 @@ def test_a_handler_of_the_program_stays_in_charge(queue: opsq.Queue) -> None:
     assert heard == [signal.SIGTERM] * 3
 
 
-# --- with a daemon ------------------------------------------------------------------------------------------------------------------
+# --- with a daemon ----------------------------------------------------------------------------------------------------
 
 
 def test_a_run_outlives_a_killed_daemon(runtime_dir: Path) -> None:

@@ -1,4 +1,7 @@
-"""Functions called in worker processes: what they see, how they die, how they are stopped, and that none is left behind."""
+"""Functions called in worker processes.
+
+What they see, how they die, how they are stopped, and that none is left behind.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +172,7 @@ def test_a_store_that_cannot_be_seen_is_nobodys_failure(queue: opsq.Queue, runti
     assert (state.reserved_count, state.delayed_count, state.dead_count) == (0, 0, 0)
 
 
-# --- functions that cannot be called elsewhere ------------------------------------------------------------------------------------------
+# --- functions that cannot be called elsewhere ------------------------------------------------------------------------
 
 
 def test_a_function_without_a_name_is_refused_before_anything_is_reserved(queue: opsq.Queue) -> None:
@@ -231,7 +234,7 @@ if __name__ == "__main__":
 """
 
 
-# --- stopping ---------------------------------------------------------------------------------------------------------------------------
+# --- stopping ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_for_all", [False, True], ids=["to the program", "to the whole group"])

@@ -215,7 +215,10 @@ def test_caller_keeps_its_stdin() -> None:
 
 
 def test_children_of_a_process_without_streams_have_theirs(runtime_dir: Path) -> None:
-    """Started with stdin, stdout and stderr closed, as some supervisors do; several at once, so that numbers are reused."""
+    """Started with stdin, stdout and stderr closed, as some supervisors do.
+
+    Several at once, so that numbers are reused.
+    """
     result = runtime_dir / "result"
     script = f"""
         import os

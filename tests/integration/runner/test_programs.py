@@ -510,11 +510,17 @@ def test_runs_of_a_chunk_write_megabytes_in_order(consumer: Consumer) -> None:
 
 
 def _gated(folder: Path) -> list[str]:
-    """A program that tells that it has a record, writes it before and after its gate is opened, and exits with its last character."""
+    """A program that tells that it has a record, writes it before and after its gate is opened.
+
+    And exits with its last character.
+    """
     return [
         "sh",
         "-c",
-        f'touch {folder}/begun-$0; echo "<$0"; while [ ! -e {folder}/go-$0 ]; do sleep 0.01; done; echo "$0>"; exit ${{0#?}}',
+        (
+            f'touch {folder}/begun-$0; echo "<$0"; while [ ! -e {folder}/go-$0 ]; do sleep 0.01; done; echo "$0>"; exit '
+            f"${{0#?}}"
+        ),
     ]
 
 
@@ -912,7 +918,8 @@ def test_server_that_vanishes_half_way_is_told_with_the_next_chunk(consumer: Con
 def _busy(folder: Path) -> list[str]:
     """A server that tells that it has a chunk, and answers when it is let go."""
     return _frames(
-        f"head -c $length >/dev/null; touch {folder}/begun-${{name#*/}}; while [ ! -e {folder}/go ]; do sleep 0.01; done; echo 0"
+        f"head -c $length >/dev/null; touch {folder}/begun-${{name#*/}}; while [ ! -e {folder}/go ]; do sleep 0.01; "
+        f"done; echo 0"
     )
 
 
@@ -962,7 +969,10 @@ def test_close_ends_servers_that_do_not_end(consumer: Consumer, monkeypatch: pyt
     """By SIGTERM, and those that ignore that by SIGKILL, with all that they have started."""
     monkeypatch.setattr(server_pool, "_END_S", 0.05)
     answer = 'set -- "$$ $!"; echo ${#1}; printf %s "$1"'
-    script = f"trap '' TERM; sleep 1000 & read -r length more; head -c $length >/dev/null; {answer}; while :; do sleep 0.01; done"
+    script = (
+        f"trap '' TERM; sleep 1000 & read -r length more; head -c $length >/dev/null; {answer}; while :; do sleep "
+        f"0.01; done"
+    )
     pids = [int(pid) for pid in _result(consumer("sh", "-c", script, server="frames"), b"x").split()]
     consumer.close()
     for pid in pids:

@@ -1,4 +1,7 @@
-"""The store on a real file: opening, locking, migrating, refusing, pragmas, copies, checks, and the plans of what walks the backlog."""
+"""The store on a real file: opening, locking, migrating, refusing, pragmas, copies, checks.
+
+And the plans of what walks the backlog.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ def made(path: Path) -> Path:
     database = Database.open(path)
     database.begin()
     database.writer.execute(
-        "INSERT INTO submission (id, state, chunks_total, priority, shuffle, reservation_s, max_attempts, max_lost, backoff_base_s, "
+        "INSERT INTO submission (id, state, chunks_total, priority, shuffle, reservation_s, max_attempts, max_lost, "
+        "backoff_base_s, "
         "backoff_factor, backoff_max_s, keep_on_dead, submitted_at, request_key, lanes, content) "
         "VALUES (1, 'completed', 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, x'01', x'80', x'')"
     )

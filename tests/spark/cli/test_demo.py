@@ -1,4 +1,7 @@
-"""`opsq demo --spark`: the main job with DataFrames on real input, told so that a log of it can be read, and nothing left behind."""
+"""`opsq demo --spark`: the main job with DataFrames on real input, told so that a log of it can be read.
+
+And nothing left behind.
+"""
 
 from __future__ import annotations
 

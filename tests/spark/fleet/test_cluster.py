@@ -1,4 +1,7 @@
-"""Executors that are processes of their own, and a real cluster on loopback: the whole pipeline, also while a worker is killed."""
+"""Executors that are processes of their own, and a real cluster on loopback.
+
+The whole pipeline, also while a worker is killed.
+"""
 
 from __future__ import annotations
 

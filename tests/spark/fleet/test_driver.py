@@ -302,7 +302,7 @@ def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any], mes
         consume(None, **arguments)  # type: ignore[arg-type]  # refused before the session is looked at
 
 
-# --- whoever started the task goes away ---------------------------------------------------------------------------------------------
+# --- whoever started the task goes away -------------------------------------------------------------------------------
 
 _TASK = """
 import os, sys

@@ -1,4 +1,7 @@
-"""The fleet in a session: tasks of a job work off chunks, errors reach the driver as they were said, a cancel leaves nothing behind."""
+"""The fleet in a session: tasks of a job work off chunks, errors reach the driver as they were said.
+
+A cancel leaves nothing behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Everything at once: chunks that fail, executors and tasks that are killed, the daemon killed and restarted, and every row is there once.
+"""Everything at once: chunks that fail, executors and tasks that are killed, the daemon killed and restarted.
+
+And every row is there once.
 
 Programs stop at gates, every 100 chunks, until the test opens them: so each fault comes while chunks are in flight, whatever the
 speed of the machine, and no test waits for an instant.
@@ -40,8 +42,9 @@ FAILING = 57
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
-# One chunk in a hundred fails at first (75), and with `hopeless` there, another one in a hundred does each time (65). A run takes
-# a while, since a consumer reserves a quarter of a second ahead: with short ones a task would take all that is left.
+# One chunk in a hundred fails at first (75), and with `hopeless` there, another one in a hundred does each time (65). A
+# run takes a while, since a consumer reserves a quarter of a second ahead: with short ones a task would take all that
+# is left.
 SCRIPT = f"""
 cd FOLDER
 gate=$((OPSQ_CHUNK / {CHUNKS_PER_GATE}))
@@ -112,9 +115,12 @@ class Gates:
         self.open(0)
 
     def stand_at(self, number: int) -> list[int]:
-        """Wait until every task has a program there, and see to it that the daemon counts what comes before as done; the programs.
+        """Wait until every task has a program there, and see to it that the daemon counts what comes before as done.
 
-        Chunks that were lost or have failed may not be done: a task begins them again only after the one that stands here.
+        The programs.
+
+        Chunks that were lost or have failed may not be done: a task begins them again only after the one that stands
+            here.
         """
 
         def waiting() -> list[int]:

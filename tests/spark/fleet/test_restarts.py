@@ -1,4 +1,7 @@
-"""A daemon that is restarted while Spark plans a job: whoever asks it then waits a moment, and the job is planned. No JVM is needed."""
+"""A daemon that is restarted while Spark plans a job: whoever asks it then waits a moment, and the job is planned.
+
+No JVM is needed.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "1s",
 }
 
-# Partition 1 goes on with its rows when a second attempt of it has begun: then both write, and Spark says which of them counts.
+# Partition 1 goes on with its rows when a second attempt of it has begun: then both write, and Spark says which of them
+# counts.
 PROGRAM = """
 import json, os, sys, time
 from pyspark import TaskContext

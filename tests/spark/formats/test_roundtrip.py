@@ -143,7 +143,7 @@ def test_one_column_that_does_not_fit_costs_the_others_nothing():
     assert found.simpleString() == "struct<day:date,price:string,more:bigint>"
 
 
-# --- schemas ----------------------------------------------------------------------------------------------------------------------
+# --- schemas ----------------------------------------------------------------------------------------------------------
 
 
 def test_schemas_of_arrow_become_those_of_spark_that_hold_the_same_values():

@@ -430,7 +430,8 @@ def test_many_small_tables_become_few_batches():
 def test_types_of_json_are_guessed_from_several_results():
     found = schema_of(
         "jsonl",
-        b'{"n": 1, "none": null, "at": "2024-01-01T00:00:00Z", "local": "2024-01-01 10:00:00", "odd": 1, "row": {"a": null, "l": []}}\n',
+        b'{"n": 1, "none": null, "at": "2024-01-01T00:00:00Z", "local": "2024-01-01 10:00:00", "odd": 1, "row": {"a": '
+        b'null, "l": []}}\n',
         b'{"n": 1.5, "at": "2024-01-01T00:00:00.5+01:00", "late": 7, "odd": "x", "row": {"a": 1, "l": [true]}}\n',
     )
     assert found == pa.schema(

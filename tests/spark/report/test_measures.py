@@ -20,7 +20,7 @@ STEP_S = 30
 BYS = ("tenant", "submission", None)
 
 
-# --- the model itself ---------------------------------------------------------------------------------------------------------------
+# --- the model itself -------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=20), st.integers(0, 5000))
@@ -38,7 +38,7 @@ def test_jain_lies_between_one_nth_and_one(values: list[float]):
     assert 1 / len(values) - 1e-9 <= index <= 1 + 1e-9
 
 
-# --- figures ------------------------------------------------------------------------------------------------------------------------
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -191,7 +191,7 @@ def _windows(events: list[model.Event]) -> set[int]:
     return {key[1] for key in model.shares(events, None, STEP_S)}
 
 
-# --- what the figures mean ----------------------------------------------------------------------------------------------------------
+# --- what the figures mean --------------------------------------------------------------------------------------------
 
 
 def queued(order: str, lengths_s: float = 10.0) -> list[model.Event]:
@@ -266,7 +266,7 @@ def test_work_that_took_no_time_divides_by_nothing(write_history: Callable[[list
     assert report.fairness(history, "tenant").collect() == []
 
 
-# --- loading ------------------------------------------------------------------------------------------------------------------------
+# --- loading ----------------------------------------------------------------------------------------------------------
 
 
 def test_history_is_cut_at_instants(history: DataFrame, spark: SparkSession, events: list[model.Event]):

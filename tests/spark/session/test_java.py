@@ -96,7 +96,10 @@ def test_no_java_says_what_was_found_and_what_to_install(monkeypatch: pytest.Mon
 
 
 def test_import_of_opsq_spark_loads_neither_pyspark_nor_arrow():
-    code = "import opsq, opsq.spark, sys; print(*sorted({'pyspark', 'pyarrow', 'pandas', 'numpy', 'py4j'} & set(sys.modules)))"
+    code = (
+        "import opsq, opsq.spark, sys; print(*sorted({'pyspark', 'pyarrow', 'pandas', 'numpy', 'py4j'} & "
+        "set(sys.modules)))"
+    )
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (outcome.returncode, outcome.stderr, outcome.stdout.split()) == (0, "", [])
 

@@ -293,7 +293,7 @@ def test_large_results_are_read_by_the_source_where_a_copy_cannot_be_made_or_fou
     assert list(Path(daemon.state_dir).glob("content/*/*.new")) == []
 
 
-# --- over TCP ---------------------------------------------------------------------------------------------------------------------
+# --- over TCP ---------------------------------------------------------------------------------------------------------
 
 
 def test_token_opens_a_daemon_over_tcp_and_is_shown_nowhere(spark: SparkSession, runtime_dir: Path):

@@ -35,7 +35,8 @@ Write = Callable[..., opsq.Submission]
 Read = Callable[..., "DataFrame"]
 
 SCHEMA = (
-    "n BIGINT, text STRING, amount DECIMAL(38,10), at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, raw BINARY, flag BOOLEAN, small TINYINT, "
+    "n BIGINT, text STRING, amount DECIMAL(38,10), at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, raw BINARY, flag "
+    "BOOLEAN, small TINYINT, "
     "real FLOAT, tags ARRAY<STRING>, scores MAP<STRING, DOUBLE>, inner STRUCT<a: INT, b: ARRAY<STRUCT<c: TIMESTAMP>>>, "
     "span INTERVAL DAY TO SECOND"
 )
@@ -189,7 +190,7 @@ def test_no_daemon_says_where_none_answers_and_what_executors_need(spark: SparkS
         rows_of(spark, 10).write.format("opsq").mode("append").option("stateDir", str(runtime_dir)).save()
 
 
-# --- what fails on the way --------------------------------------------------------------------------------------------------------
+# --- what fails on the way --------------------------------------------------------------------------------------------
 
 
 def failing(frame: DataFrame, marker: Path, *, failures: int) -> DataFrame:

@@ -1,4 +1,6 @@
-"""A stream of chunks: a batch that is replayed is the same, one that is done completes its chunks, wherever the query ends.
+"""A stream of chunks: a batch that is replayed is the same, one that is done completes its chunks.
+
+Wherever the query ends.
 
 Most tests call what Spark calls, in the order in which it does, against a real daemon and without a JVM.
 """
@@ -324,7 +326,7 @@ def test_thousand_chunks_of_whole_blocks_make_an_offset_of_less_than_three_kilob
     reader.stop()
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------------------
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def options_of(daemon: Settings, **options: str) -> dict[str, str]:
@@ -366,7 +368,7 @@ def test_mode_chunks_is_for_streams(daemon: Settings):
         source.reader(LINES)
 
 
-# --- in Spark ---------------------------------------------------------------------------------------------------------------------
+# --- in Spark ---------------------------------------------------------------------------------------------------------
 
 
 def test_batch_that_raised_comes_again_and_in_the_end_all_is_completed_once(

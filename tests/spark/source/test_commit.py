@@ -1,4 +1,7 @@
-"""Parts, hand-overs and their taking back without a JVM: what a task does and what a commit does, against a real daemon."""
+"""Parts, hand-overs and their taking back without a JVM.
+
+What a task does and what a commit does, against a real daemon.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the docstring of the data source says of Spark itself: names of options in lower case, and threads that have no active session."""
+"""What the docstring of the data source says of Spark itself.
+
+Names of options in lower case, and threads that have no active session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Options of `format("opsq")`: names without case, values with their units, errors name the option; a token never shown."""
+"""Options of `format("opsq")`: names without case, values with their units, errors name the option.
+
+A token never shown.
+"""
 
 from __future__ import annotations
 

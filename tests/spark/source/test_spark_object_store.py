@@ -1,4 +1,7 @@
-"""A daemon whose store is an object service: tasks of Spark write into it and read from it themselves, and nothing lies elsewhere."""
+"""A daemon whose store is an object service.
+
+Tasks of Spark write into it and read from it themselves, and nothing lies elsewhere.
+"""
 
 from __future__ import annotations
 

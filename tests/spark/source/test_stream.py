@@ -1,4 +1,7 @@
-"""Streams: each completed chunk comes once, whatever is replayed; each micro-batch makes one submission, whatever is replayed."""
+"""Streams: each completed chunk comes once, whatever is replayed.
+
+Each micro-batch makes one submission, whatever is replayed.
+"""
 
 from __future__ import annotations
 
@@ -234,7 +237,7 @@ def test_query_ends_with_an_error_when_a_chunk_died(
     assert sorted(values) == ["0", "1", "2"]
 
 
-# --- a submission for each micro-batch --------------------------------------------------------------------------------------------
+# --- a submission for each micro-batch --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -277,7 +280,10 @@ def test_each_micro_batch_with_rows_is_one_submission(
 def test_micro_batch_that_is_replayed_makes_no_second_submission(
     queue: opsq.Queue, daemon: Settings, pour: Callable[..., None], tmp_path: Path
 ):
-    """The query was killed after its hand-over and before Spark had noted it: the batch comes again, in another run of the query."""
+    """The query was killed after its hand-over and before Spark had noted it.
+
+    The batch comes again, in another run of the query.
+    """
     (tmp_path / "in" / "0.txt").write_text("a\nb\nc\n")
     pour()
     before = folders(daemon)

@@ -24,7 +24,10 @@ VERBS = [full for name in app.VERBS for full in ([f"{name} {part}" for part in a
 
 
 def test_every_verb_is_declared() -> None:
-    core = "start stop restart status submit wait results show list cancel rm reserve read complete fail release extend explain consume dead"
+    core = (
+        "start stop restart status submit wait results show list cancel rm reserve read complete fail release extend "
+        "explain consume dead"
+    )
     assert set(core.split()) <= set(app.VERBS)
     assert set(app.VERBS) >= HOT_VERBS
     for name in VERBS:

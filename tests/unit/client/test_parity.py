@@ -1,4 +1,7 @@
-"""The asyncio client has what the blocking one has, by the same names and arguments, so that whoever knows one knows the other."""
+"""The asyncio client has what the blocking one has, by the same names and arguments.
+
+So that whoever knows one knows the other.
+"""
 
 from __future__ import annotations
 

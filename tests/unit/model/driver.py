@@ -1,4 +1,6 @@
-"""The part of the state machine that looks: it sends requests to the engine and to the model, and compares all that the engine says.
+"""The part of the state machine that looks.
+
+It sends requests to the engine and to the model, and compares all that the engine says.
 
 It holds no rules; those are in the test. What it finds wrong it asserts.
 """
@@ -32,7 +34,10 @@ POLICY = Policy(finished_days=10_000.0, history_days=10_000.0, max_backlog_chunk
 
 @dataclass
 class Asked:
-    """A requeue or drop that has not been answered: what was dead when it came, and how many chunks its slices have taken."""
+    """A requeue or drop that has not been answered.
+
+    What was dead when it came, and how many chunks its slices have taken.
+    """
 
     request: m.Requeue | m.Drop
     dead: list[tuple[Chunk, int]]

@@ -171,7 +171,10 @@ class Model(Working):
     # --- time ---
 
     def step(self, step_ms: int) -> None:
-        """The engine sees a step of the wall clock: the next batch moves stored instants with it that came from durations before it."""
+        """The engine sees a step of the wall clock.
+
+        The next batch moves stored instants with it that came from durations before it.
+        """
         before = {*self.submissions, *self.coming}
 
         def settle(now: Now) -> None:

@@ -1,4 +1,6 @@
-"""The real engine on a real file, with two simulated clocks, and every way in which its process can end or a commit can fail.
+"""The real engine on a real file, with two simulated clocks.
+
+And every way in which its process can end or a commit can fail.
 
 It decides nothing about what is right; it only makes things happen, repeatably.
 """
@@ -307,7 +309,10 @@ class Rig:
         shutil.rmtree(self.path.parent)
 
     def stop(self) -> None:
-        """End as `opsq stop` does: nothing more is handed out, what is held becomes leases, everything is folded, the file is closed."""
+        """End as `opsq stop` does: nothing more is handed out, what is held becomes leases, everything is folded.
+
+        The file is closed.
+        """
         self.engine.stop_handing_out()
         self.engine.save_reservations(self.now)
         self.settle()

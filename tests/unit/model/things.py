@@ -71,7 +71,10 @@ class Chunk:
 
     @property
     def had_delay(self) -> bool:
-        """Whether its block, when it is read, may tell of a back-off: one that is over may seem to go on if the clock steps back before."""
+        """Whether its block, when it is read, may tell of a back-off.
+
+        One that is over may seem to go on if the clock steps back before.
+        """
         return self.state == "delayed" or (self.state == "free" and self.delay_ms > 0)
 
     def let_go(self) -> None:

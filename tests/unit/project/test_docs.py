@@ -1,4 +1,6 @@
-"""The manual says what the code does: verbs, exit statuses, settings, JSON documents and messages are in it, as they are.
+"""The manual says what the code does.
+
+Verbs, exit statuses, settings, JSON documents and messages are in it, as they are.
 
 It must not run a daemon; whether examples work is proved by tests/acceptance.
 """
@@ -75,7 +77,7 @@ def entries(body: str) -> list[tuple[str, str]]:
     return [(plain(name), plain(what)) for name, what in found]
 
 
-# --- verbs and exit statuses ------------------------------------------------------------------------------------------------------
+# --- verbs and exit statuses ------------------------------------------------------------------------------------------
 
 
 def verbs_with_help() -> list[tuple[str, str, list[tuple[str, str]]]]:
@@ -145,7 +147,7 @@ def test_manual_says_what_a_power_cut_may_lose():
     assert "power failure" in page("opsq.toml.5")
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_setting_is_in_its_page_with_default_and_variable_and_no_other():
@@ -158,7 +160,7 @@ def test_every_setting_is_in_its_page_with_default_and_variable_and_no_other():
         assert facts == ([f"default {default}"] if default else []) + [setting.variable], setting.name
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
@@ -225,7 +227,7 @@ def _unknown_fields(document: Any, annotation: Any) -> list[str]:
     return []
 
 
-# --- protocol ---------------------------------------------------------------------------------------------------------------------
+# --- protocol ---------------------------------------------------------------------------------------------------------
 
 
 def wire_type(annotation: Any) -> str:
@@ -340,7 +342,7 @@ def test_protocol_explains_every_code_that_an_error_reply_may_have():
         assert re.search(rf"\b{code}\b", text), code
 
 
-# --- pages ------------------------------------------------------------------------------------------------------------------------
+# --- pages ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""The generator of man pages and completions: it says what is stale, keeps what was written by hand, and gives the same output every time.
+"""The generator of man pages and completions.
+
+It says what is stale, keeps what was written by hand, and gives the same output every time.
 
 It must not change a file of the repository; what it writes goes into a copy.
 """

@@ -1,4 +1,7 @@
-"""Bounds: replies fit into frames, timers end with what they were for, and what is due in masses comes at once, in turns."""
+"""Bounds: replies fit into frames, timers end with what they were for.
+
+And what is due in masses comes at once, in turns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Commits: what happens before, while and after they are under way, when they fail, and when the process dies around them."""
+"""Commits: what happens before, while and after they are under way, when they fail.
+
+And when the process dies around them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The submission of a submission: lowest chunks first, nothing twice, nothing forgotten, and memory only for what is not plain."""
+"""The submission of a submission.
+
+Lowest chunks first, nothing twice, nothing forgotten, and memory only for what is not plain.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The state machine: all that producers, consumers, clocks, disks and crashes can do to the engine, in any order, against the model.
+"""The state machine: all that producers, consumers, clocks, disks and crashes can do to the engine, in any order.
+
+Against the model.
 
 After each step the file is sound and says what the model says; every chunk is held once at most; no reply has left before its commit;
 orders are those of the naive definition; and nobody is parked while there is something for them.
@@ -202,7 +204,10 @@ class Machine(Consuming):
         self.compare()
 
     def _read_stepped_delays(self) -> None:
-        """A back-off that seems longer than it is, since the wall clock stepped back, begins anew when it is read: have that be now."""
+        """A back-off that seems longer than it is, since the wall clock stepped back, begins anew when it is read.
+
+        Have that be now.
+        """
         delayed = [chunk for chunk in self.model.chunks() if chunk.state == "delayed"]
         if any(chunk.due_at - self.now.wall > chunk.delay_ms for chunk in delayed):
             self._read_all_delays()
@@ -364,7 +369,8 @@ class Machine(Consuming):
         self.free_since.clear()
         leases = list(
             self.rig.database.reader.execute(
-                "SELECT reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, for_restart "
+                "SELECT reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, "
+                "for_restart "
                 "FROM lease ORDER BY reservation_id, submission_id, block, granted"
             )
         )

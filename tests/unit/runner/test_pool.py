@@ -1,4 +1,6 @@
-"""The parts of the pool one by one, and the pool against a scripted daemon: what is ordered, when, and what each end means.
+"""The parts of the pool one by one, and the pool against a scripted daemon.
+
+What is ordered, when, and what each end means.
 
 Real programs under a real daemon are in tests/acceptance and tests/faults.
 """
@@ -45,7 +47,7 @@ from opsq.wire.messages import (
 )
 from scripted_pool import SUBMISSION, Daemon, Witness, failures_of, mask_of
 
-# --- ahead --------------------------------------------------------------------------------------------------------------
+# --- ahead ------------------------------------------------------------------------------------------------------------
 
 
 def test_first_order_fills_the_slots_and_no_more() -> None:
@@ -90,7 +92,7 @@ def test_order_is_never_above_the_slots_and_the_limit_ahead(jobs: int, steps: li
         assert count or ready_count or not free_count
 
 
-# --- signals ------------------------------------------------------------------------------------------------------------
+# --- signals ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -146,7 +148,7 @@ def test_signal_that_the_caller_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-# --- the pool -----------------------------------------------------------------------------------------------------------
+# --- the pool ---------------------------------------------------------------------------------------------------------
 
 
 def test_each_chunk_is_completed_once_and_the_outcome_counts_them() -> None:
@@ -356,7 +358,7 @@ def test_slow_programs_are_told_of_before_they_start(monkeypatch: pytest.MonkeyP
     assert told == [0b01, 0b11]
 
 
-# --- a stop signal that reaches the program too -------------------------------------------------------------------------
+# --- a stop signal that reaches the program too -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
@@ -409,7 +411,7 @@ def test_no_program_is_started_after_a_signal_that_comes_while_slots_are_filled(
     assert starts_count == 1
 
 
-# --- failures that are final, or none -----------------------------------------------------------------------------------
+# --- failures that are final, or none ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_gone", [True, False])

@@ -1,4 +1,6 @@
-"""The pool against a scripted daemon: how many chunks, for how long, what is told of it, and a name for one consumer alone.
+"""The pool against a scripted daemon.
+
+How many chunks, for how long, what is told of it, and a name for one consumer alone.
 
 How these look to a shell user is in tests/acceptance/test_consume_options.py.
 """
@@ -41,7 +43,7 @@ def pool_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-# --- how many, how long -------------------------------------------------------------------------------------------------
+# --- how many, how long -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 7])
@@ -136,7 +138,7 @@ def test_chunk_that_is_taken_away_lets_its_program_end_if_that_was_asked_for(tmp
     assert mask_of(daemon.completions()) == 0b1
 
 
-# --- how soon -----------------------------------------------------------------------------------------------------------
+# --- how soon ---------------------------------------------------------------------------------------------------------
 
 
 def test_verdict_is_held_for_others_to_travel_with_but_no_longer_than_50_ms(
@@ -197,7 +199,7 @@ def test_what_is_due_does_not_wait_until_many_slots_are_filled(monkeypatch: pyte
     assert "start start start" not in " ".join(events)
 
 
-# --- what is told -------------------------------------------------------------------------------------------------------
+# --- what is told -----------------------------------------------------------------------------------------------------
 
 
 def test_viewer_is_given_what_programs_say_and_how_each_ended() -> None:
@@ -271,7 +273,7 @@ def test_operations_are_counted_alike_in_memory_and_in_a_file(
         assert chunk_input.operations_count(Range(file.fileno(), 2, len(content)), separator) == count
 
 
-# --- a name for one consumer alone --------------------------------------------------------------------------------------
+# --- a name for one consumer alone ------------------------------------------------------------------------------------
 
 
 def test_name_that_another_has_at_the_start_ends_it_with_nothing_done() -> None:

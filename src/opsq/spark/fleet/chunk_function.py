@@ -57,7 +57,8 @@ def chunk_caller(function: Any, frames: Frames, consumer: Consumer, contents: Co
         if form.decode is None:
             if frames != "auto":
                 raise InputUnreadable(
-                    f"Submission {chunk.submission_id} was not made from a DataFrame, so its chunks cannot be read as {frames}.",
+                    f"Submission {chunk.submission_id} was not made from a DataFrame, so its chunks cannot be read as "
+                    f"{frames}.",
                     hint="With frames='bytes' the function gets their bytes.",
                 )
             return encoded(function(chunk.data), form.chunk_format)
@@ -91,7 +92,8 @@ def encoded(returned: Any, chunk_format: str) -> bytes:
     table = _table_of(returned)
     if table is None:
         raise TypeError(
-            f"The function returned {type(returned).__name__}; a result is an Arrow table, a pandas frame, bytes, or None."
+            f"The function returned {type(returned).__name__}; a result is an Arrow table, a pandas frame, bytes, or "
+            f"None."
         )
     if not table.num_rows:
         return b""

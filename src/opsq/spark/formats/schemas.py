@@ -81,7 +81,8 @@ def read_schema(text: str) -> t.StructType:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"The schema {text!r} cannot be understood.",
-            hint="resultSchema is `same` or the JSON of DataFrame.schema.json(); for DDL use .schema('a INT, b STRING').",
+            hint="resultSchema is `same` or the JSON of DataFrame.schema.json(); for DDL use .schema('a INT, b "
+            "STRING').",
         ) from error
 
 

@@ -56,7 +56,8 @@ def page(figures: Figures, title: str = "Report of the queue") -> str:
         f'<p class="note">SourceSubmission by opsq {escape(__version__)}.</p>',
     ]
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n"
         + "\n".join(parts)
         + "\n</body></html>\n"

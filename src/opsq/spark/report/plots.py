@@ -74,7 +74,8 @@ def lines(series: Sequence[Series], *, y_label: str, x_label: str = "time (UTC)"
         )
     parts.append(_text(_LEFT + wide / 2, _HEIGHT - 6, x_label, "middle", "label"))
     parts.append(
-        f'<text class="label" text-anchor="middle" transform="translate(14 {_TOP + high / 2:.0f}) rotate(-90)">{escape(y_label)}</text>'
+        f'<text class="label" text-anchor="middle" transform="translate(14 {_TOP + high / 2:.0f}) '
+        f'rotate(-90)">{escape(y_label)}</text>'
     )
     return _svg(_HEIGHT, parts) + (_legend([one.name for one in series]) if len(series) > 1 else "")
 
@@ -105,7 +106,8 @@ def bars(rows: Sequence[Bar], parts_names: Sequence[str], *, x_label: str, is_ne
             width = max(x(row.sizes[part]) - _NAME_WIDTH, 1)
             colour = COLOURS[part % len(COLOURS)]
             parts.append(
-                f'<rect x="{_NAME_WIDTH}" y="{place:.1f}" width="{width:.1f}" height="{thick - 2 * inset:.1f}" fill="{colour}">'
+                f'<rect x="{_NAME_WIDTH}" y="{place:.1f}" width="{width:.1f}" height="{thick - 2 * inset:.1f}" '
+                f'fill="{colour}">'
                 f"<title>{escape(row.name)}: {escape(parts_names[part])} {_number(row.sizes[part])}</title></rect>"
             )
         parts.append(

@@ -59,7 +59,8 @@ def ensure_java() -> Java:
                 os.environ["JAVA_HOME"] = whole
             return Java(whole, major, found_by)
     raise CommandNotFound(
-        f"Spark needs Java {LEAST_MAJOR} or newer, and there is none: {'; '.join(unfit) or 'no java on PATH, JAVA_HOME is not set'}.",
+        f"Spark needs Java {LEAST_MAJOR} or newer, and there is none: "
+        f"{'; '.join(unfit) or 'no java on PATH, JAVA_HOME is not set'}.",
         hint="Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17), "
         "or pip install 'opsq[spark-java]', which brings its own.",
     )
@@ -128,7 +129,8 @@ def _shim(home: str, major: int) -> str:
         _write_whole(place / "release", f'JAVA_VERSION="{major}"\n')
     except (OSError, RuntimeError) as error:  # a user without a home is a RuntimeError
         raise CommandNotFound(
-            f"Java {major} in {home} lacks {_VECTOR}, and the workaround cannot be stored in the user's cache: {error}.",
+            f"Java {major} in {home} lacks {_VECTOR}, and the workaround cannot be stored in the user's cache: "
+            f"{error}.",
             hint=f"Set XDG_CACHE_HOME to a writable folder, or install a full Java {LEAST_MAJOR} or newer.",
         ) from error
     return str(place)

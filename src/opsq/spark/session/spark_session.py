@@ -201,7 +201,8 @@ def _check_answer(builder: Any, place: str) -> None:
     if state is not ready:
         raise Unreachable(
             f"No Spark Connect server answers at {place}.",
-            hint="Is it started (start-connect-server.sh of Spark), on that host and port, with TLS if the URL asks for it?",
+            hint="Is it started (start-connect-server.sh of Spark), on that host and port, with TLS if the URL asks "
+            "for it?",
         )
 
 

@@ -92,7 +92,8 @@ def find_form(queue: Queue, source: SourceSubmission, options: ReadOptions) -> R
     if said is not None and said.strip().lower() == "same":
         if stored is None or chunk_format is None:
             raise UsageError(
-                f"Submission {source.submission_id} was not made from a DataFrame, so there is no schema for resultSchema=same.",
+                f"Submission {source.submission_id} was not made from a DataFrame, so there is no schema for "
+                f"resultSchema=same.",
                 hint="Give one with .schema(...).",
             )
         return ResultForm(options.result_format or chunk_format.name, stored)
@@ -238,7 +239,8 @@ class Batches(NamedTuple):
         if self.is_of_chunks:
             return UsageError(
                 f"Chunk {name} cannot be used. {error.message}",
-                hint="The options chunkFormat and columns, or .schema(...), describe the chunks; the strategy selects them. "
+                hint="The options chunkFormat and columns, or .schema(...), describe the chunks; the strategy selects "
+                "them. "
                 f"After `opsq cancel {self.submission_id}` and `opsq rm` a restarted query continues without it.",
             )
         hint = "The options resultFormat, resultSchema and columns, or .schema(...), describe the results"

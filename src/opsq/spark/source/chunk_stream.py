@@ -59,7 +59,8 @@ def chunk_schema(options: ChunkOptions) -> t.StructType:
             chunk_format, stored = chunk_format or found.name, read_schema(found.schema)
         elif chunk_format is not None:
             raise UsageError(
-                f"Submission {described.submission_id}, which would come first, was not made from a DataFrame and has no columns.",
+                f"Submission {described.submission_id}, which would come first, was not made from a DataFrame and has "
+                f"no columns.",
                 hint="Give them with .schema(...).",
             )
     chunk_format = chunk_format or "text"

@@ -162,8 +162,10 @@ def submit_parts(
             # A resent request finds its own submission, a repeated write the first one; both have the same chunks.
             if earlier is None or earlier.digest != described.digest:
                 raise Conflict(
-                    f"The idempotencyKey {plan.options.idempotency_key!r} is held by submission {submission.id}, which has other chunks.",
-                    hint=f"See `opsq show {submission.id}`; different rows, in a different order or cut differently, need another key.",
+                    f"The idempotencyKey {plan.options.idempotency_key!r} is held by submission {submission.id}, "
+                    f"which has other chunks.",
+                    hint=f"See `opsq show {submission.id}`; different rows, in a different order or cut differently, "
+                    f"need another key.",
                 )
         return submission.id
 

@@ -63,7 +63,10 @@ class Daemon(msgspec.Struct, frozen=True):
                 "`opsq start --listen HOST:PORT`, and give the options address=HOST:PORT and tokenFile."
             )
         else:
-            hint = f"Give an address that every executor can reach: {here} cannot reach this one. Is it started with --listen?"
+            hint = (
+                f"Give an address that every executor can reach: {here} cannot reach this one. Is it started with "
+                f"--listen?"
+            )
         return Unreachable(f"From {here}: {error.message}", hint=hint)
 
 
@@ -87,7 +90,8 @@ class StoreAccess(msgspec.Struct, frozen=True):
         except StoreNotVisible as error:
             raise StoreNotVisible(
                 f"From {socket.gethostname()}: {error.message}",
-                hint="Executors write and read content themselves: make the store visible to all of them at the same path, "
+                hint="Executors write and read content themselves: make the store visible to all of them at the same "
+                "path, "
                 "by a shared mount, or set the daemon's store to an s3://, gs:// or az:// URL.",
             ) from error
         return store

@@ -118,7 +118,8 @@ def check_final(queue: Queue, source: SourceSubmission, *, skips_dead: bool) -> 
         done = f"{state.completed_count} of {state.chunks_count} chunks are completed"
         raise NotFinished(
             f"Submission {source.submission_id} is {state.state}: {done}.",
-            hint=f"`opsq wait {source.submission_id}` first, or read the results as they are completed with spark.readStream.",
+            hint=f"`opsq wait {source.submission_id}` first, or read the results as they are completed with "
+            f"spark.readStream.",
         )
     lacking = state.chunks_count - state.completed_count
     if lacking and not skips_dead:
@@ -129,7 +130,8 @@ def check_final(queue: Queue, source: SourceSubmission, *, skips_dead: bool) -> 
         )
         raise WorkFailed(
             f"{what}{named}.",
-            hint=f"`opsq dead list {source.submission_id}` shows why, `opsq dead requeue` retries; deadChunks=skip reads the rest.",
+            hint=f"`opsq dead list {source.submission_id}` shows why, `opsq dead requeue` retries; deadChunks=skip "
+            f"reads the rest.",
         )
     return state
 
@@ -205,7 +207,8 @@ def fetch(queue: Queue, source: SourceSubmission, first: int, end: int, *, skips
                     yield Fetched(chunk, reader.read(kept.get(chunk, b"")))
                 elif not skips_dead:
                     raise WorkFailed(
-                        f"Chunk {source.submission_id}/{chunk} no longer has a result: it was completed when the read was planned."
+                        f"Chunk {source.submission_id}/{chunk} no longer has a result: it was completed when the read "
+                        f"was planned."
                     )
         index = page.next_block * BLOCK_CHUNKS
 

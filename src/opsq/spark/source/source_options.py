@@ -49,7 +49,10 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
 
     def __repr__(self) -> str:
-        return f"DaemonOptions(state_dir={self.state_dir!r}, address={self.address!r}, token={'…' if self.token else None!r})"
+        return (
+            f"DaemonOptions(state_dir={self.state_dir!r}, address={self.address!r}, "
+            f"token={'…' if self.token else None!r})"
+        )
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
@@ -288,7 +291,8 @@ class _Given:
                 if key in in_json:
                     raise UsageError(
                         f"The metadata has {in_json[key]} twice: in the option metadata and as {name}.",
-                        hint="Spark passes option names in lower case; metadata, a JSON object, keeps the case of its keys.",
+                        hint="Spark passes option names in lower case; metadata, a JSON object, keeps the case of its "
+                        "keys.",
                     )
                 found[key] = _value(text)
         return found

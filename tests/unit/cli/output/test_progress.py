@@ -1,4 +1,7 @@
-"""What is typed about programs, and what it means: how many at once, which end means what, and what a person sees of it."""
+"""What is typed about programs, and what it means.
+
+How many at once, which end means what, and what a person sees of it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from opsq.runner.exit_policy import parse_exit_policy
 from opsq.runner.progress import PoolProgress
 from opsq.wire.messages import Counts
 
-# --- how many at once -----------------------------------------------------------------------------------------------------------
+# --- how many at once -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,7 @@ def test_jobs_that_are_no_number_of_programs_are_refused(text: str):
         jobs_count(text, 8)
 
 
-# --- which end means what -------------------------------------------------------------------------------------------------------
+# --- which end means what ---------------------------------------------------------------------------------------------
 
 
 def test_without_lists_0_completes_and_all_else_is_retried():
@@ -104,7 +107,7 @@ def test_lists_that_contradict_or_name_nothing_are_refused(lists: tuple[str | No
     assert told in raised.value.message
 
 
-# --- what a person sees ---------------------------------------------------------------------------------------------------------
+# --- what a person sees -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_view_names_what_runs_in_few_words():
     assert described(view) == "3 running, 60 operations, 2 failed; on 7 (tenant=a) and 8 and 1 more"
 
 
-# --- lines of programs ----------------------------------------------------------------------------------------------------------
+# --- lines of programs ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Ledger and verdict batch: what was granted is reported once, in blocks and masks, whatever is refused, revoked or sent again."""
+"""Ledger and verdict batch: what was granted is reported once, in blocks and masks, whatever is refused.
+
+Revoked or sent again.
+"""
 
 from __future__ import annotations
 

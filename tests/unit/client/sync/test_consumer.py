@@ -1,4 +1,7 @@
-"""The consumer's loop against a scripted daemon: when it asks, what it reports, how it ends, what it does when things fail."""
+"""The consumer's loop against a scripted daemon.
+
+When it asks, what it reports, how it ends, what it does when things fail.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Dead letters by what is known of them: listed, requeued and dropped, in slices that bound what one batch and one page touch."""
+"""Dead letters by what is known of them.
+
+Listed, requeued and dropped, in slices that bound what one batch and one page touch.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def dead_count(rig: Rig, submission_id: int) -> int:
 
 @pytest.fixture
 def three(rig: Rig) -> tuple[int, int, int]:
-    """Three submissions with dead chunks of different kinds, the second ten seconds after the first, the third ten seconds later."""
+    """Three submissions with dead chunks of different kinds, the second ten seconds after the first.
+
+    The third ten seconds later.
+    """
     first = rig.submit(100, keep_on_dead=True, metadata={"tenant": "a", "size": 7})
     kill(rig, first, 1, 70, reason="Disk quota exceeded", exit_status=1)
     rig.pass_time(10)

@@ -1,4 +1,7 @@
-"""Holding chunks: heartbeats, deadlines, leases, losing a consumer, taking up again what was held, over restarts too."""
+"""Holding chunks: heartbeats, deadlines, leases, losing a consumer, taking up again what was held.
+
+Over restarts too.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ CALLS = 200
 
 
 def steady_costs(rig: Rig, strategy: str, calls: int = CALLS) -> list[int]:
-    """The rows visited by each call for one chunk: half of what is held is completed as it goes, and one of a hundred comes back."""
+    """The rows visited by each call for one chunk.
+
+    Half of what is held is completed as it goes, and one of a hundred comes back.
+    """
     state = counting(rig)
     peer = rig.connect()
     held: list[Ticket] = []

@@ -1,4 +1,7 @@
-"""Fair: each value has its share by weight, a late one is served at once, nobody saves up service, and a restart changes nothing."""
+"""Fair: each value has its share by weight, a late one is served at once, nobody saves up service.
+
+And a restart changes nothing.
+"""
 
 from __future__ import annotations
 

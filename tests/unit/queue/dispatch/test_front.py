@@ -28,7 +28,10 @@ class Row(NamedTuple):
 
 
 class Alone:
-    """What a front asks of the rest of the engine, when there is nothing else: every submission is open, no gate is closed."""
+    """What a front asks of the rest of the engine, when there is nothing else.
+
+    Every submission is open, no gate is closed.
+    """
 
     def __init__(self, reader: apsw.Connection | None) -> None:
         self.reader = reader
@@ -170,7 +173,10 @@ def test_older_submission_that_becomes_free_below_the_level_comes_first(reader: 
 def test_deck_gives_every_submission_that_stays_one_turn_a_lap(
     rows: list[int], seed: int, actions: list[tuple[str, int]], walk_rows: int
 ) -> None:
-    """Between two turns of one submission, every other that had work all the time has one, and no more unless the first was away."""
+    """Between two turns of one submission, every other that had work all the time has one.
+
+    And no more unless the first was away.
+    """
     connection = apsw.Connection(":memory:")
     connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, rank)")
     known = {number: Row(number, shuffle) for number, shuffle in enumerate(rows, 1)}

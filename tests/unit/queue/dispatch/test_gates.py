@@ -1,4 +1,7 @@
-"""Gates: what MaxSimultaneous and PreferDistinct let through, one chunk at a time, whoever asks, and what comes back when they open."""
+"""Gates: what MaxSimultaneous and PreferDistinct let through, one chunk at a time, whoever asks.
+
+And what comes back when they open.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether anything may still come for a strategy: each submission that holds nothing up is looked at once, a bounded number in a turn."""
+"""Whether anything may still come for a strategy.
+
+Each submission that holds nothing up is looked at once, a bounded number in a turn.
+"""
 
 from __future__ import annotations
 
