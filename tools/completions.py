@@ -15,7 +15,7 @@ from command_line import Command, CommandLine, Flag, Values
 
 HEAD = """\
 # Completion of opsq for {shell}. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
+# It runs nothing when it is loaded; `opsq completion` gives submission ids, metadata keys, consumers and strategies.
 """
 
 

@@ -2,7 +2,8 @@
 
 An empty environment, no terminal, closed stdin, a state folder of its own.
 
-It must not import opsq to do what a user can do with the program; only what no user may depend on is looked at in other ways.
+It must not import opsq to do what a user can do with the program; only what no user may depend on is looked at in other
+ways.
 """
 
 from __future__ import annotations

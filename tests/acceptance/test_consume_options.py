@@ -154,7 +154,10 @@ def _is_alive(pid):
 def test_stderr_of_programs_comes_in_whole_lines_with_the_chunk_in_front(queue):
     """However they write it: in bits, with colours, with a bar, without a last line end."""
     submission = queue.submit_lines(2)
-    script = r"""read x; printf 'first ' >&2; sleep 0.01; printf '\033[31mhalf\033[0m\n10%%\r20%%\n' >&2; printf 'no end' >&2"""
+    script = (
+        r"""read x; printf 'first ' >&2; sleep 0.01; """
+        r"""printf '\033[31mhalf\033[0m\n10%%\r20%%\n' >&2; printf 'no end' >&2"""
+    )
     ran = queue("consume", "-j", "2", "--until-empty", "--", "sh", "-c", script)
     assert ran.status == 0
     lines = ran.err.splitlines()

@@ -2,8 +2,9 @@
 
 PySpark has sessions of one kind only in a process, and tests have others.
 
-Called with the name of a function and its arguments as JSON; what the function returns is printed as JSON. It must not know how a
-server is started. The functions of the fleet are here, so Spark pickles them by value, as it does those of a script or a notebook.
+Called with the name of a function and its arguments as JSON; what the function returns is printed as JSON. It must not
+know how a server is started. The functions of the fleet are here, so Spark pickles them by value, as it does those of a
+script or a notebook.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TYPES = """
-    id AS n, id % 2 = 0 AS even, CAST(id AS TINYINT) AS t, CAST(id AS SMALLINT) AS s, CAST(id AS INT) AS i, CAST(id / 3 AS FLOAT) AS f,
-    id / 7 AS d, CAST(id / 4 AS DECIMAL(20, 3)) AS dec, IF(id % 5 = 0, NULL, 'row ' || id) AS text, CAST('b' || id AS BINARY) AS bin,
-    DATE'2026-03-01' + CAST(id AS INT) AS day, TIMESTAMP'2026-03-08 01:30:00' + make_interval(0, 0, 0, 0, CAST(id AS INT)) AS at,
-    TIMESTAMP_NTZ'2026-03-08 02:30:00' AS clock, array(id, NULL) AS list, map('k', id) AS pairs, named_struct('a', id, 'b', 'x') AS part
+    id AS n, id % 2 = 0 AS even, CAST(id AS TINYINT) AS t, CAST(id AS SMALLINT) AS s, CAST(id AS INT) AS i,
+    CAST(id / 3 AS FLOAT) AS f,
+    id / 7 AS d, CAST(id / 4 AS DECIMAL(20, 3)) AS dec, IF(id % 5 = 0, NULL, 'row ' || id) AS text,
+    CAST('b' || id AS BINARY) AS bin,
+    DATE'2026-03-01' + CAST(id AS INT) AS day,
+    TIMESTAMP'2026-03-08 01:30:00' + make_interval(0, 0, 0, 0, CAST(id AS INT)) AS at,
+    TIMESTAMP_NTZ'2026-03-08 02:30:00' AS clock, array(id, NULL) AS list, map('k', id) AS pairs,
+    named_struct('a', id, 'b', 'x') AS part
 """
 
 

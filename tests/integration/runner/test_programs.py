@@ -518,8 +518,8 @@ def _gated(folder: Path) -> list[str]:
         "sh",
         "-c",
         (
-            f'touch {folder}/begun-$0; echo "<$0"; while [ ! -e {folder}/go-$0 ]; do sleep 0.01; done; echo "$0>"; exit '
-            f"${{0#?}}"
+            f'touch {folder}/begun-$0; echo "<$0"; '
+            f'while [ ! -e {folder}/go-$0 ]; do sleep 0.01; done; echo "$0>"; exit ${{0#?}}'
         ),
     ]
 

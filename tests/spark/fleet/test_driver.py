@@ -312,7 +312,8 @@ from opsq.spark.fleet.tasks import Plan, work
 if os.fork():
     os.read(0, 1)
     os._exit(0)
-plan = Plan(daemon=Daemon(sys.argv[1], ""), options=ConsumeOptions(jobs=1, until="empty"), command=("sh", "-c", sys.argv[2]))
+options = ConsumeOptions(jobs=1, until="empty")
+plan = Plan(daemon=Daemon(sys.argv[1], ""), options=options, command=("sh", "-c", sys.argv[2]))
 work(plan, 0)
 """
 

@@ -2,8 +2,8 @@
 
 And every row is there once.
 
-Programs stop at gates, every 100 chunks, until the test opens them: so each fault comes while chunks are in flight, whatever the
-speed of the machine, and no test waits for an instant.
+Programs stop at gates, every 100 chunks, until the test opens them: so each fault comes while chunks are in flight,
+whatever the speed of the machine, and no test waits for an instant.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ from opsq.spark import build_session, consume, results, submission_of
 state_dir, = sys.argv[1:]
 spark = build_session("local[2]", is_short=True)
 frame = spark.range(0, 20000, 1, 3).withColumn("text", f.sha2(f.col("id").cast("string"), 512))
-writer = frame.write.format("opsq").mode("append").options(stateDir=state_dir, rowsPerChunk=1000, idempotencyKey="objects")
+writer = frame.write.format("opsq").mode("append")
+writer = writer.options(stateDir=state_dir, rowsPerChunk=1000, idempotencyKey="objects")
 writer.save()
 submission = submission_of("objects", state_dir=state_dir)
 

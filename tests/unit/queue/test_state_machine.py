@@ -2,8 +2,8 @@
 
 Against the model.
 
-After each step the file is sound and says what the model says; every chunk is held once at most; no reply has left before its commit;
-orders are those of the naive definition; and nobody is parked while there is something for them.
+After each step the file is sound and says what the model says; every chunk is held once at most; no reply has left
+before its commit; orders are those of the naive definition; and nobody is parked while there is something for them.
 """
 
 from __future__ import annotations

@@ -20,17 +20,20 @@ NO_VALUE = "(none)"
 _BARS_COUNT = 12
 
 _STYLE = """
-body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;color:#1a1a1a;background:#fff;max-width:860px;
-margin:2rem auto;padding:0 1rem}
-h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2.2rem 0 .3rem;border-bottom:1px solid #ccc;padding-bottom:.2rem}
+body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;color:#1a1a1a;background:#fff;
+max-width:860px;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.6rem;margin:0}
+h2{font-size:1.15rem;margin:2.2rem 0 .3rem;border-bottom:1px solid #ccc;padding-bottom:.2rem}
 p{margin:.3rem 0}.when,.note{color:#444}.note{font-size:.9rem}
 .tiles{display:grid;grid-template-columns:repeat(4,1fr);gap:.6rem;margin:1.2rem 0}
-.tile{border:1px solid #bbb;border-radius:6px;padding:.5rem .7rem}.tile b{display:block;font-size:1.45rem;line-height:1.3}
+.tile{border:1px solid #bbb;border-radius:6px;padding:.5rem .7rem}
+.tile b{display:block;font-size:1.45rem;line-height:1.3}
 .tile span{font-size:.82rem;color:#333}
 svg{width:100%;height:auto;display:block;margin-top:.4rem}svg text{fill:#1a1a1a;font-size:12px;font-family:inherit}
 svg .label{font-size:13px}svg .grid{stroke:#ddd}svg .axis{stroke:#333}
 .legend{font-size:.85rem}.legend span{margin-right:1.1rem;white-space:nowrap}
-.legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;vertical-align:-.08rem;print-color-adjust:exact}
+.legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;vertical-align:-.08rem;
+print-color-adjust:exact}
 table{border-collapse:collapse;width:100%;font-size:.85rem;margin:.6rem 0}
 th,td{padding:.2rem .5rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
 th:first-child,td:first-child,.text{text-align:left}td:first-child,td.text{white-space:normal;overflow-wrap:anywhere}
