@@ -1,5 +1,5 @@
 # Completion of opsq for bash 3.2 and newer. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
+# It runs nothing when it is loaded; `opsq completion` gives submission ids, metadata keys, consumers and strategies.
 
 _opsq_ask() { # KIND [SUFFIX]: offer what the daemon knows
     local program=${COMP_WORDS[0]/#\~/$HOME} word

@@ -1,5 +1,5 @@
 # Completion of opsq for fish. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
+# It runs nothing when it is loaded; `opsq completion` gives submission ids, metadata keys, consumers and strategies.
 
 function __opsq_verb --description 'Print the verb of the command line so far'
     set -l words (commandline -opc)

@@ -1,6 +1,6 @@
 #compdef opsq
 # Completion of opsq for zsh. Written by tools/papers.py; do not edit it here.
-# It runs nothing when it is loaded; submission ids, metadata keys, consumers and strategies are asked for by `opsq completion`.
+# It runs nothing when it is loaded; `opsq completion` gives submission ids, metadata keys, consumers and strategies.
 
 _opsq_ask() { # KIND TITLE [OPTION…]: offer what the daemon knows
   local kind=$1 title=$2 line

@@ -18,8 +18,8 @@ HOT_VERBS = frozenset({"reserve", "read", "complete", "fail", "release", "extend
 def main() -> NoReturn:
     """Run the command line of this process, and end it.
 
-    The interpreter is not taken down in the orderly way, which costs as much as a hot verb needs: all that is open is closed
-    by the code that opened it, and output is flushed here.
+    The interpreter is not taken down in the orderly way, which costs as much as a hot verb needs: all that is open is
+    closed by the code that opened it, and output is flushed here.
     """
     gc.disable()  # nothing worth collecting is made while modules load; `app` enables it again
     status = run(sys.argv[1:])

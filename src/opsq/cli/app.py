@@ -1,7 +1,7 @@
 """The typer app: which verbs there are, and how a command line reaches one.
 
-It must not know what a verb does. Only the verb that is asked for is imported; typer's commands are made from what the verbs declare, in
-the form of `options.option`.
+It must not know what a verb does. Only the verb that is asked for is imported; typer's commands are made from what the
+verbs declare, in the form of `options.option`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ from opsq.cli.options.option import GLOBAL, OneOf, Option, boolean, declared, op
 from opsq.errors import UsageError
 from opsq.version import __version__
 
-HELP = """A durable batch-work queue: submit a large input as chunks, run any program on each, get the results in input order.
+HELP = """\
+A durable batch-work queue: submit a large input as chunks, run any program on each, get the results in input order.
 
-Every verb takes --json, which prints a JSON document on stdout, also on failure. Work is done at least once: a chunk whose consumer is
-lost is handed out again; a completion that was acknowledged never is.
+Every verb takes --json, which prints a JSON document on stdout, also on failure. Work is done at least once: a chunk
+whose consumer is lost is handed out again; a completion that was acknowledged never is.
 """
 
 VERSION = option("--version", "Print the version and exit.")
 
 
 class Place(NamedTuple):
-    """Where `opsq --help` lists a verb, and how its help begins; the verb itself is the function of its name in the module of its name."""
+    """Where `opsq --help` lists a verb, and how its help begins.
+
+    The verb itself is the function of its name in the module of its name.
+    """
 
     panel: str
     summary: str

@@ -1,4 +1,6 @@
-"""Which dead chunks a command line means, and how they are listed, requeued or dropped: what the verbs of `opsq dead` share.
+"""Which dead chunks a command line means, and how they are listed, requeued or dropped.
+
+What the verbs of `opsq dead` share.
 
 It must not read options: `options.conditions` does.
 """

@@ -1,6 +1,7 @@
 """The way of the verbs that shell loops call for every chunk: reads the command line and calls the verb, without typer.
 
-Nothing that is slow to load may be imported here or by these verbs; a test watches it. What the options are stands with each verb.
+Nothing that is slow to load may be imported here or by these verbs; a test watches it. What the options are stands with
+each verb.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-# An optional helper of msgspec that nothing here needs and that loads `inspect` and `ast`: a fourth of the start of a hot verb.
+# An optional helper of msgspec that nothing here needs and that loads `inspect` and `ast`: a fourth of the start of a
+# hot verb.
 _has_typing_extensions = "typing_extensions" in sys.modules
 if not _has_typing_extensions:
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # the documented way to make an import fail
@@ -51,7 +53,9 @@ def run_hot(name: str, words: Sequence[str]) -> int:
 
 
 def parse(verb: str, found: Declared, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Given:
-    """Read the command line of a hot verb, as click would: options anywhere, `--x=v`, `-xv`, `--` ends them, the last one wins.
+    """Read the command line of a hot verb, as click would.
+
+    Options anywhere, `--x=v`, `-xv`, `--` ends them, the last one wins.
 
     Raises:
         UsageError: an unknown option, a missing or surplus value or argument, or a value out of range.

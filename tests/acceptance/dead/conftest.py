@@ -13,7 +13,10 @@ def dead(queue):
 
 @pytest.fixture
 def many(queue):
-    """Two submissions that go on without their dead chunks: of a three, killed or with exit 3; of b one with exit 75."""
+    """Two submissions that go on without their dead chunks: of a three, killed or with exit 3.
+
+    Of b one with exit 75.
+    """
     found = []
     for tenant, script in (("a", "read n; [ $n = 0 ] && kill -9 $$; exit 3"), ("b", "echo sorry >&2; exit 75")):
         count = 3 if tenant == "a" else 1

@@ -1,4 +1,6 @@
-"""How an input is split into chunks: the options, declared once for the verbs that take an input, and the rule they make.
+"""How an input is split into chunks.
+
+The options, declared once for the verbs that take an input, and the rule they make.
 
 It must not read the input.
 """

@@ -1,6 +1,7 @@
-"""What a completion script offers that is not the same everywhere: ids, metadata keys, consumers, strategies; on the way of the hot verbs.
+"""What a completion script offers that is not the same everywhere: ids, metadata keys, consumers, strategies.
 
-It must be quick and silent: a person who presses Tab wants neither a complaint nor a wait for a daemon that does not answer.
+It must be quick and silent: a person who presses Tab wants neither a complaint nor a wait for a daemon that does not
+answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How a verb declares its options and arguments, and the global options, which every verb takes.
 
-A verb is a function; each parameter behind the caller has a record of this file as its default. From these records come the parser of the hot
-verbs, typer's commands, the completions and the man pages. It must not import typer or anything else that is slow to load.
+A verb is a function; each parameter behind the caller has a record of this file as its default. From these records come
+the parser of the hot verbs, typer's commands, the completions and the man pages. It must not import typer or anything
+else that is slow to load.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from opsq.errors import UsageError
 T = TypeVar("T")
 
 Value = Any
-"""What an option gives to the verb: what its reader makes of the text, a bool for a flag, a list if it is repeatable."""
+"""What an option gives to the verb: what its reader makes of the text, a bool for a flag, a list if it is
+repeatable."""
 
 Reader = Callable[[str, str], Value]
-"""Makes a value of a text, or raises `UsageError`; it is called with the flag or variable that brought the text, for the message."""
+"""Makes a value of a text, or raises `UsageError`; it is called with the flag or variable that brought the text, for
+the message."""
 
 
 def text(_: str, given: str) -> str:
@@ -74,8 +77,8 @@ def option(form: str, help: str, read: Reader | None = None, default: Value = No
     """Declare an option.
 
     Args:
-        form: how it is written, such as `-n, --limit N`; without a value it is a flag, with `...` behind the value it is repeatable. A value in
-            lower case, such as `stop|finish`, is one of these words.
+        form: how it is written, such as `-n, --limit N`; without a value it is a flag, with `...` behind the value it
+            is repeatable. A value in lower case, such as `stop|finish`, is one of these words.
         read: what makes the value out of a text; by default it stays text.
         default: the value if the option is not given.
     """

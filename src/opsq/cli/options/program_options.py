@@ -1,4 +1,6 @@
-"""How programs are run on chunks: the options, declared once for the verbs that run some, and what they mean to the pool.
+"""How programs are run on chunks.
+
+The options, declared once for the verbs that run some, and what they mean to the pool.
 
 It must not run anything.
 """

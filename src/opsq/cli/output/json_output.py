@@ -21,7 +21,10 @@ class Shape(msgspec.Struct):
 
     @classmethod
     def from_message(cls, message: object, **own: Any) -> Self:
-        """Take fields that are not in `own` from a message: `x`, `x_count` or `x_name`; ids and instants become text."""
+        """Take fields that are not in `own` from a message: `x`, `x_count` or `x_name`.
+
+        Ids and instants become text.
+        """
         for name in cls.__struct_fields__:
             for given in () if name in own else (name, f"{name}_count", f"{name}_name"):
                 if hasattr(message, given):

@@ -198,7 +198,10 @@ class DeadDocument(Shape):
 
 
 class EventShape(Shape):
-    """One row of history, of `chunks` chunks of one block (0: all); a line of `opsq history export`, and its columns."""
+    """One row of history, of `chunks` chunks of one block (0: all).
+
+    A line of `opsq history export`, and its columns.
+    """
 
     seq: int
     at: str
@@ -273,7 +276,10 @@ class ChunkDocument(Shape):
 
 
 class ChunkEndShape(Shape):
-    """A line of `opsq consume` per ended program, after `attempt` failures and losses; `outcome`: completed or failed."""
+    """A line of `opsq consume` per ended program, after `attempt` failures and losses.
+
+    `outcome`: completed or failed.
+    """
 
     submission_id: str
     index: int

@@ -178,7 +178,8 @@ class Round:
                     raise Conflict(
                         f"Chunks of this round, in submission {submission_id}, were completed by {event.consumer}, "
                         "which is not a consumer of its own: their results may be those of another program.",
-                        hint="--fresh starts over; with its own --state-dir a round shares chunks with no other consumer.",
+                        hint="--fresh starts over; with its own --state-dir a round shares chunks with no other "
+                        "consumer.",
                     )
             if page.next_after is None:
                 return

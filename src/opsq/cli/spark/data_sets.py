@@ -175,7 +175,8 @@ class Writing(NamedTuple):
         except PySparkException as error:
             lines = str(error).strip().splitlines()
             raise UsageError(
-                f"--result-schema {self.result_schema}: Spark cannot parse it: {lines[0] if lines else type(error).__name__}",
+                f"--result-schema {self.result_schema}: Spark cannot parse it: "
+                f"{lines[0] if lines else type(error).__name__}",
                 hint="Write columns as in SQL, such as 'id BIGINT, text STRING', or `same`.",
             ) from error
 

@@ -43,7 +43,8 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
             state_dir = str(folder / "state")
             submission_id = jobs.run("reading", lambda: _submit(jobs.spark, paths, state_dir))
             say.step(
-                f"Submitted {len(paths)} source files of Python as a DataFrame of paths and contents: submission {submission_id}."
+                f"Submitted {len(paths)} source files of Python as a DataFrame of paths and contents: submission "
+                f"{submission_id}."
             )
             summary = jobs.run("working", lambda: _consume(jobs.spark, submission_id, tasks, state_dir))
             at_work = ", ".join(f"{task.completed} chunks in task {task.task}" for task in summary.tasks)

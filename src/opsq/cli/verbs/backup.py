@@ -17,8 +17,8 @@ def backup(
 ) -> None:
     """Copy the database to a file, also while work continues; the content of chunks and large results is not in it.
 
-    A daemon can start on the copy as it is, but it needs the content store too: copy that folder afterwards, unless it is
-    an object store.
+    A daemon can start on the copy as it is, but it needs the content store too: copy that folder afterwards, unless it
+    is an object store.
     """
     with caller.connect() as daemon:
         request = Backup(daemon.next_id(), os.path.abspath(path))

@@ -1,4 +1,4 @@
-"""The verb complete: completes chunks, with a result that is sent along or, if it is large, written to the content store.
+"""The verb complete: completes chunks, with a result that is sent along, or stored if it is large.
 
 It is a hot verb: it must not import anything that is slow to load.
 """
@@ -44,7 +44,9 @@ def complete(
 
 
 def _result(daemon: Connection, handle: Handle, source: str) -> bytes | tuple[str, int, int]:
-    """What the completion carries: the bytes of a small result, or the place in the store where a large one was written."""
+    """What the completion carries: the bytes of a small result, or the place in the store where a large one was
+    written.
+    """
     with _open_result(source) as file:
         head = _piece(file, source, RESULT_INLINE_BYTES + 1)
         if len(head) <= RESULT_INLINE_BYTES:

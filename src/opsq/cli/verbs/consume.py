@@ -113,7 +113,9 @@ def consume(
 
 
 def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> None:
-    """Print what would be run, one line each: for a shell, or as JSON, in which bytes that are not text are surrogates."""
+    """Print what would be run, one line each: for a shell, or as JSON, in which bytes that are not text are
+    surrogates.
+    """
     from opsq.runner.command_preview import rehearse
 
     count = options.max_chunks or _REHEARSED_COUNT

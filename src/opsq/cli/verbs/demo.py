@@ -39,7 +39,8 @@ def demo(
     keep: bool = option("--keep", "Keep the folder and what is in it, for inspection."),
     spark: bool = option("--spark", "Show the same with PySpark: DataFrames, and executors as consumers."),
 ) -> None:
-    """Run a demonstration: submit Python's own source files, have consumers convert them to upper case, collect and check the results.
+    """Run a demonstration: submit Python's own source files, have consumers convert them to upper case, collect and
+    check the results.
 
     It takes less than a minute, with a daemon of its own in a temporary folder that is removed at the end.
     """

@@ -21,7 +21,8 @@ def results(
 ) -> None:
     """Write the results of a submission to stdout, in chunk order.
 
-    Exits 5 and writes nothing while the submission is not finished (unless --follow), and 1 at the first dead or skipped chunk.
+    Exits 5 and writes nothing while the submission is not finished (unless --follow), and 1 at the first dead or
+    skipped chunk.
     """
     with caller.connect() as daemon:
         stream = ResultStream(daemon, submission_id, is_following=follow, is_skipping=skip_dead)

@@ -10,7 +10,9 @@ from opsq.wire.messages import Changed, Resume
 
 
 def resume(caller: Caller, pairs: list[str] = PAIRS, every: bool = ALL, operator: bool = OPERATOR) -> None:
-    """End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing."""
+    """End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is
+    missing.
+    """
     metadata = rule_metadata("resume", pairs, every=every)
     on = pairs_text(metadata) or "everything"
     with caller.connect() as daemon:

@@ -72,7 +72,8 @@ def run(
     ),
     fresh: bool = option("--fresh", "Discard what the same command has done before, and start over."),
 ) -> None:
-    """Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.
+    """Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one
+    line.
 
     The same command, run again, continues with what is left of a round that did not complete. Without a daemon, one is
     started, and stopped at the end.

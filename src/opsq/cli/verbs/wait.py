@@ -16,7 +16,9 @@ def wait(
     ids: list[SubmissionId] = argument("ID...", "The submissions to wait for.", submission),
     timeout_s: float | None = option("-t, --timeout D", "Give up after this long, with exit 124.", duration),
 ) -> None:
-    """Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout."""
+    """Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on
+    timeout.
+    """
     try:
         states = wait_for(caller, ids, timeout_s)
     except KeyboardInterrupt:

@@ -14,7 +14,9 @@ def weight(
     pair: str = argument("KEY=VALUE", "The value."),
     number: float = argument("N", "0.001 to 1000; the default is 1.", weight_of),
 ) -> None:
-    """Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on."""
+    """Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next
+    turn on.
+    """
     key, value = key_and_value(pair)
     if value is None:
         raise UsageError(f"{pair}: write KEY=VALUE.")

@@ -123,7 +123,10 @@ def happen(rig: Rig, peer: Peer, history: list[tuple[Any, ...]]) -> None:
 def test_dry_reservation_tells_what_the_next_calls_get_and_changes_nothing(
     history: list[tuple[Any, ...]], strategy: Strategy, is_used_before: bool
 ) -> None:
-    """Whatever lies in the queue, and whether the strategy is in use or new: a trial is the truth, and leaves no trace."""
+    """Whatever lies in the queue, and whether the strategy is in use or new.
+
+    A trial is the truth, and leaves no trace.
+    """
     with tempfile.TemporaryDirectory(prefix="opsq-", dir="/tmp") as folder:
         rig = Rig(Path(folder))
         try:

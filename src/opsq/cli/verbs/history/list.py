@@ -19,7 +19,9 @@ def list_(
     oldest_first: bool = option("--oldest-first", "Start with the oldest instead of the newest."),
     after: int | None = option("--after SEQ", "Continue after this row, in the order shown (paging).", Whole(0)),
 ) -> None:
-    """List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason."""
+    """List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or
+    signal, reason.
+    """
     found: list[HistoryEvent] = []
     metadata: dict[int, dict[str, int | str]] = {}
     where = conditions.as_filter(subject)

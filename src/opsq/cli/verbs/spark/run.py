@@ -145,7 +145,10 @@ def missing_results(submission: Submission, deadline_s: float | None) -> OpsqErr
     if state.completed_count == state.chunks_count:
         return None
     if not state.dead_count:
-        left = f"{values.counted(state.chunks_count - state.completed_count, 'chunk')} of {state.chunks_count} are not completed."
+        left = (
+            f"{values.counted(state.chunks_count - state.completed_count, 'chunk')} of {state.chunks_count} are not "
+            f"completed."
+        )
         if deadline_s:
             return TimedOut(f"The deadline came first: {left}")
         return NotFinished(
@@ -168,7 +171,10 @@ def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
     writes = f"`opsq spark results {number} -o DIR{' --skip-dead' if state.dead_count else ''}` writes existing results"
     if state.state in FINAL_STATES:
         return f"{first}{writes}, `opsq rm {number}` removes it."
-    return f"{first}`opsq spark consume --submission {number} -- CMD` continues, then {writes}; `opsq cancel {number}` cancels it."
+    return (
+        f"{first}`opsq spark consume --submission {number} -- CMD` continues, then {writes}; `opsq cancel {number}` "
+        f"cancels it."
+    )
 
 
 def _report_left(caller: Caller, state: SubmissionState, *, is_temporary: bool) -> None:
