@@ -69,7 +69,7 @@ def test_contradicting_options_and_a_missing_command_are_exit_2(queue):
 def test_until_empty_says_on_a_terminal_that_paused_work_is_left(queue):
     queue.submit_lines(1, "-m", "tenant=a")
     queue.ok("pause", "tenant=a")
-    assert b"What is paused was left: tenant=a" in queue.on_terminal("consume", "--until-empty", "--", "cat").out
+    assert b"Paused work was left: tenant=a" in queue.on_terminal("consume", "--until-empty", "--", "cat").out
 
 
 def test_single_is_exit_0_with_nothing_done_while_another_has_the_name_and_takes_over_from_a_killed_one(queue):

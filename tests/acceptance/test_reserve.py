@@ -70,7 +70,7 @@ def test_order_is_that_of_the_strategy(queue):
 
 
 BAD = [
-    (["-n", "0"], "-n 0 is not a count"),
+    (["-n", "0"], "-n 0: give a number"),
     (["-n"], "-n needs a value"),
     (["--lease", "long"], "--lease: 'long' is not a duration"),
     (["--lease", "0"], "longer than 0"),
