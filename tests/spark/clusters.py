@@ -9,88 +9,116 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from spark.jvm import SHORT_RUN, Jvm
 from waiting import wait_until
 
 DEADLINE_S = 1200
 """For one command on a cluster: two executors that start on a busy machine take minutes."""
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-EXECUTORS = {
-    "spark.executor.memory": "600m",
-    "spark.executor.cores": "1",
-    "spark.cores.max": "2",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": JAVA,
-    "spark.executor.extraJavaOptions": JAVA,
-}
-"""Settings of an application that has two executors of one core each."""
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-class Cluster(NamedTuple):
-    """A master and its workers."""
+def executors(flags: str) -> dict[str, str]:
+    """Settings of an application that has two executors of one core each.
 
-    url: str
-    workers: list[subprocess.Popen[bytes]]
+    Args:
+        flags: of their JVMs, and of its own.
+    """
+    return {
+        "spark.executor.memory": "600m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": flags,
+        "spark.executor.extraJavaOptions": flags,
+    }
+
+
+class Cluster:
+    """A master and two workers of one core each that listen on loopback only.
+
+    Each worker is at an address of its own where loopback has several, as on Linux: Spark repeats no task for
+    speculation on the host where it runs already.
+
+    Args:
+        folder: where their logs and scratch files are.
+        jvm: how they start fast, and applications.
+    """
+
+    def __init__(self, folder: Path, jvm: Jvm) -> None:
+        self.settings = executors(jvm.flags)
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._folder = folder
+        self._program = str(Path(jvm.home, "bin", "spark-class"))
+        self._environ = os.environ | {
+            "SPARK_HOME": jvm.home,
+            "SPARK_LAUNCHER_OPTS": SHORT_RUN,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": jvm.flags,
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        }
+        self._hosts = ("127.0.0.1", "127.0.0.2" if sys.platform == "linux" else "127.0.0.1")
+        self._started_count = 0
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"spark://127.0.0.1:{port}"
+        self._master = self._start("master", "master.Master", "127.0.0.1", "--port", str(port))
+
+    def restore(self) -> None:
+        """Start the workers that are not there, and wait until the master knows of them."""
+        for place, host in enumerate(self._hosts):
+            if len(self.workers) > place and self.workers[place].poll() is None:
+                continue
+            self._started_count += 1
+            name = f"w{self._started_count}"
+            words = (
+                self.url,
+                "--port",
+                "0",
+                "--cores",
+                "1",
+                "--memory",
+                "700m",
+                "--work-dir",
+                str(self._folder / name),
+            )
+            self.workers[place : place + 1] = [self._start(name, "worker.Worker", host, *words)]
+        log = self._folder / "master.log"
+        wait_until(
+            lambda: log.read_text().count("Registering worker") == self._started_count,
+            DEADLINE_S,
+            "both workers are there",
+        )
+
+    def stop(self) -> None:
+        """End all of it."""
+        children = [*self.workers, self._master]
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait(DEADLINE_S)
+
+    def _start(self, name: str, kind: str, host: str, *words: str) -> subprocess.Popen[bytes]:
+        line = [self._program, f"org.apache.spark.deploy.{kind}", *words, "--host", host, "--webui-port", "0"]
+        with (self._folder / f"{name}.log").open("wb") as out:
+            return subprocess.Popen(line, env=self._environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[Cluster]:
-    """A master and two workers of one core each that listen on loopback only.
-
-    Their logs and scratch files lie in `folder`.
-
-    Args:
-        hosts: of the workers, addresses of loopback. Spark repeats no task for speculation on the host where it runs
-            already.
-    """
-    import pyspark
-
-    from opsq.spark import ensure_java
-
-    ensure_java()
-    home = Path(pyspark.__file__).parent
-    environ = os.environ | {
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": JAVA,
-        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-    }
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url, log = f"spark://127.0.0.1:{port}", folder / "master.log"
-
-    def start(name: str, kind: str, host: str, *words: str) -> subprocess.Popen[bytes]:
-        line = [
-            str(home / "bin" / "spark-class"),
-            f"org.apache.spark.deploy.{kind}",
-            *words,
-            "--host",
-            host,
-            "--webui-port",
-            "0",
-        ]
-        with (folder / f"{name}.log").open("wb") as out:
-            return subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-
-    children = [start("master", "master.Master", "127.0.0.1", "--port", str(port))]
+def running_cluster(folder: Path, jvm: Jvm) -> Iterator[Cluster]:
+    """A cluster that is gone afterwards."""
+    cluster = Cluster(folder, jvm)
     try:
-        for name, host in zip(("w1", "w2"), hosts, strict=True):
-            words = (url, "--port", "0", "--cores", "1", "--memory", "700m", "--work-dir", str(folder / name))
-            children.append(start(name, "worker.Worker", host, *words))
-        wait_until(lambda: log.read_text().count("Registering worker") == 2, DEADLINE_S, "both workers are there")
-        yield Cluster(url, children[1:])
+        cluster.restore()
+        yield cluster
     finally:
-        for child in reversed(children):
-            child.terminate()
-        for child in children:
-            child.wait(300)
+        cluster.stop()
 
 
 def is_alive(pid: int) -> bool:

@@ -22,6 +22,7 @@ from daemons import running
 from needs import need
 from opsq.settings import Settings
 from spark.clusters import DEADLINE_S, Cluster, is_alive, running_cluster
+from spark.jvm import Jvm, fast_jvm
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -41,14 +42,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def java(clean_environment: None) -> str:
-    """The home of a Java that Spark can run on."""
-    return need("java")
+def jvm(clean_environment: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+    """How JVMs start fast, on a Java that Spark can run on; what they share is kept beside pytest's own cache."""
+    home = need("java")
+    cache = getattr(request.config, "cache", None)  # not there with -p no:cacheprovider
+    return fast_jvm(home, cache.mkdir("spark") if cache else tmp_path_factory.mktemp("jvm"))
+
+
+@pytest.fixture
+def java(jvm: Jvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes of this test start local sessions fast."""
+    for name, value in jvm.environ.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")
-def spark(java: str) -> Iterator[SparkSession]:
-    """The one session."""
+def spark(jvm: Jvm) -> Iterator[SparkSession]:
+    """The one session; its home is the one that opsq chooses."""
     from opsq.spark import build_session
 
     folder = Path(tempfile.mkdtemp(prefix="opsq-spark-", dir=SHORT_ROOT))
@@ -103,11 +113,20 @@ def read(spark: SparkSession, daemon: Settings) -> Callable[..., DataFrame]:
     return read
 
 
-@pytest.fixture
-def cluster(java: str, runtime_dir: Path) -> Iterator[Cluster]:
-    """A master and two workers of this test."""
-    with running_cluster(runtime_dir) as cluster:
+@pytest.fixture(scope="session")
+def one_cluster(jvm: Jvm) -> Iterator[Cluster]:
+    """The one cluster: a master and two workers."""
+    folder = Path(tempfile.mkdtemp(prefix="opsq-cluster-", dir=SHORT_ROOT))
+    with running_cluster(folder, jvm) as cluster:
         yield cluster
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cluster(one_cluster: Cluster) -> Cluster:
+    """The cluster with both workers, whatever became of them in a test before."""
+    one_cluster.restore()
+    return one_cluster
 
 
 def work(queue: opsq.Queue, function: Callable[[bytes], bytes] = bytes) -> None:

@@ -25,8 +25,9 @@ from opsq.cli.spark.job import spark_failure
 from opsq.errors import CommandNotFound, InputUnreadable, UsageError
 from opsq.settings import Settings
 from opsq.spark.session.spark_session import is_connect, shown
-from spark.clusters import DEADLINE_S, JAVA
+from spark.clusters import DEADLINE_S
 from spark.conftest import terminated_at_work
+from spark.jvm import Jvm
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -47,11 +48,8 @@ class Server(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def server(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The one server of these tests."""
-    import pyspark
-
-    opsq.spark.ensure_java()
     folder = tmp_path_factory.mktemp("connect")
     (folder / "events").mkdir()
     with socket.socket() as free:
@@ -72,16 +70,16 @@ def server(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
         "spark.eventLog.dir": (folder / "events").as_uri(),
     }
     line = [
-        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        str(Path(jvm.home, "bin", "spark-submit")),
         "--master",
         "local[2,3]",
         "--driver-java-options",
-        JAVA,
+        jvm.flags,
     ]
     for key, value in conf.items():
         line += ["--conf", f"{key}={value}"]
     line += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": jvm.home}
     log = folder / "server.log"
     with log.open("wb") as out:
         child = subprocess.Popen(line, env=environ, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out)

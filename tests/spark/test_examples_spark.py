@@ -71,6 +71,7 @@ def test_results_stream_into_a_table_while_work_goes_on(run: Run, spark: SparkSe
     ]
 
 
+@pytest.mark.usefixtures("java")
 def test_readme_with_spark(spark: SparkSession, daemon: Settings, tmp_path: Path) -> None:
     """In a session of its own, as it reaches the daemon by its environment.
 

@@ -22,7 +22,7 @@ from opsq.spark.report.rows import ReportSummary
 from spark.report.test_page import figures
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
-LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+LOCAL = ("--master", "local[2]")
 DEADLINE_S = 1200
 
 pytestmark = pytest.mark.timeout(DEADLINE_S + 60)

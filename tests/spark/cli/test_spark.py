@@ -30,7 +30,7 @@ PROGRAM = str(Path(sys.executable).with_name("opsq"))
 DEADLINE_S = 1200
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)  # each JVM takes its time, on a busy machine minutes
-LOCAL = ("--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+LOCAL = ("--master", "local[2]")
 
 
 def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from opsq.settings import Settings
-from spark.clusters import DEADLINE_S, EXECUTORS, Cluster, is_alive
+from spark.clusters import DEADLINE_S, Cluster, executors, is_alive
+from spark.jvm import Jvm
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -34,11 +35,13 @@ def rows(runtime_dir: Path) -> Path:
     return path
 
 
-def line(daemon: Settings, master: str, source: Path, output: Path, *command: str) -> list[str]:
+def line(
+    daemon: Settings, master: str, settings: dict[str, str], source: Path, output: Path, *command: str
+) -> list[str]:
     """`opsq spark run` with two executors."""
     words = [PROGRAM, "--state-dir", daemon.state_dir, "spark", "run", "--json", "--master", master, "--tasks", "2"]
     words += ["--rows-per-chunk", "10", str(source), "-o", str(output)]
-    for key, value in EXECUTORS.items():
+    for key, value in settings.items():
         words += ["--conf", f"{key}={value}"]
     return [*words, "--", *command]
 
@@ -55,9 +58,11 @@ def check(output: Path, told: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("java")
-def test_executors_that_are_processes_of_their_own_do_the_work(daemon: Settings, runtime_dir: Path, rows: Path) -> None:
+def test_executors_that_are_processes_of_their_own_do_the_work(
+    daemon: Settings, jvm: Jvm, runtime_dir: Path, rows: Path
+) -> None:
     output = runtime_dir / "out.json"
-    words = line(daemon, "local-cluster[2,1,700]", rows, output, "cat")
+    words = line(daemon, "local-cluster[2,1,700]", executors(jvm.flags), rows, output, "cat")
     ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S)
     assert ran.returncode == 0, ran.stderr.decode()
     assert [task["task"] for task in check(output, ran.stdout)["tasks"]] == [0, 1]
@@ -69,7 +74,7 @@ def test_killed_worker_costs_no_row_and_leaves_no_program(
     output, go = runtime_dir / "out.json", runtime_dir / "go"
     # The first program of each executor waits, so that both are at work when one dies.
     script = f"cd {runtime_dir}; if [ ! -e go ]; then touch pid-$$; while [ ! -e go ]; do sleep 0.05; done; fi; cat"
-    words = line(daemon, cluster.url, rows, output, "sh", "-c", script)
+    words = line(daemon, cluster.url, cluster.settings, rows, output, "sh", "-c", script)
     environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
     with subprocess.Popen(
         words, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE

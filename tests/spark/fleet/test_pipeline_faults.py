@@ -29,7 +29,7 @@ from opsq.daemon import lifecycle
 from opsq.ids import mask_indexes
 from opsq.settings import Settings
 from opsq.wire.messages import History, HistoryFilter, HistoryRows
-from spark.clusters import DEADLINE_S, EXECUTORS, Cluster, executor_of, is_alive, parent_of
+from spark.clusters import DEADLINE_S, Cluster, executor_of, is_alive, parent_of
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -192,7 +192,7 @@ def line(daemon: Settings, cluster: Cluster, source: Path, output: Path, folder:
     ]
     words += ["--rows-per-chunk", str(ROWS_PER_CHUNK), "--retry-on", str(RETRYABLE), "--bury-on", str(HOPELESS)]
     words += [str(source), "--output", str(output), *more]
-    for key, value in EXECUTORS.items():
+    for key, value in cluster.settings.items():
         words += ["--conf", f"{key}={value}"]
     return [*words, "--", "sh", "-c", SCRIPT.replace("FOLDER", str(folder))]
 
@@ -351,7 +351,14 @@ def test_functions_on_executors_give_every_row_once_whatever_died_on_the_way(
     chunks_count = 4 * CHUNKS_PER_GATE
     program = runtime_dir / "fleet.py"
     program.write_text(FLEET)
-    words = [sys.executable, str(program), cluster.url, daemon.state_dir, str(runtime_dir), json.dumps(EXECUTORS)]
+    words = [
+        sys.executable,
+        str(program),
+        cluster.url,
+        daemon.state_dir,
+        str(runtime_dir),
+        json.dumps(cluster.settings),
+    ]
     with started(words, ROWS=str(chunks_count * ROWS_PER_CHUNK)) as fleet:
         kill_executor(gates.stand_at(1)[0])
         gates.open(1)

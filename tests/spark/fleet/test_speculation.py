@@ -12,7 +12,7 @@ import pytest
 
 import opsq
 from opsq.settings import Settings
-from spark.clusters import DEADLINE_S, EXECUTORS, running_cluster
+from spark.clusters import DEADLINE_S, Cluster
 from spark.conftest import folders, parts, work
 from waiting import wait_until
 
@@ -53,21 +53,18 @@ spark.stop()
 """
 
 
-@pytest.mark.usefixtures("java")
 def test_straggler_that_spark_runs_twice_at_once_gives_every_row_once(
-    daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+    daemon: Settings, queue: opsq.Queue, cluster: Cluster, runtime_dir: Path
 ) -> None:
     attempts = runtime_dir / "attempts"
     attempts.mkdir()
-    settings = EXECUTORS | SPECULATION
-    # Two addresses of loopback are two hosts; Linux has all of 127.0.0.0/8.
-    with running_cluster(runtime_dir, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
-        words = [sys.executable, "-c", PROGRAM, cluster.url, daemon.state_dir, str(attempts), json.dumps(settings)]
-        environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
-        ran = subprocess.run(
-            words, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
-        )
-        assert ran.returncode == 0, ran.stderr
+    settings = json.dumps(cluster.settings | SPECULATION)
+    words = [sys.executable, "-c", PROGRAM, cluster.url, daemon.state_dir, str(attempts), settings]
+    environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    ran = subprocess.run(
+        words, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert ran.returncode == 0, ran.stderr
     assert [len(list((attempts / partition).iterdir())) for partition in ("0", "1")] == [1, 2]
     [state] = queue.submissions()
     work(queue)
