@@ -73,7 +73,7 @@ BAD = [
     (["-n", "0"], "-n 0: give a number"),
     (["-n"], "-n needs a value"),
     (["--lease", "long"], "--lease: 'long' is not a duration"),
-    (["--lease", "0"], "longer than 0"),
+    (["--lease", "0"], "--lease 0: give more than 0"),
     (["--strategy", "Fastest"], "Fastest"),
     (["--bogus"], "no option --bogus"),
     (["extra"], "takes no argument"),
