@@ -198,10 +198,10 @@ class ReserveCalls:
         call.is_over = True
         if call.deadline is not None:
             self._deadlines.discard(call.deadline, call)
-        calls = self._calls[call.peer]
-        del calls[call.request.id]
+        calls = self._calls.get(call.peer, {})  # a client may have used one id for two calls
+        calls.pop(call.request.id, None)
         if not calls:
-            del self._calls[call.peer]
+            self._calls.pop(call.peer, None)
         line = self._lines[call.text]
         line.leave(call)
         if not line:

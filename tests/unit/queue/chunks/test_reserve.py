@@ -393,3 +393,13 @@ def test_fifty_consumers_and_a_hundred_thousand_chunks_are_delivered_exactly_onc
     assert len(delivered) == 100_000
     assert set(delivered.values()) == {1}
     assert {rig.show(submission_id).state for submission_id in submissions} == {"completed"}
+
+
+def test_two_parked_calls_under_one_request_id_are_both_answered(rig: Rig) -> None:
+    peer = rig.connect()
+    for _ in range(2):
+        rig.park(peer, id=7)
+    submission_id = rig.submit(2)
+    given = [chunks(tickets_of(reply)) for reply in rig.replies(peer, 7) if isinstance(reply, m.Reserved)]
+    assert given == [[(submission_id, 0)], [(submission_id, 1)]]
+    rig.disconnect(peer)
