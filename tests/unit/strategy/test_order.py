@@ -169,10 +169,10 @@ class Story:
         if self.peers:
             peer = self.peers.pop(a % len(self.peers))
             own = {
-                (key[0], key[1], index)
-                for part in peer.reservations.values()
-                for key, p in part.parts.items()
-                for index in _of(p)
+                (*key[:2], index)
+                for reservation in self.rig.engine._reservations.of_peer(peer)
+                for key, part in reservation.parts.items()
+                for index in _of(part)
             }
             self.rig.disconnect(peer)
             self.naive.consumers.discard(peer)
