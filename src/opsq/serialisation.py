@@ -4,13 +4,12 @@ Nothing here is ever pickled.
 
 This file only turns bytes into records and back; it must not read chunks or call anybody's function. Each format holds
 what it holds also when chunks are joined: the records in `a + b` are those in `a`, then those in `b`, if `a` came from
-    `encode`.
+`encode`.
 
-    Bytes        records end with a delimiter, which they do not contain; each is `bytes` without it TextLines    lines
-    in UTF-8; each is a `str` without its line end (a carriage return in front of that belongs to the line) JsonLines
-    one JSON value a line; blank lines are none MessagePack  batches of records: the length of a batch in 4 bytes,
-    big-endian, then its records as one MessagePack
-        array
+    Bytes        records end with a delimiter, which they do not contain; each is `bytes` without it
+    TextLines    lines in UTF-8; each is a `str` without its line end (a carriage return before it belongs to the line)
+    JsonLines    one JSON value a line; blank lines are skipped
+    MessagePack  batches of records: the length of a batch in 4 bytes, big-endian, then a MessagePack array of them
 """
 
 from __future__ import annotations
@@ -69,14 +68,12 @@ class Bytes(Serialisation):
         return f"Bytes({self._delimiter!r})"
 
     def decode(self, data: bytes) -> list[bytes]:
-        """See `Serialisation.decode`; any bytes will do."""
         records = data.split(self._delimiter)
         if not records[-1]:
             records.pop()
         return records
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """See `Serialisation.encode`."""
         delimiter = self._delimiter
         try:
             data = delimiter.join(records)
@@ -114,7 +111,6 @@ class TextLines(Serialisation):
     """
 
     def decode(self, data: bytes) -> list[str]:
-        """See `Serialisation.decode`."""
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
@@ -128,7 +124,6 @@ class TextLines(Serialisation):
         return records
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """See `Serialisation.encode`."""
         try:
             text = "\n".join(records)
         except TypeError:
@@ -168,7 +163,6 @@ class JsonLines(Serialisation):
         return JsonLines, (self._type,)
 
     def decode(self, data: bytes) -> list[Any]:
-        """See `Serialisation.decode`."""
         try:
             records = self._decoder.decode_lines(data)
         except _DECODE_ERRORS:
@@ -181,7 +175,6 @@ class JsonLines(Serialisation):
         return [self._one(line, number) for number, line in enumerate(lines, 1) if line.strip()]
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """See `Serialisation.encode`."""
         try:
             return self._encoder.encode_lines(records)
         except _ENCODE_ERRORS as error:
@@ -213,7 +206,6 @@ class MessagePack(Serialisation):
         return MessagePack, (self._type,)
 
     def decode(self, data: bytes) -> list[Any]:
-        """See `Serialisation.decode`."""
         records: list[Any] = []
         end, size = 0, len(data)
         while end < size:
@@ -231,7 +223,6 @@ class MessagePack(Serialisation):
         return records
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """See `Serialisation.encode`."""
         if not records:
             return b""
         try:

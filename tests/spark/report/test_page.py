@@ -22,6 +22,7 @@ from opsq.spark.report.rows import (
     ReportWindow,
 )
 from opsq.units import format_instant
+from opsq.version import __version__
 
 BEGIN = 1_772_366_400_000
 SPAN = (format_instant(BEGIN), format_instant(BEGIN + 600_000))
@@ -70,6 +71,7 @@ def test_page_is_one_file_that_asks_nobody_for_anything():
     text = page(figures("acme", "zeta", None))
     assert re.findall(r"(?i)<(?:script|link|img|iframe|object)\b|\bsrc=|\bhref=|url\(|@import", text) == []
     assert set(re.findall(r"https?://[^\s\"<]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert f'<p class="note">Made by opsq {__version__}.</p>' in text
 
 
 def test_page_tells_the_headline_numbers_and_has_the_plots_with_labels_and_units():

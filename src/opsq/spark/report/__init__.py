@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from opsq.spark.report.measures import (
         ACCURACY,
+        PERCENTS,
         failures,
         fairness,
         histogram,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACCURACY",
+    "PERCENTS",
     "failures",
     "fairness",
     "histogram",

@@ -56,7 +56,7 @@ def page(figures: Figures, title: str = "Report of the queue") -> str:
         _consumers(report),
         _table_of_values(report),
         _WORDS,
-        f'<p class="note">SourceSubmission by opsq {escape(__version__)}.</p>',
+        f'<p class="note">Made by opsq {escape(__version__)}.</p>',
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '

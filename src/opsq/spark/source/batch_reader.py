@@ -240,8 +240,7 @@ class Batches(NamedTuple):
             return UsageError(
                 f"Chunk {name} cannot be used. {error.message}",
                 hint="The options chunkFormat and columns, or .schema(...), describe the chunks; the strategy selects "
-                "them. "
-                f"After `opsq cancel {self.submission_id}` and `opsq rm` a restarted query continues without it.",
+                f"them. After `opsq cancel {self.submission_id}` and `opsq rm` a restarted query continues without it.",
             )
         hint = "The options resultFormat, resultSchema and columns, or .schema(...), describe the results"
         if self.result_format in GUESSED_FORMATS:

@@ -91,8 +91,7 @@ class StoreAccess(msgspec.Struct, frozen=True):
             raise StoreNotVisible(
                 f"From {socket.gethostname()}: {error.message}",
                 hint="Executors write and read content themselves: make the store visible to all of them at the same "
-                "path, "
-                "by a shared mount, or set the daemon's store to an s3://, gs:// or az:// URL.",
+                "path, by a shared mount, or set the daemon's store to an s3://, gs:// or az:// URL.",
             ) from error
         return store
 

@@ -180,11 +180,9 @@ class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvaila
     def _pruned(self) -> NotFound:
         return NotFound(
             f"The history of submission {self.source.submission_id} was pruned before this stream had read it, so the "
-            f"stream cannot "
-            "know which results are still to come.",
+            "stream cannot know which results are still to come.",
             hint="All results still exist: read them with spark.read once the submission has ended. The settings "
-            "history_days and "
-            "history_rows control how much history is kept.",
+            "history_days and history_rows control how much history is kept.",
         )
 
     def _wait_for_completion(self, place: int) -> int:

