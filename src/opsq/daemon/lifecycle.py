@@ -169,9 +169,10 @@ def is_locked(lock_path: str) -> bool:
 
 def _request_stop(connection: Connection, drain_s: float) -> bool:
     """Request a stop and wait; whether the daemon has closed the connection."""
-    try:
+    with contextlib.suppress(Unreachable):  # it exited before its answer was read, or hangs
         connection.call(Stop(connection.next_id(), drain_s), Changed)
-        end = time.monotonic() + _ANSWER_S
+    end = time.monotonic() + _ANSWER_S
+    try:
         while (left_s := end - time.monotonic()) > 0:
             connection.receive(left_s)
     except Unreachable:

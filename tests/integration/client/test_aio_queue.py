@@ -61,6 +61,20 @@ def test_the_whole_way_of_a_submission(settings: Settings) -> None:
     run(work())
 
 
+def test_a_handle_may_be_made_before_the_queue_is_open(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            made = await queue.submit([b"a"])
+            async for chunk in queue.consume("OldestFirst"):
+                await chunk.complete(await chunk.data())
+        later = connect(settings)
+        submission = later.submission(made.id)
+        async with later:
+            assert [result async for result in submission.follow()] == [b"a"]
+
+    run(work())
+
+
 def test_submission_is_found_by_its_keys_and_a_handover_may_be_withdrawn(settings: Settings) -> None:
     async def work() -> None:
         async with connect(settings) as queue:

@@ -170,10 +170,14 @@ def test_a_consumer_that_starts_again_under_its_name_strands_nothing(settings: S
     submission = queue.submit([b"x"] * 3)
     first = start_worker(settings)
     hear(first)
-    first.send_signal(signal.SIGSTOP)
     second = start_worker(settings)
+
+    def ids_count() -> int:
+        return len({state.consumer for state in queue.status().consumers if state.consumer.startswith("worker")})
+
+    wait_until(lambda: ids_count() == 2, 180, "both are connected")
+    first.send_signal(signal.SIGSTOP)
     hear(second)
-    assert len({state.consumer for state in queue.status().consumers if state.consumer.startswith("worker")}) == 2
     end(first)
     for chunk in queue.consume(until_idle=True):
         chunk.complete()

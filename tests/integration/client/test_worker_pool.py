@@ -248,7 +248,13 @@ def test_a_signal_lets_the_workers_end_what_they_have_begun(
         submission = queue.submit([b"wait %s %s" % (bytes(begun), bytes(go))])
         program = script(PROGRAM, settings.socket, 60)
         worker = number_in(begun)
+
+        def is_waiting() -> bool:
+            return any(consumer.waiting_strategy for consumer in queue.status().consumers)
+
+        wait_until(is_waiting, DEADLINE_S, "the second job waits for a chunk")
         (os.killpg if is_for_all else os.kill)(program.pid, number)
+        wait_until(lambda: not is_waiting(), DEADLINE_S, "the signal was handled")
         later = queue.submit([b"x"])
         go.touch()
         output, errors = program.communicate(timeout=DEADLINE_S)

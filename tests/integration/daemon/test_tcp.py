@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from daemons import Client, error_of, log_with, running, settings_of
 from opsq.daemon import lifecycle
 from opsq.daemon.control_connection import fetch_state
-from opsq.errors import NotPermitted, UsageError
+from opsq.errors import NotPermitted, TimedOut, UsageError
 from opsq.settings import Settings, load
 from opsq.wire.frames import encode
 from opsq.wire.messages import (
@@ -28,6 +29,7 @@ from opsq.wire.messages import (
     Stop,
     Welcome,
 )
+from scripted import welcome
 
 CLIENT_TOKEN = "c" * 32
 
@@ -138,8 +140,38 @@ def test_short_token_is_refused(runtime_dir: Path) -> None:
         lifecycle.start(settings_of(folder, listen=free_address()))
 
 
-def test_stop_over_tcp_uses_the_token_file(settings: Settings) -> None:
-    """From another machine: an address and a token file are all that is needed."""
+def test_daemon_that_hangs_is_not_reported_as_stopped(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It answers neither the request nor heartbeats, and keeps its connection."""
+    monkeypatch.setattr(lifecycle, "_ANSWER_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        remote = load(
+            {
+                "state_dir": str(tmp_path),
+                "address": f"127.0.0.1:{server.getsockname()[1]}",
+                "token_file": settings.token_file,
+            }
+        )
+
+        def accept() -> socket.socket:
+            peer, _ = server.accept()
+            peer.sendall(encode([welcome(heartbeat_s=0.02)]))
+            return peer
+
+        with ThreadPoolExecutor() as threads:
+            peer = threads.submit(accept)
+            with pytest.raises(TimedOut, match="has not exited"):
+                lifecycle.stop(remote)
+            peer.result().close()
+
+
+def test_stop_over_tcp_uses_the_token_file(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From another machine: an address and a token file are all that is needed.
+
+    A worker's environment holds the token of clients, which may not stop a daemon.
+    """
+    monkeypatch.setenv("OPSQ_TOKEN", CLIENT_TOKEN)
     remote = load({"state_dir": "/nowhere", "address": settings.listen, "token_file": settings.token_file})
     assert fetch_state(remote, 10.0).pid
     assert lifecycle.stop(remote).status == "stopped"

@@ -159,9 +159,7 @@ class AsyncQueue(AsyncRules):
             described = await self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
             unnamed = new_submission.unnamed(submissions, old, described.submissions)
             await asyncio.to_thread(new_submission.delete_content, unnamed, self.contents)
-        return [
-            AsyncSubmission(self.link, self.contents, made.submission_id, is_new=made.is_new) for made in reply.created
-        ]
+        return [AsyncSubmission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     async def find(self, idempotency_key: str) -> AsyncSubmission | None:
         """The submission that this idempotency key has made; None if there is none (any more)."""
@@ -182,7 +180,7 @@ class AsyncQueue(AsyncRules):
     def submission(self, submission_id: int | str) -> AsyncSubmission:
         """The handle of a submission by its id; nothing is asked yet."""
         number = submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
-        return AsyncSubmission(self.link, self.contents, number)
+        return AsyncSubmission(self, number)
 
     async def submissions(
         self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 from opsq.client.aio.link import AsyncLink
 from opsq.client.core.content_access import Contents
@@ -33,14 +34,21 @@ from opsq.wire.messages import (
 )
 
 
+class Owner(Protocol):
+    """What a submission needs of its queue, which need not be open yet."""
+
+    link: AsyncLink
+    contents: Contents
+
+
 class AsyncSubmission:
     """A handle to one submission; see `Submission`."""
 
-    __slots__ = ("_contents", "_link", "id", "is_new")
+    __slots__ = ("_link", "_queue", "id", "is_new")
 
-    def __init__(self, link: AsyncLink, contents: Contents, submission_id: int, *, is_new: bool = False) -> None:
-        self._link = link
-        self._contents = contents
+    def __init__(self, queue: Owner, submission_id: int, *, is_new: bool = False) -> None:
+        self._queue = queue
+        self._link = queue.link
         self.id = SubmissionId(submission_id)
         self.is_new = is_new
 
@@ -112,7 +120,7 @@ class AsyncSubmission:
         return (await self._link.call(request, Changed)).count
 
     async def _results(self, *, is_following: bool, skip_dead: bool) -> AsyncIterator[bytes]:
-        read = self._contents.read_result
+        read = self._queue.contents.read_result
         async for content, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
             yield await asyncio.to_thread(read, content, result) if isinstance(result, tuple) else result
 

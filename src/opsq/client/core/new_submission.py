@@ -51,6 +51,9 @@ class SubmitOptions(TypedDict, total=False):
     idempotency_key: str | None
 
 
+_NOT_NONE = frozenset({"priority", "on_dead", "unique_until"})
+"""The options that None is refused for; for all others it is the default."""
+
 _decoder = msgspec.msgpack.Decoder(NewSubmission)
 
 
@@ -140,7 +143,7 @@ def new_submission(
     Raises:
         UsageError: a value is out of its range, or two exclude each other.
     """
-    fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None or name in _NOT_NONE}
     on_dead, unique_until = fields.pop("on_dead", "fail"), fields.pop("unique_until", "done")
     if on_dead not in ("fail", "keep"):
         raise UsageError(f"on_dead is {on_dead!r}; it may be 'fail' or 'keep'.")

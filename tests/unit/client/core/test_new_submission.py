@@ -65,6 +65,9 @@ def test_all_options_reach_the_frame() -> None:
         ({"delay_s": 1, "not_before_at": 5}, "delay_s and not_before_at exclude"),
         ({"expires_s": 1, "expires_at": 5}, "expires_s and expires_at exclude"),
         ({"on_dead": "ignore"}, "'ignore'"),
+        ({"on_dead": None}, "on_dead is None"),
+        ({"unique_until": None}, "unique_until is None"),
+        ({"priority": None}, "priority"),
         ({"not_before_at": dt.datetime(2027, 1, 1)}, "time zone"),  # noqa: DTZ001  # that is the mistake
         ({"unique_key": ""}, "unique_key"),
         ({"reservation_s": 0.0}, "reservation_s"),
