@@ -32,6 +32,9 @@ from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
 CLIENT = str(Path(__file__).with_name("connect_client.py"))
+LATE_WORKER = "Timed out while waiting for the Python worker to connect back"
+"""Spark gives a worker of Python 10 s to start, which no setting changes; on a busy machine that is short."""
+LATE_WORKERS_LIMIT = 5
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
@@ -103,9 +106,12 @@ def client(server: Server) -> Callable[..., Any]:
 
     def client(name: str, *, is_own: bool = False, **arguments: Any) -> Any:
         line = [sys.executable, CLIENT, server.url, "own" if is_own else "", name, json.dumps(arguments)]
-        ran = subprocess.run(
-            line, env=without_java(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
-        )
+        for _ in range(LATE_WORKERS_LIMIT):
+            ran = subprocess.run(
+                line, env=without_java(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
+            )
+            if LATE_WORKER not in ran.stderr:
+                break
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout.splitlines()[-1])
 
@@ -325,7 +331,7 @@ def test_server_that_refuses_a_setting_is_told_of(server: Server, daemon: Settin
     ran = run(daemon.state_dir, "submit", str(rows), "--master", server.url, "--conf", "spark.executor.memory=2g")
     assert ran.returncode == 2
     assert "does not let a session set spark.executor.memory to '2g'" in ran.stderr
-    assert "belongs to the server" in ran.stderr
+    assert "Only settings of SQL belong to a session" in ran.stderr
 
 
 def test_path_that_the_server_does_not_have_is_told_of_as_such(

@@ -203,7 +203,7 @@ def test_plan_travels_and_never_shows_its_token(daemon: Settings, queue: opsq.Qu
 
 def test_executor_without_the_store_says_who_misses_it(daemon: Settings, queue: opsq.Queue, tmp_path: Path):
     access = StoreAccess(open_store(tmp_path / "elsewhere").url, store_of(queue).marker, 1000, False)
-    with pytest.raises(StoreNotVisible, match=r"^From .*: The content store of the daemon.*a shared mount"):
+    with pytest.raises(StoreNotVisible, match=r"^From .*: The daemon's content store.*a shared mount"):
         access.open()
 
 
