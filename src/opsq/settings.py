@@ -132,7 +132,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
     """
     environ = os.environ if environ is None else environ
     flags = flags or {}
-    files = [(path, _read_file(path)) for path in _file_paths(environ)]
+    files = [(path, _read_file(path)) for path in config_paths(environ)]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for setting in SETTINGS:
@@ -170,7 +170,8 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
 
 def config_paths(environ: Mapping[str, str] | None = None) -> list[str]:
     """The settings files, the stronger first, whether they exist or not."""
-    return _file_paths(os.environ if environ is None else environ)
+    folder, _ = _user_folder("config", os.environ if environ is None else environ)
+    return ([f"{folder}/opsq.toml"] if folder else []) + [SYSTEM_FILE]
 
 
 # --- where values come from ---------------------------------------------------------------------------------
@@ -183,19 +184,11 @@ def _candidates(
     files: list[tuple[str, dict[str, object]]],
 ) -> list[tuple[object, str]]:
     """The values given for a setting, the strongest first, each with its source."""
-    found: list[tuple[object, str]] = []
     if flags.get(setting.name) is not None:
-        found.append((flags[setting.name], setting.flag))
-    elif environ.get(setting.variable):
-        found.append((environ[setting.variable], setting.variable))
-    else:
-        found += [(content[setting.name], path) for path, content in files if setting.name in content]
-    return found
-
-
-def _file_paths(environ: Mapping[str, str]) -> list[str]:
-    folder, _ = _user_folder("config", environ)
-    return ([f"{folder}/opsq.toml"] if folder else []) + [SYSTEM_FILE]
+        return [(flags[setting.name], setting.flag)]
+    if environ.get(setting.variable):
+        return [(environ[setting.variable], setting.variable)]
+    return [(content[setting.name], path) for path, content in files if setting.name in content]
 
 
 def _read_file(path: str) -> dict[str, object]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from msgspec.structs import replace
+
 from opsq.content.content_store import ObjectWriter, Store
 from opsq.content.file_io import Buffer, identity_of
 from opsq.content.input_chunks import (
@@ -318,7 +320,7 @@ class ContentWriter:
             gathered = b"".join(self._gathered)
             starts = [0, *self._ends[:-1]]
             inline = [gathered[low:high] for low, high in zip(starts, self._ends, strict=True)] if self._ends else []
-            return _with(content, inline=inline)
+            return replace(content, inline=inline)
         self._end_part()
         ends = manifest = parts_object = None
         if self._manifest is None and self._is_part_per_chunk():
@@ -334,7 +336,7 @@ class ContentWriter:
         if sum(len(encode(part)) for part in parts) > PARTS_LIMIT_BYTES:
             parts_object = self._write_object("parts", encode_parts(parts))
             parts = []
-        return _with(
+        return replace(
             content, parts=parts, parts_count=parts_count, ends=ends, manifest=manifest, parts_object=parts_object
         )
 
@@ -347,12 +349,6 @@ class ContentWriter:
             if end != chunk_end:
                 return False
         return True
-
-
-def _with(content: Content, **changes: object) -> Content:
-    from msgspec.structs import replace
-
-    return replace(content, **changes)
 
 
 def in_place(

@@ -79,8 +79,8 @@ def row(event: HistoryEvent, *, is_short: bool) -> list[object]:
         f"{event.submission_id}/{chunks}" if chunks else event.submission_id,
         event.attempt if is_attempt else None,
         event.consumer,
-        _seconds(event.wait_s) if is_attempt else None,
-        _seconds(event.run_s) if is_attempt else None,
+        f"{event.wait_s:.3f}" if is_attempt else None,
+        f"{event.run_s:.3f}" if is_attempt else None,
         ended(event.exit_status, event.signal),
         brief(event.reason) if is_short else event.reason,
     ]
@@ -113,7 +113,3 @@ def _shown(event: HistoryEvent, written: Callable[[int], str | None]) -> list[ob
         ended(event.exit_status, event.signal),
         event.reason,
     ]
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.3f}"

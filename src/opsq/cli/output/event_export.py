@@ -17,7 +17,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import msgspec
 
@@ -38,20 +38,21 @@ _NAME = re.compile(r"history-([0-9]{19})-([0-9]{19})\.(jsonl|csv|parquet)", re.A
 Metadata = Mapping[int, dict[str, int | str]]
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """Writes one file."""
 
+    @abstractmethod
     def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
         """Add rows."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most formats have nothing left
         """Write the rest; the file itself stays open."""
 
 
 # --- formats ---
 
 
-class JsonLines:
+class JsonLines(Writer):
     """An object a line, as `EventShape`."""
 
     def __init__(self, out: BinaryIO) -> None:
@@ -66,16 +67,13 @@ class JsonLines:
             )
         )
 
-    def close(self) -> None:
-        """Nothing is left."""
 
-
-class Csv:
+class Csv(Writer):
     """A header line, then a line per row; unknown fields are empty, metadata is a JSON object."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
-        self._write_row(COLUMNS)
+        self._out.write(",".join(COLUMNS).encode() + b"\n")
 
     def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
         """Add rows."""
@@ -87,14 +85,8 @@ class Csv:
             rows.writerow([*fields[:-1], objects.get(event.submission_id, "{}")])
         self._out.write(text.getvalue().encode())
 
-    def _write_row(self, names: Sequence[str]) -> None:
-        self._out.write(",".join(names).encode() + b"\n")
 
-    def close(self) -> None:
-        """Nothing is left."""
-
-
-class Parquet:
+class Parquet(Writer):
     """Typed columns, in row groups; see opsq-history(1)."""
 
     def __init__(self, out: BinaryIO) -> None:
@@ -337,10 +329,11 @@ class Folder(Target):
         try:
             while events:
                 if self._writer is None:
-                    self._begin(events[0].seq)
+                    self._out = self._part.open("wb")
+                    self._writer = self._make(self._out)
+                    self._first_seq, self._left = events[0].seq, self._rotate or 0
                 taken = events if self._rotate is None else events[: self._left]
-                if self._writer is not None:
-                    self._writer.write(taken, metadata)
+                self._writer.write(taken, metadata)
                 self._count(taken)
                 self._left -= len(taken)
                 events = events[len(taken) :]
@@ -350,12 +343,6 @@ class Folder(Target):
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise write_failure(str(self._path), error) from error
             raise UsageError(f"{self._path}: {error.strerror}.") from error
-
-    def _begin(self, first_seq: int) -> None:
-        self._out = self._part.open("wb")
-        self._writer = self._make(self._out)
-        self._first_seq = first_seq
-        self._left = self._rotate or 0
 
     def _finish(self) -> None:
         """Give the file its name."""
