@@ -115,7 +115,7 @@ def _refused(refusals: list[Refusal]) -> OpsqError:
 
 
 def call_alive(daemon: Connection, request: Request, kind: type[R]) -> R:
-    """`daemon.call` for a request that the daemon may park: sends heartbeats meanwhile."""
+    """`daemon.call` for a request that the daemon may park; sends heartbeats while it waits."""
     daemon.send([request])
     request_id = getattr(request, "id", None)
     while True:

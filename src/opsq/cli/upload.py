@@ -165,7 +165,7 @@ class Upload:
         return content, self._submit(store, folder)
 
     def _wait_for_room(self, daemon: Connection, size: tuple[int, int]) -> None:
-        """Return once there is room for so many chunks and bytes; a person is informed if that takes time."""
+        """Return once there is room for `size`, in chunks and bytes; a person is informed if that takes time."""
         key = self._rules.unique_key
         try:
             daemon.call(CheckCapacity(daemon.next_id(), *size, unique_key=key), Capacity)
