@@ -43,7 +43,7 @@ from opsq.wire.messages import (
 )
 
 TICK_LIMIT_S = 0.25
-"""Timers are looked at this often while nobody waits."""
+"""Timers are checked this often while no caller waits."""
 
 
 class EmbeddedEngine:
@@ -164,7 +164,7 @@ class EmbeddedEngine:
         return not self._failure
 
     def _tick(self) -> None:
-        """Do what is due while nobody waits; ends with the engine."""
+        """Do what is due while no caller waits; ends with the engine."""
         with self.changed:
             while not self._failure:
                 try:

@@ -249,4 +249,4 @@ def _log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 
 
 def _ignore(ready: Ready) -> None:
-    """Notify nobody."""
+    """Do nothing."""

@@ -48,9 +48,9 @@ class ChunkInputs:
         """
         reader = self._consumer.reader(chunk.submission_id)
         if reader.is_remote:
-            begun = self._ahead.pop((chunk.submission_id, chunk.index), None)
+            started = self._ahead.pop((chunk.submission_id, chunk.index), None)
             self._read_ahead()
-            return reader.read(chunk.index) if begun is None else begun.result()
+            return reader.read(chunk.index) if started is None else started.result()
         content = reader.read_short(chunk.index, SHORT_BYTES)
         if content is not None:
             return content
@@ -72,7 +72,7 @@ class ChunkInputs:
 
     def _read_ahead(self) -> None:
         """Read what comes next, and forget what was read for others: their chunks were given back or taken away."""
-        from concurrent.futures import ThreadPoolExecutor  # 5 ms that nobody else needs
+        from concurrent.futures import ThreadPoolExecutor  # 5 ms that only this needs
 
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AHEAD_COUNT, "opsq-inputs")

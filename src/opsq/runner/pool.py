@@ -78,7 +78,7 @@ def consume(
 
     Args:
         connect: called once here, and again after each loss of the connection.
-        viewer: is told what happens.
+        viewer: is notified of what happens.
         signals: entered already by a caller that may end it by `StopSignals.stop`; None: caught while this runs.
 
     Raises:
@@ -112,7 +112,7 @@ class _Work(NamedTuple):
     chunk: Chunk
     log: StderrLog | None
     operations_count: int
-    """Its records, if somebody wants to see how many."""
+    """Its records, if a viewer shows how many."""
 
 
 class _Ended(NamedTuple):

@@ -1,6 +1,6 @@
 """The first SIGINT or SIGTERM ends work in an orderly way, the second one at once.
 
-This file only counts signals; it touches no handler that somebody has set, and none outside the main thread.
+This file only counts signals; it touches no handler that the program has set, and none outside the main thread.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def failed(error: Exception) -> Outcome:
 
 def reason_of(error: BaseException) -> str:
     """An exception as the reason of a failure: first the exception, then the user's part of the traceback."""
-    told = traceback.TracebackException.from_exception(error)
-    last = "".join(told.format_exception_only()).split("\n", 1)[0]
+    shown = traceback.TracebackException.from_exception(error)
+    last = "".join(shown.format_exception_only()).split("\n", 1)[0]
     summary = _noted(error, _shortened(last, _MESSAGE_LIMIT))
     frames = _users(error.__traceback__)
     if frames is None:

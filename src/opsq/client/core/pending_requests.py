@@ -54,12 +54,12 @@ class PendingRequests:
                 self._pending[request_id] = (request, on_reply)
 
     def forget(self, requests: Sequence[Request]) -> None:
-        """Forget requests: their answers will go to nobody."""
+        """Forget requests: their answers will be dropped."""
         for request in requests:
             self._pending.pop(id_of(request), None)
 
     def take_waiter(self, reply: Reply) -> OnReply | None:
-        """Who wants this answer; None for nobody. What it ends is forgotten."""
+        """Who waits for this answer; None: no caller. What it ends is forgotten."""
         reply_id = id_of(reply)
         pending = self._pending.pop(reply_id, None)
         if pending is None:

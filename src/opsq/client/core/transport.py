@@ -108,8 +108,8 @@ def dial(address: Address) -> socket.socket:
     """A socket connected to `address`.
 
     Raises:
-        Unreachable: nobody listens there.
-        NotPermitted: the socket belongs to somebody else.
+        Unreachable: no process listens there.
+        NotPermitted: the socket belongs to another user.
         UsageError: the path is too long for a socket.
     """
     if not isinstance(address, str):

@@ -81,11 +81,11 @@ class Connection:
     def open(
         cls, address: Address, *, name: str = "", token: str = "", reconnect_s: float = 0.0, claim: Claim | None = None
     ) -> Connection:
-        """Dial and greet, again and again for up to `reconnect_s` seconds while nobody answers.
+        """Dial and greet, again and again for up to `reconnect_s` seconds while no daemon answers.
 
         Raises:
-            Unreachable: nobody answers.
-            NotPermitted: the socket belongs to somebody else, or the token is wrong.
+            Unreachable: no daemon answers.
+            NotPermitted: the socket belongs to another user, or the token is wrong.
             VersionMismatch, TooManyConnections: the daemon says so.
             NameTaken: another has what `claim` names.
             UsageError: the path is too long for a socket.

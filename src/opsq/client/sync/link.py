@@ -327,7 +327,7 @@ def _least_s(first: float | None, second: float) -> float:
 
 
 def _run(reference: weakref.ref[Link], wake: threading.Event) -> None:
-    """Beat, flush and read for a link while nobody else does; ends with the link."""
+    """Beat, flush and read for a link while no other thread does; ends with the link."""
     pause_s = 0.0
     while True:
         wake.wait(pause_s)

@@ -124,8 +124,8 @@ def connect(
         reconnect_s: how long calls try again when the connection breaks; None: for ever. (Consumers have their own.)
 
     Raises:
-        Unreachable: nobody answers.
-        NotPermitted: the socket belongs to somebody else, or the token is wrong.
+        Unreachable: no daemon answers.
+        NotPermitted: the socket belongs to another user, or the token is wrong.
         VersionMismatch, TooManyConnections: the daemon says so.
     """
     return Queue(dial_to(address, state_dir=state_dir, token=token, name=name), reconnect_s=reconnect_s)

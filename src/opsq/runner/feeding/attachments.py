@@ -29,7 +29,7 @@ class Attachments:
         self._users: dict[int, int] = {}
 
     def path(self, submission_id: int) -> str | None:
-        """The path of the file, which nobody may write; None: there is no attachment.
+        """The path of the file, which is read-only; None: there is no attachment.
 
         Raises:
             StorageFull, Refused: it cannot be written.

@@ -41,7 +41,6 @@ class PerChunk(Programs):
         self._files: dict[Child, _Files] = {}
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
-        """See `Programs.start`."""
         names = self._template.names
         environment = self._environments.of(chunk)
         values: dict[str, str] = {}

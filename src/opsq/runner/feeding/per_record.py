@@ -139,7 +139,6 @@ class PerRecord(Programs):
         return len(self._works) + (len(self._work_of) < self._jobs)
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
-        """See `Programs.start`."""
         environment = self._environments.of(chunk)
         try:
             values = value_texts(chunk)
@@ -219,7 +218,6 @@ class PerRecord(Programs):
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float | None = None) -> list[Finished]:
-        """See `Programs.poll`."""
         for ended in self._supervisor.poll(0.0 if self._done else timeout_s):
             work = self._work_of.pop(ended.child, None)
             if work is None:
@@ -276,11 +274,9 @@ class PerRecord(Programs):
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def terminate(self, child: Child) -> None:
-        """See `Programs.terminate`."""
         self._tell(child, self._supervisor.terminate)
 
     def kill(self, child: Child) -> None:
-        """See `Programs.kill`."""
         self._tell(child, self._supervisor.kill)
 
     def _tell(self, child: Child, end: Callable[[Child], None]) -> None:
@@ -298,7 +294,6 @@ class PerRecord(Programs):
             end(running)
 
     def close(self, *, at_once: bool = False) -> None:
-        """See `Programs.close`."""
         super().close(at_once=at_once)
         for work in self._works.values():
             work.runs.records.close()

@@ -46,7 +46,7 @@ class Feeding(msgspec.Struct, frozen=True):
         return self.each or self.args_count is not None
 
     def check(self) -> None:
-        """See that it is one way only.
+        """Check that only one way is chosen.
 
         Raises:
             UsageError: it is not.

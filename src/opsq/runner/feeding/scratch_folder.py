@@ -50,7 +50,7 @@ class ScratchFolder:
             return ""
 
     def name(self, kind: str) -> str:
-        """A path that nobody has used yet."""
+        """A path that was not used before."""
         return f"{self.folder}/{next(self._numbers)}.{kind}"
 
     def write(self, kind: str, content: bytes | Range, mode: int = 0o600) -> str:

@@ -68,7 +68,6 @@ class ServerPool(Programs):
 
     @property
     def slots_count(self) -> int:
-        """See `Programs.slots_count`."""
         return self._jobs * self._depth
 
     @property
@@ -84,7 +83,6 @@ class ServerPool(Programs):
     # --- control ------------------------------------------------------------------------------------------------------
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
-        """See `Programs.start`."""
         question = (self._recording or self._framing).question(chunk, stdin)
         if self._recording is not None and not question.records_count:
             return self._supervisor.start_nothing()
@@ -132,7 +130,6 @@ class ServerPool(Programs):
     # --- hearing ------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float | None = None) -> list[Finished]:
-        """See `Programs.poll`."""
         while self._unwritten:
             self._write(self._unwritten.pop())
         if self._due:
@@ -250,7 +247,6 @@ class ServerPool(Programs):
         self._tell(child, self._supervisor.terminate)
 
     def kill(self, child: Child) -> None:
-        """See `Programs.kill`."""
         self._tell(child, self._supervisor.kill)
 
     def _tell(self, child: Child, end: Callable[[Child], None]) -> None:
@@ -307,7 +303,7 @@ class ServerPool(Programs):
 
 
 def check_server(command: Sequence[str]) -> None:
-    """See that a command can be a server.
+    """Check that a command can be a server.
 
     Raises:
         UsageError: it has placeholders.

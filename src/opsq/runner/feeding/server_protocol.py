@@ -101,7 +101,6 @@ class FrameReader:
         """What is missing of an answer whose line was heard; -1: a line comes next."""
 
     def hear(self, piece: bytes) -> None:
-        """See `AnswerReader.hear`."""
         heard = self._rest + piece if self._rest else piece
         at = 0
         while True:
@@ -192,7 +191,6 @@ class RecordReader:
         self._heard_count = 0
 
     def hear(self, piece: bytes) -> None:
-        """See `AnswerReader.hear`."""
         if not piece:
             return
         heard = self._rest + piece if self._rest else piece

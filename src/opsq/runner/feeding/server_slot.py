@@ -82,11 +82,9 @@ class ServerSlot:
     # --- as `Asked` ---------------------------------------------------------------------------------------------------
 
     def first(self) -> Question | None:
-        """See `Asked.first`."""
         return self.asked[0].question if self.asked else None
 
     def answered(self, status: int) -> None:
-        """See `Asked.answered`."""
         self.is_proven = True
         self._is_answered(self.asked.popleft(), status)
 
@@ -94,11 +92,9 @@ class ServerSlot:
 
     @property
     def is_empty(self) -> bool:
-        """See `Source.is_empty`."""
         return not (self._head or self._file or self.waiting)
 
     def send(self, pipe_fd: int) -> bool:
-        """See `Source.send`."""
         try:
             while True:
                 while self._head:
@@ -177,7 +173,6 @@ class AnswerSink:
         self._language = language
 
     def take(self, pipe_fd: int) -> bool:
-        """See `Sink.take`."""
         try:
             piece = os.read(pipe_fd, _READ_BYTES)
         except BlockingIOError:
@@ -187,7 +182,6 @@ class AnswerSink:
         return not piece
 
     def output(self) -> Output:
-        """See `Sink.output`."""
         return Output(b"")
 
 

@@ -79,7 +79,7 @@ class OrphanGuard:
             self._table.close()
             self._table = None
             self._free.clear()
-            with suppress(BrokenPipeError):  # somebody has killed it
+            with suppress(BrokenPipeError):  # it was killed
                 os.write(self._write_fd, b"\n")
             os.close(self._write_fd)
             os.waitpid(self._pid, 0)

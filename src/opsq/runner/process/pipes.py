@@ -222,7 +222,7 @@ class Capture:
         return not taken_bytes
 
     def add(self, piece: bytes) -> None:
-        """Take bytes that somebody else has read.
+        """Take bytes that were read elsewhere.
 
         Raises:
             StorageFull, Refused: as `take`.
