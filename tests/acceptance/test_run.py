@@ -302,7 +302,7 @@ def test_files_that_went_away_under_a_round_are_named(opsq: Opsq):
         opsq.file(name, lines(1))
     ran = opsq("run", "-j1", "--per-file", "a", "b", "c", "d", "e", "--", "sh", "-c", "cat; rm -f b c d e; echo >> a")
     assert ran.status == 1
-    assert "Meanwhile a changed, b went away, c went away, and 2 more, and what was not read" in ran.err
+    assert "During the run a changed, b went away, c went away, and 2 more, and the rest" in ran.err
 
 
 def test_file_that_changes_after_it_was_read_harms_nothing(opsq: Opsq):

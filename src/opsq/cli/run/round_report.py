@@ -118,9 +118,8 @@ class RoundReport:
         first = "after `opsq start`, " if self._is_temporary else ""
         if self._changes:
             hint = (
-                "The same line starts over with the files as they are: run it when nothing writes to them, or on a "
-                "copy."
-                f" What was done is kept, {first}`opsq rm {self._submissions_text}` forgets it."
+                "The same command starts over with the files as they are: run it when nothing writes to them, or on a "
+                f"copy. Finished work is kept; {first}`opsq rm {self._submissions_text}` removes it."
             )
         else:
             hint = f"To look, {first}`opsq dead list {submission_id}`; "
