@@ -288,7 +288,7 @@ def test_file_that_changed_under_a_round_is_told_and_the_same_line_begins_anew(o
         "1 of 6 chunks died. During the run in changed, and the rest of the old content cannot be read any more."
         in ran.err
     )
-    assert "The same line starts over with the files as they are" in ran.err
+    assert "The same command starts over with the files as they are" in ran.err
     assert "requeue" not in ran.err
     assert opsq.ok("run", "-j1", "--lines", "1", "in", "--", "cat").out == lines(6) + b"more\n"
     forget = ran.err.partition("after `opsq start`, `opsq ")[2].partition("`")[0].split()

@@ -124,20 +124,20 @@ class RoundReport:
         else:
             hint = f"To look, {first}`opsq dead list {submission_id}`; "
             hint += f"`opsq dead requeue {submission_id}` gives them new attempts"
-            hint += ", and so does the same line, which continues with the rest." if self._plan.is_resumable else "."
+            hint += ", and so does the same command, which continues with the rest." if self._plan.is_resumable else "."
         return WorkFailed("\n".join(lines), hint=hint)
 
     def _remark_interrupted(self) -> None:
         done = f"{sum(state.completed_count for state in self._states)} of {self._chunks_text} are done"
         if not self._plan.is_resumable:
             self._caller.remark(
-                "What was read from the stream is forgotten; with --resume KEY the same line could continue."
+                "What was read from the stream is forgotten; with --resume KEY the same command could continue."
             )
         elif self._changes:
             self._caller.remark(f"{done}, and kept as submission {self._submissions_text}.")
-            self._caller.remark(f"But {self._changes_text} during the run, so the same line starts over.")
+            self._caller.remark(f"But {self._changes_text} during the run, so the same command starts over.")
         else:
-            self._caller.remark(f"{done}; the same line continues from there.")
+            self._caller.remark(f"{done}; the same command continues from there.")
 
     @property
     def _chunks_text(self) -> str:
