@@ -123,7 +123,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
     Args:
         flags: values given on the command line, by setting name; None means "not given".
         environ: the environment; default `os.environ`. An empty variable counts as unset. Without an XDG variable in
-            it, the folders are those that platformdirs finds for this process.
+            it, the folders are those that platformdirs finds, by HOME or for this process.
 
     Raises:
         UsageError: a value is not one that the setting takes, a file has an unknown key, or no state folder can be
@@ -231,6 +231,9 @@ def _user_folder(kind: Literal["config", "state"], environ: Mapping[str, str]) -
     variable = f"XDG_{kind.upper()}_HOME"
     if environ.get(variable, "").startswith("/"):  # the XDG rules: a relative path is to be ignored
         return f"{environ[variable].rstrip('/')}/opsq", variable
+    home = environ.get("HOME", "")
+    if sys.platform == "linux" and home.startswith("/"):  # what platformdirs finds there, without loading it
+        return f"{home.rstrip('/')}/{'.config' if kind == 'config' else '.local/state'}/opsq", "HOME"
     import platformdirs  # not at the top: it takes a hot verb longer than all of the settings
 
     try:

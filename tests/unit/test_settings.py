@@ -127,9 +127,20 @@ def test_state_folder_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPatch) -> 
     assert load().socket == "/h/.local/state/opsq/opsq.sock"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere platformdirs itself is asked")
+@pytest.mark.parametrize("folder", ["/h", "/h/", "/"])
+def test_folders_on_linux_are_those_of_platformdirs(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setenv("HOME", folder)
+    found = platformdirs.PlatformDirs("opsq")
+    assert load().state_dir == found.user_state_dir
+    assert settings.config_paths()[0] == f"{found.user_config_dir}/opsq.toml"
+
+
 def test_macos_keeps_state_and_settings_where_its_programs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     monkeypatch.setenv("HOME", "/h")
+    monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(platformdirs, "PlatformDirs", platformdirs.macos.MacOS)
     assert load().state_dir == "/h/Library/Application Support/opsq"
     assert settings.config_paths()[0] == "/h/Library/Application Support/opsq/opsq.toml"
@@ -199,12 +210,21 @@ def test_store_is_always_a_url() -> None:
     assert load({"store": "s3://bucket/prefix"}).store == "s3://bucket/prefix"
 
 
-def test_only_cheap_modules_are_loaded_where_the_environment_names_the_folders() -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"XDG_CONFIG_HOME": "/none", "OPSQ_STATE_DIR": "/none"},
+        pytest.param(
+            {"HOME": "/none"}, marks=pytest.mark.skipif(sys.platform != "linux", reason="the folders of Linux")
+        ),
+    ],
+)
+def test_only_cheap_modules_are_loaded_where_the_environment_names_the_folders(names: dict[str, str]) -> None:
     """The hot verbs load the settings at every process start; what platformdirs imports doubles the time that takes."""
     heavy = {"pathlib", "tomllib", "difflib", "hashlib", "logging", "asyncio", "socket", "subprocess", "pytimeparse2"}
     heavy.add("platformdirs")
     check = f"assert {heavy}.isdisjoint(sys.modules)"
-    code = f"import sys, opsq.settings as s; {check}; s.load(); {check}"
-    environ = {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CONFIG_HOME": "/none", "OPSQ_STATE_DIR": "/none"}
+    code = f"import os, sys, opsq.settings as s; {check}; os.geteuid = lambda: 4711; s.load(); {check}"
+    environ = {"PYTHONPATH": os.pathsep.join(sys.path), **names}
     run = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True)
     assert run.returncode == 0, run.stderr
