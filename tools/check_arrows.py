@@ -54,7 +54,7 @@ ARROWS: dict[str, frozenset[str]] = {
 # "*" is everything that is not named; the `__init__` of the package stands on top.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "queue": (
-        ("policy", "timers", "peer"),
+        ("policy", "timers", "peer", "unique_keys"),
         ("live_submission",),
         ("batch",),
         ("dispatch",),

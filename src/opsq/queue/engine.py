@@ -2,9 +2,9 @@
 
 The only door to everything else in this package.
 
-It does no I/O but SQLite, knows no clock, and never awaits. Whoever drives it (daemon, embedded queue, test) calls
+It does no I/O but SQLite, knows no clock, and never awaits. Its driver (daemon, embedded queue, test) calls
 `handle` with each request, `tick` when `next_tick_s` is over, `begin_batch`, COMMIT and `end_batch` while `has_batch`,
-and after each call sends what lies in `outbox`. Between `begin_batch` and `end_batch` other requests may be handled;
+and after each call sends what is in `outbox`. Between `begin_batch` and `end_batch` other requests may be handled;
 they form the next batch.
 """
 
@@ -92,7 +92,7 @@ class Engine:
         self._admission = Admission(state, (database.path.parent, *folders))
         rule_changes = RuleChanges(state)
         keys = Keys(state)
-        self._submitter = Submitter(state, self._admission, keys, rule_changes)
+        self._submitter = Submitter(state, self._admission, keys, rule_changes, finisher.expire_after)
         self._reserve_calls = ReserveCalls(state, reservations)
         self._pipelined = Pipelined(state, self._reserve_calls, reservations)
         chunk_requests = ChunkRequests(state, completions, self._failures, reservations, leases, self._reserve_calls)

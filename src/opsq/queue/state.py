@@ -13,7 +13,6 @@ import apsw
 
 from opsq.clock import MonoNs, Now
 from opsq.errors import NotFound
-from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch
 from opsq.queue.dispatch.fronts import Fronts
 from opsq.queue.dispatch.gates import Gates
@@ -23,6 +22,7 @@ from opsq.queue.live_submission import BlockWork, LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.timers import Timers
+from opsq.queue.unique_keys import UniqueKeys
 from opsq.store import backlog, meta, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
@@ -44,7 +44,6 @@ class EngineState:
         self.batch = Batch()
         self.outbox: list[tuple[Peer, Reply]] = []
         self.retries: Timers[tuple[int, int, int, int]] = Timers()
-        self.expiries: Timers[SubmissionId] = Timers()
         self.live: OrderedDict[int, LiveSubmission] = OrderedDict()
         self.wanted = NO_LIMIT
         """How many chunks the present turn may give: up to this number the gates must be exact."""
@@ -54,12 +53,9 @@ class EngineState:
         """Who has asked for chunks and is still connected, and by which strategy last."""
         self.unfolded_done: dict[int, dict[int, int]] = {}
         self.unfolded_completed: dict[int, int] = {}
-        self.unique_keys: dict[str, SubmissionId] = {}
-        """Unique keys that will be held once the batches under way are committed."""
+        self.unique_keys = UniqueKeys(self.reader)
         self.missed_step_ms = 0
         """By how much the wall clock was stepped since the last process ended: stored instants are this much early."""
-        self.has_until_start = submissions.has_until_start(self.reader)
-        """Whether, since the start, any submission held its unique key until a chunk of it is handed out."""
         self.states: dict[str, int] = dict.fromkeys(submissions.STATES, 0) | submissions.counts_by_state(self.reader)
         self.has_news = False
         """Something may have become free, or the last open submission has ended: parked calls must be looked at."""
@@ -127,8 +123,7 @@ class EngineState:
         if not self.has_old_delays:
             submission.has_all_delays = True
         if len(self.live) > SUBMISSIONS_KEPT:
-            # Two for each that comes: so all are looked at in turn, and whoever has 10⁵ of them at work does not look
-            # at many in vain.
+            # Two for each that comes: so all are looked at in turn, and with 10⁵ at work few looks find none to drop.
             for _ in range(2):
                 oldest_id, oldest = next(iter(self.live.items()))
                 if oldest is submission or not oldest.is_plain:
@@ -147,6 +142,13 @@ class EngineState:
         completed = self.unfolded_completed.pop(submission.id, 0)
         submission.completed += completed
         submission.unfinished -= completed
+
+    def set_state(self, submission: LiveSubmission, name: str) -> None:
+        """A submission is in another state; the removed are not counted."""
+        self.states[submission.state] -= 1
+        if name in self.states:
+            self.states[name] += 1
+        submission.state = name
 
     # --- what becomes free ---
 

@@ -1,7 +1,7 @@
 """What becomes of dead letters: they are listed, requeued or dropped, one by one or all that fulfil conditions.
 
 A request may touch any number of chunks, so it is served in slices, each a batch of its own: a crash between two leaves
-a sound state, and whoever asked repeats the request. Only a requeue leads a submission out of a final state.
+a sound state, and the client repeats the request. Only a requeue leads a submission out of a final state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from opsq.store.history import HistoryRow
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, DeadSelection, Drop, Requeue
 
 SLICE_CHUNKS = 512
-"""Chunks of one slice: a few milliseconds when each lies in a block of its own."""
+"""Chunks of one slice: a few milliseconds when each is in a block of its own."""
 SLICE_SUBMISSIONS = 64
 
 
@@ -162,7 +162,7 @@ class DeadLetters:
 
     @staticmethod
     def _is_first_of_one(job: Job) -> bool:
-        """Nothing was done yet, and one submission is named: whoever asked is told at once that it is just ending."""
+        """Nothing was done yet, and one submission is named: if it is being finalized, that is answered at once."""
         return not job.is_drop and job.request.submission_id is not None and not job.count
 
     def _go_on(self, job: Job, *, has_rows: bool) -> None:
@@ -268,25 +268,23 @@ class DeadLetters:
         state, unique_key = self._state, submission.row.unique_key
         if unique_key is None or submission.row.unique_until == submissions.STARTED:
             return True
-        holder = state.unique_keys.get(unique_key) or submissions.by_unique_key(state.reader, unique_key)
+        holder = state.unique_keys.holder(unique_key)
         if holder is not None:
             job.refused.append((submission.id, holder, unique_key))
             return False
-        state.unique_keys[unique_key] = submission.id
-        state.has_until_start |= submission.row.unique_until == submissions.UNTIL_START
+        until_start = submission.row.unique_until == submissions.UNTIL_START
+        state.unique_keys.take(unique_key, submission.id, until_start=until_start)
         return True
 
     def _settle_requeued(
         self, submission: LiveSubmission, works: dict[int, BlockWork], masks: dict[int, int], at: int
     ) -> None:
-        """A slice of a requeue was committed."""
         state = self._state
         self._requeue_is_over(submission)
         submission.dead -= sum(mask.bit_count() for mask in masks.values())
         if submission.state in submissions.FINAL_STATES:
-            state.states[submission.state] -= 1
-            state.states["open"] += 1
-            submission.state, submission.is_closing, submission.cursor = "open", False, 0
+            state.set_state(submission, "open")
+            submission.is_closing, submission.cursor = False, 0
             state.has_old_delays = True
             submission.has_all_delays = False
             submission.taken_until = 0
@@ -308,7 +306,6 @@ class DeadLetters:
         state.became_free(submission)
 
     def _cancel_requeued(self, submission: LiveSubmission, works: dict[int, BlockWork], count: int) -> None:
-        """The batch of a slice is gone."""
         for work in works.values():
             work.attempts = None
         self._requeue_is_over(submission)
@@ -317,11 +314,7 @@ class DeadLetters:
 
     def _requeue_is_over(self, submission: LiveSubmission) -> None:
         self._end(submission)
-        if (
-            submission.row.unique_key is not None
-            and self._state.unique_keys.get(submission.row.unique_key) == submission.id
-        ):
-            del self._state.unique_keys[submission.row.unique_key]
+        self._state.unique_keys.release(submission.row.unique_key, submission.id)
 
     # --- drop ---
 
@@ -354,7 +347,6 @@ class DeadLetters:
         )
 
     def _settle_dropped(self, submission: LiveSubmission, count: int) -> None:
-        """A slice of a drop was committed."""
         row = submission.row
         submission.dead -= count
         submission.row = row._replace(

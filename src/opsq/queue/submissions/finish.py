@@ -15,6 +15,7 @@ from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
+from opsq.queue.timers import Timers
 from opsq.store import history, submissions
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
@@ -33,6 +34,7 @@ class Finisher:
         self._state = state
         self._reservations = reservations
         self._on_ended = on_ended
+        self._expiries: Timers[SubmissionId] = Timers()
         self._ending_count = 0
         self._is_behind = False
         self.removing: dict[SubmissionId, bytes] = {}
@@ -43,7 +45,7 @@ class Finisher:
         for submission_id, _, _, _, expires_at, expires_ms in submissions.with_durations(self._state.reader):
             if expires_at is not None and expires_ms is not None:
                 remaining_ms = min(max(expires_at + self._state.missed_step_ms - now.wall, 0), expires_ms)
-                self._state.expiries.add(after(now.mono, remaining_ms / 1000), submission_id)
+                self.expire_after(submission_id, remaining_ms / 1000, now)
         self.removing = dict(submissions.hidden(self._state.reader))
 
     # --- ends ---
@@ -69,12 +71,10 @@ class Finisher:
     def _settle_ended(
         self, submission: LiveSubmission, final_state: str, reason: str, skipped: int, finished_at: int
     ) -> None:
-        """The end of a submission was committed."""
         state = self._state
         self._ending_count -= 1
-        state.states[submission.state] -= 1
-        state.states[final_state] += 1
-        submission.state, submission.is_closing, submission.unfinished = final_state, False, 0
+        state.set_state(submission, final_state)
+        submission.is_closing, submission.unfinished = False, 0
         submission.row = submission.row._replace(
             state=final_state,
             finished_at=finished_at,
@@ -98,10 +98,9 @@ class Finisher:
         state.forget_if_over(submission)
 
     def _cancel_ended(self, submission: LiveSubmission, final_state: str, now: Now) -> None:
-        """The batch of an end is gone."""
         self._ending_count -= 1
         if final_state == "expired" and submission.row.expires_ms is not None:
-            self._state.expiries.add(after(now.mono, 1.0), submission.id)
+            self.expire_after(submission.id, 1.0, now)
         self._state.stays_open(submission)
 
     def cancel(self, peer: Peer, request: Cancel, now: Now) -> None:
@@ -113,10 +112,14 @@ class Finisher:
             self.end(submission, "cancelled", request.reason, now)
         self._state.batch.replies.append((peer, Changed(request.id, int(is_running))))
 
+    def expire_after(self, submission_id: SubmissionId, length_s: float, now: Now) -> None:
+        """Have a submission expire by the monotonic clock."""
+        self._expiries.add(after(now.mono, length_s), submission_id)
+
     def tick(self, now: Now) -> None:
         """Let submissions expire whose time is over."""
         state = self._state
-        due = list(state.expiries.take(now.mono))
+        due = list(self._expiries.take(now.mono))
         if state.states["open"] or state.states["scheduled"]:
             expired = submissions.expired(state.reader, now.wall, DUE_LIMIT)
             self._is_behind = len(expired) == DUE_LIMIT
@@ -127,7 +130,7 @@ class Finisher:
                 continue
             if submission.is_closing:
                 if submission.row.expires_ms is not None:
-                    state.expiries.add(after(now.mono, 1.0), submission_id)  # in case that the end does not come about
+                    self.expire_after(submission_id, 1.0, now)  # in case that the end does not come about
                 continue
             self._record(submission, history.EXPIRED, "", now)
             self.end(submission, "expired", "Its time to live was over before all of it was done.", now)
@@ -137,7 +140,7 @@ class Finisher:
 
         Wall-clock expiry is looked at each second, and at once while more is due.
         """
-        return MonoNs(0) if self._is_behind and not self._ending_count else self._state.expiries.next_due()
+        return MonoNs(0) if self._is_behind and not self._ending_count else self._expiries.next_due()
 
     def _record(self, submission: LiveSubmission, event: str, reason: str, now: Now) -> None:
         self._state.batch.history.append(HistoryRow(now.wall, event, submission.id, 0, 0, reason=reason))
@@ -172,14 +175,11 @@ class Finisher:
         submission.is_closing = False
 
     def _settle_hidden(self, submission: LiveSubmission) -> None:
-        """The removal of a submission has begun."""
-        self._state.states[submission.state] -= 1
-        submission.state = "removed"
+        self._state.set_state(submission, "removed")
         self._state.live.pop(submission.id, None)
         self.removing[submission.id] = submission.row.request_key
 
     def _settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
-        """Nothing is left of a removed submission."""
         self.removing.pop(submission_id, None)
         self._state.unfolded_done.pop(submission_id, None)
         self._state.unfolded_completed.pop(submission_id, None)

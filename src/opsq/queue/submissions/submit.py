@@ -5,6 +5,8 @@ Must not know how a submission ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
@@ -31,20 +33,32 @@ DUE_LIMIT = 200
 
 
 class Submitter:
-    """Takes submissions in."""
+    """Takes submissions in.
 
-    def __init__(self, state: EngineState, admission: Admission, keys: Keys, rule_changes: RuleChanges) -> None:
+    Args:
+        expire_after: has a submission expire after that many seconds.
+    """
+
+    def __init__(
+        self,
+        state: EngineState,
+        admission: Admission,
+        keys: Keys,
+        rule_changes: RuleChanges,
+        expire_after: Callable[[SubmissionId, float, Now], None],
+    ) -> None:
         self._state = state
         self._admission = admission
         self._keys = keys
         self._rule_changes = rule_changes
+        self._expire_after = expire_after
         self._ids = SubmissionIds(submissions.last_id(state.reader))
         self._delays: Timers[SubmissionId] = Timers()
         self._opening: set[int] = set()
         self._is_behind = False
 
     def restore(self, now: Now) -> None:
-        """Set the timers of delays that are still running: what remains lies between nothing and the whole."""
+        """Set the timers of delays that are still running: what remains is at least 0 and at most the whole."""
         for submission_id, state, not_before_at, delay_ms, *_ in submissions.with_durations(self._state.reader):
             if state == "scheduled" and not_before_at is not None and delay_ms is not None:
                 remaining_ms = min(max(not_before_at + self._state.missed_step_ms - now.wall, 0), delay_ms)
@@ -67,7 +81,7 @@ class Submitter:
         )
 
     def check_capacity(self, peer: Peer, request: CheckCapacity, now: Now) -> None:
-        """Tell a producer that there is room, before it writes content; nothing is set aside for it.
+        """Answer a producer whether there is room, before it writes content; none is reserved for it.
 
         Raises:
             NoRoom: there is none, and the producer does not want to wait.
@@ -75,13 +89,13 @@ class Submitter:
         count, key = request.chunks_count, request.unique_key
 
         def needed() -> int | None:
-            return count if key is None or self._holder(key) is None else None
+            return count if key is None or self._state.unique_keys.holder(key) is None else None
 
         self._admission.enter(peer, request, count, needed, lambda _: self._admission.found(peer, request), now)
 
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:
-            self._keys.check(new)  # once more: it may have waited for room meanwhile
+            self._keys.check(new)  # again: it may have waited for room
         created = [self._submit_one(new, now) for new in request.submissions]
         self._state.batch.replies.append((peer, Submitted(request.id, created)))
 
@@ -98,12 +112,8 @@ class Submitter:
         """The submission that this request has made before, or that has one of its keys."""
         known = self._keys.known(new)
         if known is None and new.unique_key is not None:
-            known = self._holder(new.unique_key)
+            known = self._state.unique_keys.holder(new.unique_key)
         return known
-
-    def _holder(self, unique_key: str) -> SubmissionId | None:
-        """The submission that has this unique key now."""
-        return self._state.unique_keys.get(unique_key) or submissions.by_unique_key(self._state.reader, unique_key)
 
     def _submit_one(self, new: NewSubmission, now: Now) -> Created:
         state, batch = self._state, self._state.batch
@@ -113,9 +123,8 @@ class Submitter:
         row = self._row(new, now)
         self._keys.enter(new, row.id)
         if new.unique_key is not None and row.state != "completed":
-            state.unique_keys[new.unique_key] = row.id
+            state.unique_keys.take(new.unique_key, row.id, until_start=new.unique_until_start)
         self._admission.accept(batch, new.chunks_count)
-        state.has_until_start |= new.unique_until_start
         stored = row
 
         def write(database: Database, batch: Batch) -> None:
@@ -174,7 +183,6 @@ class Submitter:
         )
 
     def _settle_stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
-        """A submission was committed."""
         self._forget_keys(new, row)
         state = self._state
         state.states[row.state] += 1
@@ -185,12 +193,11 @@ class Submitter:
         elif row.state == "scheduled" and row.delay_ms is not None:
             self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
         if row.expires_ms is not None and row.state != "completed":
-            state.expiries.add(after(now.mono, row.expires_ms / 1000), row.id)
+            self._expire_after(row.id, row.expires_ms / 1000, now)
 
     def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
         self._keys.leave(new)
-        if new.unique_key is not None and row.state != "completed":
-            self._state.unique_keys.pop(new.unique_key, None)
+        self._state.unique_keys.release(new.unique_key, row.id)
 
     def tick(self, now: Now) -> None:
         """Open what is due: delays by the monotonic clock, `--at` by the wall clock."""
@@ -225,13 +232,10 @@ class Submitter:
         )
 
     def _settle_opened(self, submission: LiveSubmission) -> None:
-        """The opening of a submission was committed."""
         self._opening.discard(submission.id)
         submission.pins -= 1
         if submission.state == "scheduled":
-            self._state.states["scheduled"] -= 1
-            self._state.states["open"] += 1
-            submission.state = "open"
+            self._state.set_state(submission, "open")
             self._state.became_free(submission)
 
     def _cancel_opened(self, submission: LiveSubmission, now: Now) -> None:

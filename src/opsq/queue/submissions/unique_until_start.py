@@ -19,7 +19,7 @@ from opsq.wire.messages import HeldChunks, Reserved
 
 
 class UniqueUntilStart:
-    """Sees to it that submissions have started before anybody is told so."""
+    """Holds back replies until the keys of the submissions they start are free."""
 
     def __init__(self, state: EngineState, reservations: Reservations) -> None:
         self._state = state
@@ -31,7 +31,7 @@ class UniqueUntilStart:
         Cost: the grants in it.
         """
         state = self._state
-        if not state.has_until_start:
+        if not state.unique_keys.has_until_start:
             return
         kept = [entry for entry in state.outbox if isinstance(entry[1], Reserved) and self._starting(entry[1])]
         if not kept:
@@ -64,7 +64,7 @@ class UniqueUntilStart:
 
     def write(self, batch: Batch) -> None:
         """Have a batch free the keys of all that it lets start, by leases too."""
-        if not self._state.has_until_start:
+        if not self._state.unique_keys.has_until_start:
             return
         leased = (
             part.submission
