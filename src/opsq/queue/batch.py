@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 def nothing_to_undo(_: Now) -> None:
-    """Cancel an entry that has changed nothing: it comes again, or whoever asked for it is refused."""
+    """Cancel an entry that has changed nothing: it comes again, or its request is refused."""
 
 
 class FoldSlice(Entry, Protocol):
@@ -114,7 +114,7 @@ class Batch:
             self.lane_counts[lane_id] = (s + delta[0], t + delta[1], c + delta[2], d + delta[3], k + delta[4])
 
     def apply(self, database: Database, now: Now) -> None:
-        """Write the rows; the caller has begun the transaction and will commit it."""
+        """Write the rows; the caller has started the transaction and will commit it."""
         writer = database.writer
         for statement in self.statements:
             statement(database, self)

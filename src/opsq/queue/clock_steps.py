@@ -39,7 +39,7 @@ class ClockSteps:
             self._move_now(state.missed_step_ms)
 
     def watch(self, now: Now) -> None:
-        """See whether the wall clock has been stepped."""
+        """Check whether the wall clock has been stepped."""
         step_ms = _offset_ms(now) - self._offset_ms
         if abs(step_ms) >= STEP_MS:
             self._offset_ms += step_ms

@@ -26,7 +26,7 @@ SLICE_PART = 8
 SLICE_GAPS = 4096
 """Blocks that one slice may pass over on the way of a frontier to a completion far ahead of it."""
 LAZY_EVENTS = 4096
-"""As many events wait at leisure: completions of one block that come one by one are then folded as one."""
+"""Up to this many events wait for `LAZY_NS`: completions of one block that come one by one are folded as one."""
 LAZY_NS = 5_000_000_000
 _CLEARS = frozenset({history.COMPLETED, history.DEAD})
 _TOUCHES = _CLEARS | {history.FAILED, history.LOST}
@@ -69,7 +69,7 @@ class Folding:
     def restore(self) -> None:
         """Read the events that were not folded when the last process ended; submissions get them when they are loaded.
 
-        Those of a submission whose removal has begun count for nothing: nobody asks for it any more.
+        Those of a submission being removed are ignored: nobody asks for it any more.
         """
         state = self._state
         is_there: dict[int, bool] = {}
@@ -193,7 +193,7 @@ class Fold:
     def add(self, event: Event) -> bool:
         """Take an event into the slice.
 
-        False when its block lies too far ahead: the frontier moves a bounded step, nothing else.
+        False if its block is too far ahead: then only the frontier moves, by a bounded step.
         """
         if event.kind not in _TOUCHES:
             self.events.append(event)

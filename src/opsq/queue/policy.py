@@ -28,7 +28,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     strategies: dict[str, str] = {}
     """Named strategies of the configuration: name → text."""
     max_backlog_chunks: int = 0
-    """How many chunks may be unfinished before submissions are held back; 0: any number."""
+    """How many chunks may be unfinished before submissions must wait; 0: any number."""
     min_free_bytes: int | None = None
     """What must be left on the disk; less holds submissions back.
 

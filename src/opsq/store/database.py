@@ -102,7 +102,7 @@ class Database:
             is_durable: False commits without an fsync: a power cut may lose the last transactions, but never tears one.
             allow_network_fs: use a rollback journal on a network file system instead of refusing it: who reads waits
                 for who commits.
-            on_statement: told of each statement that has run.
+            on_statement: called with each statement that has run.
 
         Raises:
             AlreadyRunning: another process holds the lock.
@@ -282,7 +282,7 @@ class Database:
         self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def checkpoint_restart(self) -> None:
-        """Copy the whole log, so that the next commit starts it anew.
+        """Copy the whole log, so that the next commit starts it over.
 
         Only between two commits, with no statement open.
         """
@@ -334,8 +334,8 @@ class Database:
             raise InputUnreadable(f"Cannot write the backup {path}: {os.strerror(error.errno or 0)}.") from error
         target = apsw.Connection(str(path))
         try:
-            # One read transaction from the first page to the last: else each commit meanwhile begins the copy anew, and
-            # it never ends.
+            # One read transaction from the first page to the last: otherwise each commit restarts the copy, and it
+            # never ends.
             with self.snapshot() as source, target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(1024)
@@ -355,7 +355,7 @@ class Database:
     def snapshot(self) -> Iterator[apsw.Connection]:
         """One state of the file, on a connection of its own, so in any one thread.
 
-        The log cannot start anew until it is given back.
+        The log cannot start over until it is given back.
         """
         connection = self._connect("snapshot", writable=False)
         try:

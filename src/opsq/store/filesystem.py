@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 _NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\w*|9p|afs|afpfs|webdav|ceph|glusterfs|lustre|beegfs|gpfs|fuse\.(sshfs|glusterfs|s3fs|gcsfuse|rclone|davfs.*)"
+    r"nfs\d?|cifs|smb\w*|9p|afs|afpfs|webdav|ceph|glusterfs|lustre|beegfs|gpfs|"
+    r"fuse\.(sshfs|glusterfs|s3fs|gcsfuse|rclone|davfs.*)"
 )
 
 
 def network_filesystem(folder: Path) -> str | None:
-    """The type of the network file system that `folder` lies on; None for a local one, or one that cannot be told."""
+    """The type of the network file system that holds `folder`; None if it is local or unknown."""
     mounts = _mounts()
     for place in (folder.resolve(), *folder.resolve().parents):
         kind = mounts.get(str(place))
@@ -32,7 +33,7 @@ class Space(NamedTuple):
 
 
 def space(folder: Path) -> Space | None:
-    """The space where `folder` lies.
+    """The space on the file system of `folder`.
 
     None: the file system does not tell (it has no size, as some networks' have not).
     """

@@ -14,7 +14,7 @@ from opsq.store.database import Database
 from opsq.store.submissions import FINAL_STATES
 
 SHOWN = 100
-"""Problems told; a file with more is damaged all over."""
+"""Problems reported; a file with more is damaged all over."""
 
 _COUNTED = "l.id, l.submissions_count, l.chunks_total, l.chunks_completed, l.chunks_dead, l.chunks_skipped"
 _SUMMED = "count(s.id), total(s.chunks_total), total(s.chunks_completed), total(s.chunks_dead), total(s.chunks_skipped)"
@@ -29,7 +29,7 @@ _CLEARS = frozenset({history.COMPLETED, history.DEAD})
 def problems(database: Database) -> list[str]:
     """What is wrong with the file, one sentence each, at most `SHOWN`; empty when it is sound.
 
-    Cost: reads the whole file; the log cannot start anew meanwhile.
+    Cost: reads the whole file; the log cannot start over until then.
     """
     with database.snapshot() as connection:
         damage = [str(text) for (text,) in connection.execute(f"PRAGMA integrity_check({SHOWN})") if text != "ok"]

@@ -15,7 +15,7 @@ OnStatement = Callable[[str], None]
 
 
 def trace(connection: apsw.Connection, name: str, on_statement: OnStatement) -> None:
-    """Have `on_statement` told of each statement of a connection that is called `name`."""
+    """Call `on_statement` for each statement of a connection named `name`."""
 
     def ended(found: dict[str, Any]) -> None:
         status = found["stmt_status"]

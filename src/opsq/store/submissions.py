@@ -54,7 +54,7 @@ class SubmissionRow(NamedTuple):
     lanes: bytes
     has_attachment: int
     short_content: bytes | None
-    """The content, if it is short: then a consumer is told of it without another look-up."""
+    """The content if it is short: then a consumer is sent it without another look-up."""
 
 
 UNTIL_DONE, UNTIL_START, STARTED = "done", "start", "started"
@@ -287,7 +287,7 @@ def finished_before(connection: apsw.Connection, wall: int, limit: int) -> list[
 
 
 def is_there(connection: apsw.Connection, submission_id: int) -> bool:
-    """Whether there is such a submission, and its removal has not begun."""
+    """Whether there is such a submission, and its removal has not started."""
     return (
         connection.execute("SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (submission_id,)).fetchone()
         is not None
@@ -295,7 +295,7 @@ def is_there(connection: apsw.Connection, submission_id: int) -> bool:
 
 
 def removed_unfinished(connection: apsw.Connection) -> int:
-    """How many chunks of submissions whose removal has begun the lanes still count as unfinished.
+    """How many chunks of submissions being removed the lanes still count as unfinished.
 
     Uses the index of removed ones.
     """
@@ -312,7 +312,7 @@ def hide(writer: apsw.Connection, submission_id: int) -> None:
 
 
 def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, bytes]]:
-    """Submissions whose removal has begun: id and request key."""
+    """Submissions being removed: id and request key."""
     return [
         (SubmissionId(row[0]), bytes(row[1]))
         for row in connection.execute("SELECT id, request_key FROM submission WHERE state = 'removed'")

@@ -93,7 +93,7 @@ RANDOM = Order(
     "w.shuffle, w.submission_id",
     "(w.shuffle, w.submission_id) > (?3, ?4) AND w.shuffle < ?5",
     "w.shuffle, w.submission_id",
-    "the deck lies shuffled in this index; it is cut, not sorted",
+    "the deck is stored shuffled in this index; it is cut, not sorted",
 )
 FAIR = Order("Fair", "", "", "", "the value with the lowest pass is served; each value has fronts of its own")
 

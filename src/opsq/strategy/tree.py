@@ -73,7 +73,7 @@ class Percent:
 
     def __post_init__(self) -> None:
         if type(self.percent) is not int or not 1 <= self.percent <= 100:
-            raise InvalidStrategy(f"{self.percent}% is no maximum: it lies between 1% and 100%.")
+            raise InvalidStrategy(f"{self.percent}% is no maximum: it must be 1% to 100%.")
 
     def __str__(self) -> str:
         return f"{self.percent}%"

@@ -60,7 +60,7 @@ def wait_s(submission: LiveSubmission, work: BlockWork, mask: int, reservation: 
 
     A chunk waits from when it may be handed out: it was submitted, or its submission was not before due (`--at`,
     `--delay`) or was revived; after a failure its back-off is over, after a loss it is free again, after its death it
-    is requeued. 0 when nobody knows: the reservation is over, or was taken up again.
+    is requeued. 0 when nobody knows: the reservation is over, or was reclaimed.
     """
     if reservation is None:
         return 0.0

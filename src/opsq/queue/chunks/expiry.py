@@ -74,7 +74,7 @@ class Expiry:
                     self._state.reply(reservation.peer, Revoked(held, "reservation_lost"))
             reservation.peer = None
             for part in parts:
-                part.started = part.mask  # expiry counts as a loss: whoever sits on chunks for so long has started them
+                part.started = part.mask  # expiry counts as a loss: a chunk held that long has been started
             self._lose(reservation, now, reason="the reservation expired")
 
     def next_due(self) -> MonoNs | None:

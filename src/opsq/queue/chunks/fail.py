@@ -173,7 +173,6 @@ class Failures:
     def _settle_tried(
         self, submission: LiveSubmission, work: BlockWork, row: AttemptRow, delay_s: float, now: Now
     ) -> None:
-        """The commit of a failed or lost attempt succeeded."""
         mask = row.mask
         work.settling &= ~mask
         self._reservations.take_from_holders(submission, work, mask)
@@ -185,7 +184,6 @@ class Failures:
             self._state.give_back(submission, work)
 
     def _settle_dead(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
-        """The commit of a death succeeded."""
         work.settling &= ~mask
         work.done |= mask
         submission.dead += mask.bit_count()

@@ -108,7 +108,7 @@ class Leases:
                 self._reservations.store_lease(reservation)
 
     def restore(self, now: Now) -> None:
-        """Take up the leases of the file: what remains of each lies between nothing and its full length."""
+        """Restore the leases of the file: what remains of each is at least 0 and at most its full length."""
         for row in backlog.leases(self._state.reader):
             submission = self._state.submission(row.submission_id)
             work = (

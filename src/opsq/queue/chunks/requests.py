@@ -92,7 +92,7 @@ class ChunkRequests:
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
     def reclaim(self, peer: Peer, request: m.Reclaim, now: Now) -> None:
-        """Take up again what was held before a reconnect."""
+        """Reclaim what was held before a reconnect."""
         if self._reservations.is_settling(request.held):
             self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
             return

@@ -51,7 +51,7 @@ class Reservations:
             reservation.peer.reservation_ids[reservation.id] = None
 
     def open_single(self, peer: Peer, length_s: float, now: Now) -> Reservation:
-        """Begin a reservation of one chunk, or go on with the one begun just now for the same connection and length.
+        """Begin a reservation of one chunk, or continue the one opened just now for the same connection and length.
 
         So what a pipelining client is handed out together is one reservation, and what it completes together one row of
         history a block.
@@ -147,7 +147,7 @@ class Reservations:
             self._deadlines.add(reservation.deadline, reservation.id)
 
     def look_again(self, reservation: Reservation, now: Now) -> None:
-        """What an expired lease holds cannot be taken from it now: look again in a second."""
+        """What an expired lease holds cannot be taken from it now: retry in a second."""
         if reservation.alarm is None:
             reservation.alarm = after(now.mono, 1.0)
             self._deadlines.add(reservation.alarm, reservation.id)
@@ -237,7 +237,7 @@ class Reservations:
         code: str = "",
         spared: Reservation | None = None,
     ) -> None:
-        """Nobody holds `mask` any more. With a `code`, holders other than `spared` are told."""
+        """Nobody holds `mask` any more. With a `code`, holders other than `spared` are notified."""
         taken = 0
         kept: list[Part] = []
         for part in work.parts:
@@ -351,7 +351,7 @@ class Reservations:
     # --- keeping ---
 
     def start(self, peer: Peer, chunks: list[ChunkMask]) -> None:
-        """Note that work on chunks has begun, so that losing the peer counts against them."""
+        """Note that work on chunks has started, so that losing the peer counts against them."""
         for chunk in chunks:
             submission = self._state.live.get(chunk.submission_id)
             work = submission.blocks.get(chunk.block) if submission is not None else None

@@ -103,8 +103,7 @@ class ReserveCalls:
                 return
         call = Call(peer, request, plan.text, now)
         if not state.is_full:
-            # Whoever waits already has found nothing, and nothing has become free since, unless their run is not at its
-            # end.
+            # Calls that wait already have found nothing, and nothing has become free since, unless their run goes on.
             if is_first:
                 if self._answer(call, plan, now):
                     return
@@ -295,7 +294,7 @@ class ReserveCalls:
         """
         state, request = self._state, call.request
         if call.parts and not any(part.mask for part in call.parts):
-            call.reservation, call.parts, call.wanted = None, [], request.count  # its submissions have ended meanwhile
+            call.reservation, call.parts, call.wanted = None, [], request.count  # its submissions have ended since
         for name, arm in () if state.rules.is_all_paused else plan.arms:
             front = state.fronts.front_of(name, arm)
             while call.wanted and front is not None:
@@ -360,16 +359,16 @@ class ReserveCalls:
         return self._reservations.open(call.peer, length_s, now, is_lease=request.lease_s is not None)
 
     def reserved(self, peer: Peer, request_id: int, reservation: Reservation, grants: list[Grant]) -> Reserved:
-        """The reply to a reserve; it describes the submissions that this connection has not been told of yet."""
-        state, told = self._state, peer.described
+        """The reply to a reserve; it describes the submissions whose content this connection has not been sent yet."""
+        state, sent = self._state, peer.described
         described: list[SubmissionContent] = []
         room_bytes = DESCRIBED_BYTES
         for grant in grants:
             submission_id = grant.submission_id
-            if submission_id not in told and room_bytes > 0:
-                if len(told) >= DESCRIBED_KEPT:
-                    told.clear()
-                told.add(submission_id)
+            if submission_id not in sent and room_bytes > 0:
+                if len(sent) >= DESCRIBED_KEPT:
+                    sent.clear()
+                sent.add(submission_id)
                 described.append(self.describe(state.live[submission_id]))
                 room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
         return Reserved(request_id, reservation.id, reservation.length_s, grants, described)

@@ -68,7 +68,7 @@ class Deck(Front):
         if self._is_full(rows):
             return True
         if not self._is_second_leg:
-            # What comes new between the last row and the end of the deck lies below the level now.
+            # What comes new between the last row and the end of the deck is below the level now.
             self._is_second_leg = True
             self._last_row = (-1, -1)
             self.level = (0, SHUFFLES - self._cut, -1)

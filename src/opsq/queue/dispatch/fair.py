@@ -34,7 +34,7 @@ KEEP_ROWS = 1
 Shorter ones start over.
 """
 RESTING_KEPT = 10_000
-"""Of the values that have nothing left so many keep their fronts."""
+"""This many values that have nothing left keep their fronts."""
 SWEEP_MIN = 1_000
 """This many values without work are remembered in any case."""
 
@@ -115,7 +115,7 @@ class _Borrowed(dict[int, Share]):
         return share
 
     def get(self, lane_id: int, default: Any = None) -> Any:
-        """As of any dict; copies."""
+        """The share of a lane, copied first; `default` if there is none."""
         return self[lane_id] if lane_id in self or lane_id in self._live else default
 
     def all(self) -> Iterator[Share]:
@@ -295,10 +295,7 @@ class FairFront:
         }
 
     def _fronts(self, state: FairState, share: Share) -> list[Front | FairFront | None]:
-        """The fronts of a value, made when it is first looked at.
-
-        Again, when a lane that they need has come or gone meanwhile.
-        """
+        """The fronts of a value, made when it is first looked at, and again when a lane of theirs has come or gone."""
         fronts = share.fronts
         if fronts is None or share.lanes_version != state.fronts.lanes_version:
             share.lanes_version = state.fronts.lanes_version

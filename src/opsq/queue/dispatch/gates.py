@@ -31,10 +31,7 @@ BUCKETS_KEPT = 10_000
 
 
 class Blocker(NamedTuple):
-    """What a submission waits for: the count of a lane (`live`.
-
-    The lane of a submission itself is `~id`), a token, the end of a pause.
-    """
+    """What a submission waits for: a token, the end of a pause, or the count of a lane (`live`; `~id`: its own)."""
 
     kind: str
     number: int
@@ -251,7 +248,7 @@ class Gates:
         return submission.reserved_count + submission.delayed_count
 
     def _arm(self, blocker: Blocker, bucket: Bucket) -> None:
-        """Have whoever waits for a token of this rate looked at when there is one."""
+        """Have those who wait for a token of this rate woken when there is one."""
         if blocker not in self._armed:
             self._armed.add(blocker)
             heapq.heappush(self._tokens, (bucket.next_token_at(), blocker))
@@ -270,7 +267,7 @@ class Gates:
     # --- counting ---
 
     def taken(self, submission: LiveSubmission, count: int, *, is_grant: bool = True) -> None:
-        """Chunks of a submission were reserved; what is only taken up again after a reconnect spends no token."""
+        """Chunks of a submission were reserved; what is only reclaimed after a reconnect spends no token."""
         self._taken_count += count
         if self._keys:
             live = self._live
@@ -350,7 +347,7 @@ class Gates:
         self._buckets = {
             key: bucket for key, bucket in self._buckets.items() if key[0] in limits and bucket.is_of(limits[key[0]])
         }
-        self._armed.clear()  # a token of another rate comes at another time; whoever still waits is armed again
+        self._armed.clear()  # a token of another rate comes at another time; those still waiting are armed again
         self._tokens.clear()
         for blocker in list(self._waiting):
             self._open(blocker)

@@ -16,7 +16,7 @@ from opsq.strategy.arms import SUBMISSION_KEY
 NO_LIMIT = 1 << 62
 """More than can ever be reserved."""
 METADATA_KEPT = 4_096
-"""For so many different metadata it is remembered which limits they fall under; to work it out takes 10 µs."""
+"""Different metadata for which the limits that apply are remembered; to work them out takes 10 µs."""
 
 
 class Rules:

@@ -1,6 +1,6 @@
 """Admission of submissions: how many chunks may be unfinished, how much of the disk must stay free, and who waits.
 
-Must not hold back anything but submissions; it is notified of each batch that was committed.
+Must not delay anything but submissions; it is notified of each batch that was committed.
 
 First come, first served: while a submission waits, no other is admitted, even if it would fit. Otherwise a large one
 would wait for as long as small ones come.
@@ -83,13 +83,13 @@ class Admission:
         return self._state.policy.max_backlog_chunks or None
 
     def disk_free_bytes(self) -> int | None:
-        """What is left on the fullest of the file systems; None: it cannot be told."""
+        """What is left on the fullest of the file systems; None if unknown."""
         return min((found.free_bytes for found in map(space, self._folders) if found is not None), default=None)
 
     # --- requests ---
 
     def found(self, peer: Peer, request: CheckCapacity) -> None:
-        """Tell a producer that there is room."""
+        """Answer a producer that there is room."""
         limit = self.limit
         left_count = None if limit is None else max(limit - self._backlog_count - self._accepted_count, 0)
         self._state.reply(peer, Capacity(request.id, left_count))
@@ -172,7 +172,7 @@ class Admission:
                 self._state.reply(waiting.peer, ErrorReply.of(waiting.request_id, error))
 
     def tick(self, now: Now) -> None:
-        """Refuse those whose time is over, and look whether the disk has room again: nobody tells of that."""
+        """Refuse those whose time is over, and check whether the disk has room again: no event reports that."""
         self.serve(now)
         for peer, request_id in self._deadlines.take(now.mono):
             waiting = self._line.get((peer, request_id))

@@ -63,7 +63,7 @@ class Keys:
             self._by_idempotency_key.pop(new.idempotency_key, None)
 
     def find(self, peer: Peer, request: Find) -> None:
-        """Tell which submission a key has made; one that is being committed is told when it is."""
+        """Answer which submission a key has made; one that is being committed is reported after the commit."""
         if (request.request_key is None) == (request.idempotency_key is None):
             raise UsageError(cause="one_key_needed")
         if request.request_key is not None:
@@ -76,7 +76,7 @@ class Keys:
         self._state.batch.replies.append((peer, Found(request.id, known, is_withdrawn)))
 
     def withdraw(self, peer: Peer, request: Withdraw, now: Now) -> None:
-        """Take a request back: it has made a submission, which is told and left alone, or it will never make one."""
+        """Withdraw a request: it never makes a submission, or has made one already, which is reported and kept."""
         state, key = self._state, request.request_key
         known = self._by_request(key)
         if known is None and key not in self._withdrawing and not request_keys.is_withdrawn(state.reader, key):

@@ -19,12 +19,12 @@ from opsq.store.rules import LimitRow, PauseRow
 from opsq.strategy import arms, explain
 from opsq.strategy.arms import SUBMISSION_KEY, Gate
 from opsq.strategy.text import parse
-from opsq.strategy.tree import Value, format_value
+from opsq.strategy.tree import format_value
 from opsq.units import format_rate
 from opsq.wire.messages import Arm, Explain, Explained, Offer, PlanStep, Statement
 
 TRIED_COUNT = 100
-"""A dry reservation asks for so many chunks, one by one."""
+"""A dry reservation asks for this many chunks, one by one."""
 OFFERS_SHOWN = 10
 GATES_SHOWN = 20
 
@@ -126,14 +126,16 @@ class StrategyExplainer:
         """What a closed gate is called, whichever of its values is meant."""
         rules = self._state.rules
         if blocker.kind == "pause":
-            return next((pause_name(row) for row in rules.pauses if row.id == blocker.number), "a pause that has ended")
+            return next(
+                (_pause_name(row) for row in rules.pauses if row.id == blocker.number), "a pause that has ended"
+            )
         if blocker.kind == "rate":
-            return next((rate_name(row) for row in rules.limits if row.id == blocker.number), "a rate that was lifted")
+            return next((_rate_name(row) for row in rules.limits if row.id == blocker.number), "a rate that was lifted")
         count = self._state.gates.count_at(blocker)
         key, value = (SUBMISSION_KEY, None) if blocker.number < 0 else rules.pair_of_lane(blocker.number)
         names = [str(gate) for gate in gates if gate.key == key and count >= self._state.gates.max_of(gate.max)]
         names += [
-            limit_name(row)
+            _limit_name(row)
             for row in rules.limits_of_key(key)
             if row.concurrency is not None and count >= row.concurrency and row.value in {None, value}
         ]
@@ -156,23 +158,16 @@ class StrategyExplainer:
         return reserved, delayed
 
 
-def pairs_name(pairs: tuple[tuple[str, Value], ...]) -> str:
-    """Metadata pairs as people write them."""
-    return " ".join(f"{key}={format_value(value)}" for key, value in pairs) or "everything"
+def _pause_name(row: PauseRow) -> str:
+    pairs = " ".join(f"{key}={format_value(value)}" for key, value in row.pairs)
+    return f"pause of {pairs or 'everything'}"
 
 
-def pause_name(row: PauseRow) -> str:
-    """A pause by what it holds."""
-    return f"pause of {pairs_name(row.pairs)}"
-
-
-def limit_name(row: LimitRow) -> str:
-    """A limit by how many chunks at once it allows."""
+def _limit_name(row: LimitRow) -> str:
     return f"limit of {_bounded(row)} ≤ {row.concurrency}"
 
 
-def rate_name(row: LimitRow) -> str:
-    """A limit by how many chunks it lets start in a time."""
+def _rate_name(row: LimitRow) -> str:
     return f"rate of {_bounded(row)} ≤ {format_rate(row.rate_per_s or 0.0, row.rate_span_s)}"
 
 

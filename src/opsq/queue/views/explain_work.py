@@ -112,7 +112,6 @@ class WorkExplainer:
         return self._behind_its_own(submission, index, self._causes(submission, now), now)
 
     def _finished_chunk(self, submission: LiveSubmission, index: int) -> Cause:
-        """How a chunk has ended."""
         reader, block = self._state.reader, index // 64
         row = next(iter(backlog.dead(reader, submission.id, (submission.id, index - 1), 1)), None)
         if row is None or row.chunk != index:

@@ -1,8 +1,6 @@
-"""Who waits for what of a submission: its end (`Wait`), or its next result (`Results`).
+"""Who waits for what of a submission: its end (`Wait`), or its next result (`Results`). Answers are pushed.
 
-Answers are pushed, nobody polls.
-
-Must not decide when a submission ends; it is told.
+Must not decide when a submission ends; it is notified.
 """
 
 from __future__ import annotations

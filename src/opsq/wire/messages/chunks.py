@@ -38,7 +38,7 @@ class SubmissionContent(Record):
 
 
 class HeldChunks(Record):
-    """Chunks of one block that the sender holds or held: `mask` says which; `reservation_id` … `mac` are the token."""
+    """Chunks of one block that the sender holds or held: those in `mask`; `reservation_id` … `mac` are the token."""
 
     submission_id: Id
     block: Block
@@ -183,7 +183,7 @@ class Extend(Message):
 
 
 class Reclaim(Message):
-    """Take up again, after a reconnect, chunks that the client still works on. → Completed; what is refused is lost."""
+    """Reclaim chunks that the client still works on after a reconnect. → Completed; what is refused is lost."""
 
     id: Id
     held: list[HeldChunks]

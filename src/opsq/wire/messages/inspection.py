@@ -139,7 +139,7 @@ class HistoryRows(Message):
 
 
 class Prune(Message):
-    """Forget rows older than `older_than_s`, and all but the newest `keep_count`. → Changed (rows). Operators only."""
+    """Forget rows older than `older_than_s` and all but the newest `keep_count`. → Changed (rows). Operators only."""
 
     id: Id
     older_than_s: Duration | None = None

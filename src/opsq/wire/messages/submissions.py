@@ -102,7 +102,7 @@ class Find(Message):
 
 
 class Withdraw(Message):
-    """Take back a Submit that may or may not have arrived: unless it has made a submission, it never will. → Found."""
+    """Take back a Submit that may have arrived: unless it has made a submission, it never will. → Found."""
 
     id: Id
     request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
