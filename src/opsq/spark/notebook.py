@@ -17,7 +17,7 @@ from opsq.errors import InputUnreadable, Unreachable, UsageError
 from opsq.spark.source.commit import STEM
 from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
-from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read
+from opsq.spark.source.source_options import DaemonOptions, ReadOptions, camel_case, parse_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
     from opsq.spark.source.batch_reader import find_form
     from opsq.spark.source.joined_results import native_frame
 
-    named = {_camel(name): _text(value) for name, value in options.items()}
+    named = {camel_case(name): _text(value) for name, value in options.items()}
     parsed = parse_read({**named, "path": str(submission)})
     if is_remote(spark):
         if parsed.daemon.address or parsed.daemon.state_dir:
@@ -174,8 +174,3 @@ def _text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

@@ -123,39 +123,30 @@ _RULES: dict[type[Strategy], str] = {
 
 def notes(strategy: Strategy) -> list[str]:
     """What the strategy can do to work that waits, and what it does to submissions without its keys, in sentences."""
-    found: dict[str, None] = {}
-    _notes(strategy, found)
-    return [*found, *ALWAYS]
+    return [*dict.fromkeys(_notes(strategy)), *ALWAYS]
 
 
-def _notes(strategy: Strategy, found: dict[str, None]) -> None:
+def _notes(strategy: Strategy) -> Iterator[str]:
+    cure = "Fair or OrElse around it is the cure."
     match strategy:
         case NewestFirst():
-            found[
-                "NewestFirst: while newer submissions keep coming, older ones starve; Fair or OrElse around it is the "
-                "cure."
-            ] = None
+            yield f"NewestFirst: while newer submissions keep coming, older ones starve; {cure}"
         case CustomPriority():
-            found[
-                "CustomPriority: while higher priorities keep coming, lower ones starve; Fair or OrElse around it is "
-                "the cure."
-            ] = None
+            yield f"CustomPriority: while higher priorities keep coming, lower ones starve; {cure}"
         case OrElse(first):
-            found[
-                f"OrElse: while {first} has work, the second is not served; two consumers, one each way round, serve "
-                f"both."
-            ] = None
+            both = "two consumers, one each way round, serve both."
+            yield f"OrElse: while {first} has work, the second is not served; {both}"
         case SelectOnly(key):
-            found[f"SelectOnly({key}=…): submissions without {key} are never handed out."] = None
+            yield f"SelectOnly({key}=…): submissions without {key} are never handed out."
         case Fair(key):
-            found[f"Fair({key}): submissions without {key} share as one value of their own."] = None
+            yield f"Fair({key}): submissions without {key} share as one value of their own."
         case PreferDistinct(key, maximum) | MaxSimultaneous(key, maximum):
             if key != SUBMISSION_KEY:
-                found[f"{type(strategy).__name__}({key}, …): submissions without {key} are never blocked."] = None
+                yield f"{type(strategy).__name__}({key}, …): submissions without {key} are never blocked."
             if isinstance(maximum, Percent):
-                found[
+                yield (
                     f"{maximum} is of the consumers connected now, rounded up, at least 1, looked at once a second; "
                     "nothing is recalled when consumers leave."
-                ] = None
+                )
     for child in strategy.children():
-        _notes(child, found)
+        yield from _notes(child)

@@ -114,7 +114,6 @@ class _Reader:
         return self._error(f"{name!r} is no strategy; {expected}", start)
 
     def end(self) -> None:
-        """Nothing may follow."""
         if self._skip() < len(self._text):
             raise self._error("expected the end")
 
@@ -175,7 +174,6 @@ class _Reader:
         return True
 
     def expect(self, sign: str) -> None:
-        """The next sign is this one."""
         if not self._accept(sign):
             raise self._error(f"expected {sign!r}")
 

@@ -372,7 +372,7 @@ def test_columns_of_any_name_are_chosen_by_a_list(spark: SparkSession, daemon: S
 
 
 def test_result_schema_of_a_command_line_is_ddl(spark: SparkSession):
-    told = json.loads(Writing(result_schema="id BIGINT NOT NULL, text STRING")._schema(spark) or "")
+    told = json.loads(Writing(result_schema="id BIGINT NOT NULL, text STRING").schema(spark) or "")
     assert [(field["name"], field["type"]) for field in told["fields"]] == [("id", "long"), ("text", "string")]
     with pytest.raises(UsageError, match=r"--result-schema id BIGNIT: Spark cannot parse it"):
-        Writing(result_schema="id BIGNIT").check(spark)
+        Writing(result_schema="id BIGNIT").schema(spark)

@@ -150,16 +150,12 @@ class Writing(NamedTuple):
             raise Conflict(f"{self.output} exists already.", hint="Give another --output, or --overwrite.")
         return self.output
 
-    def check(self, spark: SparkSession) -> None:
-        """Check that --result-schema can be parsed, before anything is submitted.
+    def schema(self, spark: SparkSession) -> str | None:
+        """--result-schema as the data source takes it: `same`, or JSON; the session parses DDL.
 
         Raises:
-            UsageError: it cannot.
+            UsageError: it cannot be parsed.
         """
-        self._schema(spark)
-
-    def _schema(self, spark: SparkSession) -> str | None:
-        """--result-schema as the data source takes it: `same`, or JSON; the session parses DDL."""
         given = (self.result_schema or "").strip()
         if not given or given.lower() == "same":
             return given or None
@@ -188,7 +184,7 @@ class Writing(NamedTuple):
         place = self.output or ""  # checked by `place`
         given = {
             "resultFormat": self.result_format,
-            "resultSchema": self._schema(spark),
+            "resultSchema": self.schema(spark),
             "deadChunks": "skip" if self.skip_dead else None,
         }
         options = {name: value for name, value in given.items() if value is not None}

@@ -36,7 +36,6 @@ _REASON_CHARACTERS = 50
 
 
 def _step(origin: str, text: str) -> int:
-    """Whole seconds, at least one."""
     step_s = duration(origin, text)
     if step_s < 1 or step_s != int(step_s):
         raise UsageError(f"{origin} {text}: give whole seconds, at least one.")
@@ -48,9 +47,7 @@ class Asked(NamedTuple):
     """What the report covers; each field is an option."""
 
     by: str = option(
-        "--by KEY",
-        "Group by the value of this key of the metadata, or by `submission`.",
-        default="submission",
+        "--by KEY", "Group by the value of this key of the metadata, or by `submission`.", default="submission"
     )
     since: int | None = SINCE
     until: int | None = UNTIL

@@ -203,18 +203,13 @@ def _open_arrow(result: bytes) -> Any:
     return pa.ipc.open_file(source) if result.startswith(_ARROW_FILE_MAGIC) else pa.ipc.open_stream(source)
 
 
-_CSV_NULLS = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+_NULLS = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+_CSV_NULLS = pyarrow.csv.ConvertOptions(**_NULLS)
 
 
 def _csv(wanted: pa.Schema) -> Decode:
     types = {field.name: field.type for field in wanted}
-    convert = pyarrow.csv.ConvertOptions(
-        column_types=types,
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        true_values=["true"],
-    )
+    convert = pyarrow.csv.ConvertOptions(column_types=types, true_values=["true"], **_NULLS)
     # with one column, an empty line is a null
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(types) != 1)
     return lambda result: _read_csv(result, parse, convert)

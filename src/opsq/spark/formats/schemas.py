@@ -41,6 +41,16 @@ _HELD: dict[str, tuple[type[t.DataType], ...]] = {
     "csv": _FLAT,
     "text": (t.StringType,),
 }
+_ALIKE: dict[pa.DataType, t.DataType] = {
+    pa.uint8(): t.ShortType(),
+    pa.uint16(): t.IntegerType(),
+    pa.uint32(): t.LongType(),
+    pa.uint64(): t.DecimalType(20, 0),
+    pa.float16(): t.FloatType(),
+    pa.date64(): t.DateType(),
+    pa.string_view(): t.StringType(),
+    pa.binary_view(): t.BinaryType(),
+}
 
 
 def arrow_schema(schema: t.StructType) -> pa.Schema:
@@ -115,8 +125,7 @@ def check_writable(schema: t.StructType, chunk_format: str) -> None:
             raise UsageError(f"Two columns are named {name!r}.", hint="Rename one with .withColumnRenamed or .toDF.")
     if chunk_format == "text" and len(names) != 1:
         raise UsageError(
-            f"Lines of text hold one column, not {len(names)}.",
-            hint="Select one, or use jsonl, csv or parquet.",
+            f"Lines of text hold one column, not {len(names)}.", hint="Select one, or use jsonl, csv or parquet."
         )
     if not names:
         raise UsageError("The DataFrame has no columns.")
@@ -180,24 +189,10 @@ def _walk(kind: t.DataType, path: str) -> Iterator[tuple[str, t.DataType]]:
 
 def _spark_type(kind: pa.DataType) -> t.DataType:
     """PySpark's type, or one with the same values where PySpark has none (unsigned, half, dictionaries, …)."""
+    if kind in _ALIKE:
+        return _ALIKE[kind]
     if pt.is_dictionary(kind):
         return _spark_type(kind.value_type)
-    if pt.is_uint8(kind):
-        return t.ShortType()
-    if pt.is_uint16(kind):
-        return t.IntegerType()
-    if pt.is_uint32(kind):
-        return t.LongType()
-    if pt.is_uint64(kind):
-        return t.DecimalType(20, 0)
-    if pt.is_float16(kind):
-        return t.FloatType()
-    if pt.is_date64(kind):
-        return t.DateType()
-    if pt.is_string_view(kind):
-        return t.StringType()
-    if pt.is_binary_view(kind):
-        return t.BinaryType()
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         return t.ArrayType(_spark_type(kind.value_type))
     if pt.is_map(kind):

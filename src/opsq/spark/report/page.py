@@ -149,8 +149,7 @@ def _throughput(report: ReportDocument, drawn: Sequence[ReportWindow]) -> str:
     if report.values_count > 1:
         series += [
             Series(
-                name_of(name),
-                filled(report, [one for one in drawn if one.value == name], lambda window: window.per_s),
+                name_of(name), filled(report, [one for one in drawn if one.value == name], lambda window: window.per_s)
             )
             for name in names
         ]

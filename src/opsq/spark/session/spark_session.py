@@ -22,15 +22,8 @@ BATCH_ROWS = 65536
 """Rows in one Arrow batch; Spark's own 10 000 halve the throughput of the source."""
 
 _BATCH = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS)}
-_LOCAL = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
-_ALWAYS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    **_BATCH,
-}
+_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_ALWAYS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **_BATCH}
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _MODULES = ("pyspark", "pyarrow", "pandas", "arro3.io")
@@ -131,10 +124,7 @@ def hide_tokens(spark: SparkSession) -> None:
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
-    _require(
-        "opsq[spark-connect]",
-        (*_MODULES, "grpc", "grpc_status", "google.rpc", "zstandard"),
-    )
+    _require("opsq[spark-connect]", (*_MODULES, "grpc", "grpc_status", "google.rpc", "zstandard"))
     from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkValueError
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import DefaultChannelBuilder

@@ -17,14 +17,7 @@ from pyspark.sql.types import StructType
 from opsq.client.core.new_submission import new_request_key, new_submission
 from opsq.errors import UsageError
 from opsq.spark.formats.schemas import arrow_schema, check_writable
-from opsq.spark.source.commit import (
-    PartMessage,
-    WritePlan,
-    submit_options,
-    submit_parts,
-    withdraw,
-    write_part,
-)
+from opsq.spark.source.commit import PartMessage, WritePlan, submit_options, submit_parts, withdraw, write_part
 from opsq.spark.source.daemon_address import resolve, store_of
 from opsq.spark.source.source_options import WriteOptions
 

@@ -27,12 +27,17 @@ DEFAULT_CHUNKS_PER_TRIGGER = 1000
 
 _META = "meta."
 T = TypeVar("T")
+N = TypeVar("N", int, float)
+
+
+def camel_case(name: str) -> str:
+    """`chunk_format` is `chunkFormat`, as Spark writes the names of options."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def _option_name(field: str) -> str:
-    """The option that a field is given by: `expires_s` is `expires`, `chunk_format` is `chunkFormat`."""
-    first, *rest = field.removesuffix("_s").split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return camel_case(field.removesuffix("_s"))  # expires_s is `expires`
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -328,29 +333,23 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _count(text: str) -> int:
-    number = _integer(text)
-    if number < 1:
-        raise ValueError("it must be at least 1")
-    return number
+def _at_least_one(parse: Callable[[str], N], unit: str = "") -> Callable[[str], N]:
+    def checked(text: str) -> N:
+        number = parse(text)
+        if number < 1:
+            raise ValueError(f"it must be at least 1{unit}")
+        return number
+
+    return checked
 
 
-def _lease(text: str) -> float:
-    lease_s = parse_duration(text)
-    if lease_s < 1:
-        raise ValueError("it must be at least 1s")
-    return lease_s
+_count = _at_least_one(_integer)
+_lease = _at_least_one(parse_duration, "s")
+_size = _at_least_one(parse_size, " byte")
 
 
 def _wait(text: str) -> bool | float:
     return text.lower() == "true" if text.lower() in ("true", "false") else parse_duration(text)
-
-
-def _size(text: str) -> int:
-    size_bytes = parse_size(text)
-    if size_bytes < 1:
-        raise ValueError("it must be at least 1 byte")
-    return size_bytes
 
 
 def _within(most: int, what: str) -> Callable[[str], str]:

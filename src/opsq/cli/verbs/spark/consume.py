@@ -19,9 +19,7 @@ from opsq.cli.spark.fleet_work import (
     spark_producer,
 )
 from opsq.cli.spark.job import Interrupted, Session, opened
-from opsq.cli.spark.spark_documents import (
-    SparkConsumeDocument,
-)
+from opsq.cli.spark.spark_documents import SparkConsumeDocument
 from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
 

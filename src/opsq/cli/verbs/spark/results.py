@@ -7,14 +7,9 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import submission
 from opsq.cli.options.option import argument, options
 from opsq.cli.spark.data_sets import Writing, daemon_options
-from opsq.cli.spark.fleet_work import (
-    check_places,
-    spark_producer,
-)
+from opsq.cli.spark.fleet_work import check_places, spark_producer
 from opsq.cli.spark.job import Session, opened
-from opsq.cli.spark.spark_documents import (
-    SparkResultsDocument,
-)
+from opsq.cli.spark.spark_documents import SparkResultsDocument
 from opsq.errors import NotFinished
 from opsq.ids import SubmissionId
 from opsq.spark.source.result_fetch import FINAL_STATES

@@ -32,9 +32,7 @@ from opsq.cli.spark.fleet_work import (
     submit_rows,
 )
 from opsq.cli.spark.job import Interrupted, Session, opened
-from opsq.cli.spark.spark_documents import (
-    SparkRunDocument,
-)
+from opsq.cli.spark.spark_documents import SparkRunDocument
 from opsq.daemon.temporary_daemon import DaemonUse
 from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.spark.source.result_fetch import FINAL_STATES
@@ -78,7 +76,7 @@ def run(
         spark_producer(caller, strategy) as producer,
         opened(caller, session, is_reporting=programs.progress) as jobs,
     ):
-        jobs.run("reading", lambda: writing.check(jobs.spark))
+        jobs.run("reading", lambda: writing.schema(jobs.spark))  # refused before anything is submitted
         submission = submit_rows(caller, jobs, inputs, reading, chunking, producer)
         summary: FleetSummary | None = None
         rows_count: int | None = None
