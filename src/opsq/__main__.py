@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as with `| head -1`
         return _silenced(141)
     except Exception as error:  # noqa: BLE001  # every failure ends here, and is reported there
-        from opsq.cli.output.failure import report_error
+        from opsq.cli.output.error_report import report_error
 
         return report_error(error, words)
     return status

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from opsq.cli.daemon_address import connect, is_remote, settings_of
-from opsq.cli.output.failure import Exit, error_text
+from opsq.cli.output.error_report import Exit, error_text
 from opsq.settings import Settings
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from opsq.clock import Now
 from opsq.ids import mask_indexes
 from opsq.queue.chunks import dead, dead_slices
 from opsq.queue.clock_steps import STEP_MS
-from opsq.queue.dispatch import deck
 from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
 from opsq.wire import messages as m
@@ -289,7 +288,7 @@ class Driver(RuleBasedStateMachine):
 
         Each gives its lowest chunks.
         """
-        size = max(1, count // deck.DECK_TURNS)
+        size = max(1, count // random_order.DECK_TURNS)
         size = -(-size // 64) * 64 if size >= 32 else size
         at = 0
         left = {

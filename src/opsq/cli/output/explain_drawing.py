@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from opsq.cli.output.explain_text import analysis_texts, arm_name, front_text
+from opsq.cli.output.strategy_explanation import analysis_texts, arm_name, front_text
 from opsq.cli.output.submission_text import pairs_text
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse

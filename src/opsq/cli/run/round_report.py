@@ -9,7 +9,7 @@ import msgspec
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
-from opsq.cli.output.failure import Exit
+from opsq.cli.output.error_report import Exit
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.readable import brief
 from opsq.cli.output.submission_documents import RunDocument

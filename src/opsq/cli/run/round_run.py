@@ -15,7 +15,7 @@ import threading
 from typing import NamedTuple
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.failure import as_failure
+from opsq.cli.output.error_report import as_failure
 from opsq.cli.output.progress import WorkViewer
 from opsq.cli.output.result_writer import ByteSink, JsonSink, byte_output
 from opsq.cli.run.delivery import Delivery

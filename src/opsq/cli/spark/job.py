@@ -24,7 +24,7 @@ from opsq import errors
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import option, option_set
 from opsq.cli.options.values import counted, pairs
-from opsq.cli.output.failure import Exit
+from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S, ProgressMeter
 from opsq.client.sync.producer import Producer
 from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed

@@ -19,7 +19,7 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import submission
 from opsq.cli.options.option import COUNT, argument, option, options, positive_duration
 from opsq.cli.options.program_options import Consuming, Records
-from opsq.cli.output.failure import Exit
+from opsq.cli.output.error_report import Exit
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.progress import WorkViewer
 from opsq.cli.output.submission_documents import CommandShape, ConsumeDocument

@@ -6,7 +6,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.option import COUNT, argument, option
 from opsq.cli.options.rule_options import key_and_value, rate
-from opsq.client.core.rules import caller_name
+from opsq.client.core.administration import caller_name
 from opsq.errors import NotFound, UsageError
 from opsq.wire.messages import Changed, Limit, Unlimit
 

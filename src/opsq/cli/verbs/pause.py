@@ -8,7 +8,7 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
 from opsq.cli.output.submission_text import pairs_text
-from opsq.client.core.rules import caller_name
+from opsq.client.core.administration import caller_name
 from opsq.wire.messages import Changed, Pause
 
 

@@ -15,7 +15,7 @@ from opsq.cli.daemon_address import connect
 from opsq.cli.options.option import option
 from opsq.cli.options.setting_options import SETTING_OPTIONS
 from opsq.cli.output.daemon_documents import StartDocument
-from opsq.cli.output.failure import Exit
+from opsq.cli.output.error_report import Exit
 from opsq.daemon import lifecycle
 from opsq.daemon.temporary_daemon import write_marker
 from opsq.errors import UsageError

@@ -19,10 +19,10 @@ from opsq.client.aio.link import AsyncLink
 from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core import new_submission
 from opsq.client.core.address import Address, find_daemon
+from opsq.client.core.administration import AsyncRules
 from opsq.client.core.content_access import Contents
 from opsq.client.core.operations import chunks_of, formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
-from opsq.client.core.rules import AsyncRules
 from opsq.errors import Conflict, OpsqError, Unreachable, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from opsq.client.core.address import find_daemon
+from opsq.client.core.administration import Rules
 from opsq.client.core.consumer_base import OnLost
-from opsq.client.core.rules import Rules
 from opsq.client.core.transport import DIAL_S, Dial
 from opsq.client.sync.chunk import Chunk
 from opsq.client.sync.connection import Connection

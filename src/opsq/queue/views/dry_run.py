@@ -15,10 +15,10 @@ import apsw
 from opsq.clock import Now
 from opsq.ids import block_mask
 from opsq.queue.chunks.attempts import split_by_attempt
-from opsq.queue.dispatch.deck import Deck
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Front
 from opsq.queue.dispatch.gates import Blocker
+from opsq.queue.dispatch.random_order import Deck
 from opsq.queue.dispatch.rules import NO_LIMIT
 from opsq.queue.live_submission import READ_BLOCKS, LiveSubmission
 from opsq.queue.state import EngineState
