@@ -21,6 +21,7 @@ from opsq.clock import Now
 from opsq.ids import mask_indexes
 from opsq.queue.chunks import dead, dead_slices
 from opsq.queue.clock_steps import STEP_MS
+from opsq.queue.dispatch import random_order
 from opsq.queue.engine import Peer
 from opsq.queue.policy import Policy
 from opsq.wire import messages as m

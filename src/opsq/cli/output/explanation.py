@@ -1,4 +1,4 @@
-"""Prints an explanation: drawn on a terminal by `explain_drawing`, as the plain lines of `strategy_explanation` in a pipe.
+"""Prints an explanation: drawn on a terminal by `explain_drawing`, in plain lines (`strategy_explanation`) in a pipe.
 
 It must not word anything.
 """
