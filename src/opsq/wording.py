@@ -6,6 +6,7 @@ and `explain` of work. A template names details in braces; what follows the colo
 
 from __future__ import annotations
 
+import contextlib
 import string
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -170,14 +171,15 @@ _COUNTS = {"in_back_off": "in back-off"}
 
 
 def refusal(cause: str, details: Details) -> tuple[str, str]:
-    """What was refused and why, and what to do next; an unknown cause (a newer daemon) is written as it came."""
+    """What was refused and why, and what to do next; what another version sends is written as it came."""
     template = REFUSALS.get(cause)
-    if template is None:
-        return f"{cause}: " + ", ".join(f"{name} {value}" for name, value in details.items()), ""
-    message, _, hint = template.partition("\n")
-    if details.get("done"):
-        message += " Already done: {done}."
-    return _words.vformat(message, (), details), _words.vformat(hint, (), details)
+    if template is not None:
+        message, _, hint = template.partition("\n")
+        if details.get("done"):
+            message += " Already done: {done}."
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return _words.vformat(message, (), details), _words.vformat(hint, (), details)
+    return f"{cause}: " + ", ".join(f"{name} {value}" for name, value in details.items()), ""
 
 
 def explanation(subject: str, findings: Sequence[tuple[str, Details]], now: int) -> list[str]:

@@ -260,7 +260,7 @@ def test_chunks_that_another_consumer_has_completed_are_not_taken_for_results_of
     opsq.ok("consume", "--name", "fleet", "--until-empty", "--", "true")
     ran = line_again(opsq, "in")
     assert (ran.status, ran.out) == (5, b"")
-    assert "were completed by the consumer fleet-" in ran.err
+    assert "were completed by fleet-" in ran.err
     assert "--fresh" in ran.err
     assert again(opsq, "--fresh", "in").count(b"\n") == 6
 

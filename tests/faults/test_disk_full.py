@@ -43,7 +43,7 @@ def fill(client: Client, size_bytes: int) -> tuple[list[int], NewSubmission]:
         reply = client.ask(Submit(number, [new]))
         if isinstance(reply, ErrorReply):
             assert reply.code == "storage_full", reply
-            assert str(reply.hint), "a refusal says what to do next"
+            assert reply.error().hint, "a refusal says what to do next"
             return stored, new
         assert isinstance(reply, Submitted)
         stored.append(reply.created[0].submission_id)

@@ -88,6 +88,12 @@ def test_cause_of_a_newer_daemon_is_written_as_it_came() -> None:
     assert error.message == "too_many_moons: moons 3"
 
 
+def test_refusal_that_lacks_a_detail_is_written_as_it_came() -> None:
+    assert ErrorReply(7, "conflict", cause="not_finished", details={"state": "open"}).error().message == (
+        "not_finished: state open"
+    )
+
+
 def test_what_was_done_before_a_refusal_is_said() -> None:
     message = ErrorReply.of(7, Conflict(cause="stopping"), done=512).error().message
     assert message == "The daemon is stopping. Already done: 512."

@@ -176,9 +176,9 @@ class Round:
             for event in page.rows:
                 if not event.consumer.startswith(self.consumer_stem):
                     raise Conflict(
-                        f"Chunks of this round, in submission {submission_id}, were completed by {event.consumer}, "
-                        "which is not a consumer of its own: their results may be those of another program.",
-                        hint="--fresh starts over; with its own --state-dir a round shares chunks with no other "
+                        f"Chunks of this run, in submission {submission_id}, were completed by {event.consumer}, "
+                        "which does not belong to it: their results may be those of another program.",
+                        hint="--fresh starts over; with its own --state-dir a run shares chunks with no other "
                         "consumer.",
                     )
             if page.next_after is None:
