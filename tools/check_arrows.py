@@ -40,7 +40,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "content": frozenset(),
     "strategy": frozenset(),
     "serialisation": frozenset(),  # a public module of its own, as strategy is: users name its classes
-    "settings": frozenset({"setting_kinds"}),
+    "settings": frozenset({"paths", "setting_kinds"}),
+    "paths": frozenset(),
     "setting_kinds": frozenset(),
     "clock": frozenset(),
     "ids": frozenset({"errors"}),

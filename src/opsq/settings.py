@@ -7,21 +7,17 @@ path here, alike, at every process start.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from opsq import setting_kinds as kind
 from opsq.errors import InputUnreadable, UsageError
+from opsq.paths import SOCKET_PATH_LIMIT_BYTES, default_state_dir, socket_of, user_folder
 from opsq.setting_kinds import Kind
 
-SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
-"""The longest path of a Unix socket: `sun_path` has 104 bytes on macOS and 108 on Linux, one for a closing NUL."""
-
 SYSTEM_FILE = "/etc/opsq/opsq.toml"
-ROOT_STATE_DIR = "/var/lib/opsq"
 STRATEGIES = "strategies"
 """The table of named strategies; only files have it, and each name is looked up in the stronger file first."""
 
@@ -147,10 +143,10 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
         else:
             values[name], sources[name] = setting.default, "default"
     if not values["state_dir"]:
-        values["state_dir"], sources["state_dir"] = _default_state_dir(environ)
+        values["state_dir"], sources["state_dir"] = default_state_dir(environ)
     state_dir = values["state_dir"]
     if sources["socket"] == "default":
-        values["socket"], sources["socket"] = _derived_socket(state_dir, sources["state_dir"])
+        values["socket"], sources["socket"] = socket_of(state_dir, sources["state_dir"])
     elif len(os.fsencode(values["socket"])) > SOCKET_PATH_LIMIT_BYTES:
         raise UsageError(
             f"The socket path from {sources['socket']} has {len(os.fsencode(values['socket']))} bytes, and a Unix"
@@ -170,7 +166,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
 
 def config_paths(environ: Mapping[str, str] | None = None) -> list[str]:
     """The settings files, the stronger first, whether they exist or not."""
-    folder, _ = _user_folder("config", os.environ if environ is None else environ)
+    folder, _ = user_folder("config", os.environ if environ is None else environ)
     return ([f"{folder}/opsq.toml"] if folder else []) + [SYSTEM_FILE]
 
 
@@ -224,51 +220,6 @@ def _read_file(path: str) -> dict[str, object]:
         if isinstance(given, str) and _BY_NAME[key].kind is kind.PATH and not given.startswith(("/", "~/")):
             raise UsageError(f"{key} from {path}: {given!r} is not an absolute path.")
     return content
-
-
-def _user_folder(kind: Literal["config", "state"], environ: Mapping[str, str]) -> tuple[str, str]:
-    """The folder of this user for settings or state, and what determined it; empty if the user has no home."""
-    variable = f"XDG_{kind.upper()}_HOME"
-    if environ.get(variable, "").startswith("/"):  # the XDG rules: a relative path is to be ignored
-        return f"{environ[variable].rstrip('/')}/opsq", variable
-    home = environ.get("HOME", "")
-    if sys.platform == "linux" and home.startswith("/"):  # what platformdirs finds there, without loading it
-        return f"{home.rstrip('/')}/{'.config' if kind == 'config' else '.local/state'}/opsq", "HOME"
-    import platformdirs  # not at the top: it takes a hot verb longer than all of the settings
-
-    try:
-        folder: str = getattr(platformdirs.PlatformDirs("opsq"), f"user_{kind}_dir")
-    except RuntimeError:
-        return "", ""
-    return folder, "HOME" if environ.get("HOME") else "password database"
-
-
-def _default_state_dir(environ: Mapping[str, str]) -> tuple[str, str]:
-    if os.geteuid() == 0 and not environ.get("XDG_STATE_HOME", "").startswith("/"):
-        return ROOT_STATE_DIR, "default for root"
-    folder, source = _user_folder("state", environ)
-    if folder:
-        return folder, source
-    raise UsageError(
-        f"No state folder can be determined: HOME is unset, and user {os.geteuid()} is not in the password database.",
-        hint="Set one of --state-dir, OPSQ_STATE_DIR, HOME.",
-    )
-
-
-def _derived_socket(state_dir: str, source: str) -> tuple[str, str]:
-    """The socket of a state folder: in it, or where its path would be too long in a folder of its owner under /tmp."""
-    path = f"{state_dir}/opsq.sock"
-    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT_BYTES:
-        return path, f"state_dir ({source})"
-    import hashlib
-
-    try:
-        owner = os.stat(state_dir).st_uid
-    except OSError:
-        owner = os.geteuid()
-    name = hashlib.sha256(os.fsencode(os.path.realpath(state_dir))).hexdigest()[:16]
-    path = f"/tmp/opsq-{owner}/{name}.sock"  # noqa: S108  # checked at bind
-    return path, f"state_dir ({source}), whose own path is too long for a socket"
 
 
 # --- the settings -------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import pytest
 
 from opsq import settings
 from opsq.errors import InputUnreadable, UsageError
-from opsq.settings import SETTINGS, SOCKET_PATH_LIMIT_BYTES, load
+from opsq.paths import SOCKET_PATH_LIMIT_BYTES
+from opsq.settings import SETTINGS, load
 
 
 @pytest.fixture(autouse=True)
