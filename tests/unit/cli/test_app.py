@@ -58,6 +58,10 @@ def test_no_two_options_of_a_verb_share_a_name_a_variable_or_a_flag() -> None:
         assert len(declared(app.function_of(name)).options) == sum(counts) + len(GLOBAL), name
 
 
+def test_version_has_no_variable() -> None:
+    assert app.VERSION.variable("") == ""
+
+
 def test_names_of_other_tools_lead_to_verbs_that_exist() -> None:
     for ours in app.OTHERS_SAY.values():
         assert ours.startswith("--") or ours.split()[0] in app.VERBS

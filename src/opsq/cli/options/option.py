@@ -61,9 +61,10 @@ class Option(NamedTuple):
         return f"{self.default:g}s" if isinstance(self.default, float) else str(self.default)
 
     def variable(self, verb: str) -> str:
-        """The environment variable that stands in for this option of `verb`."""
-        long_form = self.flags[-1].lstrip("-")
-        return self.environment or f"OPSQ_{verb}_{long_form}".upper().replace(" ", "_").replace("-", "_")
+        """The environment variable that stands in for this option of `verb`; "" where there is neither."""
+        if self.environment or not verb:
+            return self.environment
+        return f"OPSQ_{verb}_{self.flags[-1].lstrip('-')}".upper().replace(" ", "_").replace("-", "_")
 
 
 class OptionSet(NamedTuple):
