@@ -26,6 +26,7 @@ from opsq.content.content_store import Store
 from opsq.daemon.access_tokens import AccessTokens
 from opsq.daemon.claims import Claims
 from opsq.daemon.committer import Committer
+from opsq.daemon.heartbeats import Heartbeats
 from opsq.daemon.housekeeping import Housekeeping
 from opsq.daemon.maintenance import perform
 from opsq.daemon.session import Session
@@ -95,8 +96,7 @@ class Daemon:
         self._has_pulse = False
         self._tick_at = 0.0
         self._tick_timer: asyncio.TimerHandle | None = None
-        self._patient_until_ns = 0
-        self._checked_ns = time.monotonic_ns()
+        self._heartbeats = Heartbeats(settings, time.monotonic_ns())
         self._worked_at = time.monotonic()
         self._commits_seen = 0
         self._is_closed = False
@@ -377,28 +377,13 @@ class Daemon:
         if self._is_closed:
             return
         now = read_clocks()
-        late_s = self.loop.time() - self._tick_at
-        heartbeat_s = self.settings.heartbeat_s
-        if late_s > heartbeat_s / 2:
-            # The process was suspended and has not yet read what peers sent: they must not be cut off for silence.
-            _log.warning("the process was suspended for %.1f s; nothing expires for the next %g s", late_s, heartbeat_s)
-            self._patient_until_ns = now.mono + int(heartbeat_s * 1e9)
+        self._heartbeats.note_delay(self.loop.time() - self._tick_at, now.mono)
         self._guarded(lambda: self.engine.tick(now))
-        self._check_sessions(now.mono)
+        self._heartbeats.check(self._connections, now.mono)
         if self._committer.commits_count != self._commits_seen:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
         self._housekeeping.tick(time.monotonic() - self._worked_at)
         self.pulse_soon()
-
-    def _check_sessions(self, now_ns: int) -> None:
-        """Close connections that missed their heartbeats; checked four times per heartbeat."""
-        heartbeat_ns = int(self.settings.heartbeat_s * 1e9)
-        if now_ns < self._patient_until_ns or now_ns - self._checked_ns < heartbeat_ns // 4:
-            return
-        self._checked_ns = now_ns
-        silence_ns = heartbeat_ns * self.settings.heartbeat_misses
-        for session in list(self._connections):
-            session.check(now_ns, silence_ns)
 
     # --- the end ------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import apsw
 
 from opsq.ids import SubmissionId
-from opsq.store import lanes, meta, request_keys, rules
+from opsq.store import idempotency_keys, lanes, meta, rules
 from opsq.store.lanes import GoneLane
 
 FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
@@ -340,7 +340,7 @@ def remove_slice(writer: apsw.Connection, submission_id: int) -> list[GoneLane] 
         return None
     gone = lanes.forget(writer, submission_id)
     rules.drop_weights(writer, ((lane.key, lane.value) for lane in gone))
-    request_keys.forget(writer, submission_id)
+    idempotency_keys.forget(writer, submission_id)
     meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
     writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
     return gone

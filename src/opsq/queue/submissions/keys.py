@@ -10,7 +10,7 @@ from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import request_keys, submissions
+from opsq.store import idempotency_keys, submissions
 from opsq.wire.messages import Find, Found, NewSubmission, Withdraw
 
 
@@ -37,7 +37,7 @@ class Keys:
             Conflict: it was taken back, or its key has made a submission of other content.
         """
         key = new.request_key
-        if key in self._withdrawing or request_keys.is_withdrawn(self._state.reader, key):
+        if key in self._withdrawing or idempotency_keys.is_withdrawn(self._state.reader, key):
             raise Conflict(cause="withdrawn", key=key.hex())
         under_way = self._by_request_key.get(key)
         if under_way is not None:
@@ -68,7 +68,7 @@ class Keys:
             raise UsageError(cause="one_key_needed")
         if request.request_key is not None:
             known = self._by_request(request.request_key)
-            is_withdrawn = request.request_key in self._withdrawing or request_keys.is_withdrawn(
+            is_withdrawn = request.request_key in self._withdrawing or idempotency_keys.is_withdrawn(
                 self._state.reader, request.request_key
             )
         else:
@@ -79,12 +79,12 @@ class Keys:
         """Withdraw a request: it never makes a submission, or has made one already, which is reported and kept."""
         state, key = self._state, request.request_key
         known = self._by_request(key)
-        if known is None and key not in self._withdrawing and not request_keys.is_withdrawn(state.reader, key):
+        if known is None and key not in self._withdrawing and not idempotency_keys.is_withdrawn(state.reader, key):
             self._withdrawing.add(key)
             state.batch.add(
                 lambda _: self._withdrawing.discard(key),
                 lambda _: self._withdrawing.discard(key),
-                lambda database, _: request_keys.withdraw(database.writer, key, now.wall),
+                lambda database, _: idempotency_keys.withdraw(database.writer, key, now.wall),
             )
         state.batch.replies.append((peer, Found(request.id, known, known is None)))
 
@@ -93,4 +93,4 @@ class Keys:
         return under_way[0] if under_way is not None else submissions.by_request_key(self._state.reader, request_key)
 
     def _by_idempotency(self, key: str) -> SubmissionId | None:
-        return self._by_idempotency_key.get(key) or request_keys.by_idempotency_key(self._state.reader, key)
+        return self._by_idempotency_key.get(key) or idempotency_keys.by_idempotency_key(self._state.reader, key)

@@ -17,7 +17,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.finish import Finisher
 from opsq.queue.submissions.garbage import Garbage
-from opsq.store import history, request_keys, submissions
+from opsq.store import history, idempotency_keys, submissions
 from opsq.store.database import Database
 from opsq.wire.messages import Changed, ErrorReply, Prune
 
@@ -70,7 +70,9 @@ class Retention:
                 before_at = now.wall - int(policy.history_days * DAY_MS)
                 state.batch.statements.append(lambda database, _: self._prune(database, before_at))
                 withdrawn_before = now.wall - int(policy.finished_days * DAY_MS)
-                state.batch.statements.append(lambda database, _: request_keys.prune(database.writer, withdrawn_before))
+                state.batch.statements.append(
+                    lambda database, _: idempotency_keys.prune(database.writer, withdrawn_before)
+                )
             state.batch.add(self._end_slice, self._end_slice)
 
     def _prune(self, database: Database, before_at: int) -> None:

@@ -18,7 +18,7 @@ from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
-from opsq.store import lanes, request_keys, submissions
+from opsq.store import idempotency_keys, lanes, submissions
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.strategy.arms import shuffle_of
@@ -285,7 +285,7 @@ def _insert(new: NewSubmission, row: SubmissionRow, database: Database, batch: B
     row = row._replace(lanes=lanes.encode(found))
     submissions.insert(writer, row, new.content, new.attachment)
     if new.idempotency_key is not None:
-        request_keys.keep(writer, new.idempotency_key, row.id)
+        idempotency_keys.keep(writer, new.idempotency_key, row.id)
     lane_ids = [lane for lane, _ in found.values()]
     lanes.attach(writer, row.id, lane_ids)
     if row.state == "open":
