@@ -89,7 +89,7 @@ def test_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart
         complete = Complete(5, [Completion(one) for one in reserved])
         reply = client.ask(complete)  # it may find room in the log where a submission did not
         assert reply == Completed(5) or error_of(reply).code == "storage_full"
-        log_with(settings, "paused")
+        log_with(settings, "no chunks are handed out until there is room")
         described = client.ask(Describe(6, [first.created[0].submission_id, *stored[-3:]]))
         assert isinstance(described, Described), described
         assert len(described.submissions) == 4

@@ -276,9 +276,9 @@ def test_refusal_of_spark_is_told_in_one_line(runtime_dir: Path, rows: Path) -> 
 
 @pytest.mark.parametrize(("given", "taken"), [(None, None), (" same", "same")])
 def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, taken: str | None) -> None:
-    assert Writing(result_schema=given)._schema(None) == taken
+    assert Writing(result_schema=given).schema(None) == taken  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="cannot be understood"):
-        Writing(result_schema='{"oops"').check(None)
+        Writing(result_schema='{"oops"').schema(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("java")
