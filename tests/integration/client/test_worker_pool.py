@@ -229,8 +229,8 @@ import sys, opsq
 from worker_functions import obedient
 def mine(chunk): return obedient(chunk)
 if __name__ == "__main__":
+    grace_s = float(sys.argv[2])
     with opsq.connect(sys.argv[1]) as queue, queue.consumer("OldestFirst") as consumer:
-        grace_s = float(sys.argv[2])
         print(consumer.run_each_chunk(mine, mode="processes", jobs=2, until_empty=False, grace_s=grace_s).stop_signal)
 """
 
