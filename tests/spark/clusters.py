@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -91,7 +92,8 @@ class Cluster:
             self.workers[place : place + 1] = [self._start(name, "worker.Worker", host, *words)]
         log = self._folder / "master.log"
         wait_until(
-            lambda: log.read_text().count("Registering worker") == self._started_count,
+            # By address: a worker that waits long for the answer registers again.
+            lambda: len(set(re.findall(r"Registering worker (\S+)", log.read_text()))) == self._started_count,
             DEADLINE_S,
             "both workers are there",
         )
