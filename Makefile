@@ -16,6 +16,9 @@ SPARK_BIN := $(SPARK_VENV)/bin
 SPARK := $(SPARK_VENV)/.run-stamp
 SPARK_INSTALL := $(SPARK_BIN)/python -m pip --disable-pip-version-check install --quiet
 
+# The tests start `opsq` thousands of times, and Python may be set to keep no bytecode.
+COMPILE := $(BIN)/python -m compileall -q src
+
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 UV_COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
@@ -33,11 +36,13 @@ demo-spark: $(SPARK)
 	@$(SPARK_BIN)/opsq demo --spark --consumers 2
 
 test: $(DEV) ## run the test suite on all processors; ARGS="-k word" goes to pytest
+	@$(COMPILE)
 	$(BIN)/pytest -n auto $(ARGS)
 
 check: lint docs unit ## run what must hold before each commit: lint, docs and unit tests, within two minutes
 
 unit: $(DEV)
+	@$(COMPILE)
 	$(BIN)/pytest -n auto -q tests/unit $(ARGS)
 
 lint: $(DEV) ## check style, format, types and import arrows

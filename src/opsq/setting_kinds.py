@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from opsq.units import format_duration, format_size, parse_duration, parse_size, split_address
 
 
-class Kind(NamedTuple):
+class Kind(msgspec.Struct, frozen=True):
     """How values of a setting are read, and how they are written so that they can be read again.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -94,7 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return {setting.name: setting.kind.write(getattr(self, setting.name)) for setting in SETTINGS}
 
 
-class Setting(NamedTuple):
+class Setting(msgspec.Struct, frozen=True):
     """One setting: its name in the file, as flag (`--name-with-dashes`) and in the environment (`OPSQ_NAME`)."""
 
     name: str

@@ -7,25 +7,13 @@ each verb.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-# An optional helper of msgspec that nothing here needs and that loads `inspect` and `ast`: a fourth of the start of a
-# hot verb.
-_has_typing_extensions = "typing_extensions" in sys.modules
-if not _has_typing_extensions:
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # the documented way to make an import fail
-try:
-    import msgspec  # noqa: F401  # loaded now, without its helper
-finally:
-    if not _has_typing_extensions:
-        del sys.modules["typing_extensions"]
-
-from opsq.cli.caller import Caller  # noqa: E402  # after the above
-from opsq.cli.options.option import Declared, Value, declared  # noqa: E402
-from opsq.errors import UsageError  # noqa: E402
+from opsq.cli.caller import Caller
+from opsq.cli.options.option import Declared, Value, declared
+from opsq.errors import UsageError
 
 
 class Given(NamedTuple):

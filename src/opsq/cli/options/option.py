@@ -8,7 +8,9 @@ else that is slow to load.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from opsq.errors import UsageError
 
@@ -28,7 +30,7 @@ def text(_: str, given: str) -> str:
     return given
 
 
-class Option(NamedTuple):
+class Option(msgspec.Struct, frozen=True):
     """An option or an argument of a verb.
 
     Args:
@@ -67,7 +69,7 @@ class Option(NamedTuple):
         return f"OPSQ_{verb}_{self.flags[-1].lstrip('-')}".upper().replace(" ", "_").replace("-", "_")
 
 
-class OptionSet(NamedTuple):
+class OptionSet(msgspec.Struct, frozen=True):
     """Options that the verb gets as one value, such as a named tuple; `make` is called with the value of each."""
 
     make: Callable[..., Any]
@@ -215,10 +217,10 @@ GLOBAL: dict[str, Option] = {
 """What every verb takes, in front of the verb or behind it."""
 
 HANDLES = argument("HANDLE...", "As `opsq reserve` prints them: SUBMISSION/INDEX@TOKEN.")
-OPTIONAL_HANDLES = HANDLES._replace(is_optional=True)
+OPTIONAL_HANDLES = msgspec.structs.replace(HANDLES, is_optional=True)
 
 
-class Declared(NamedTuple):
+class Declared(msgspec.Struct, frozen=True):
     """What a verb takes, read from its parameters.
 
     Args:
