@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = "opsq"
 
 # Everyone may know these; they know nothing but errors.
-BASE = frozenset({"errors", "ids", "units", "version", "wording"})
+BASE = frozenset({"errors", "ids", "peer_credentials", "printable", "units", "version", "wording"})
 
 # Unit → what else it may import, each name with all below it ("wire" includes "wire.messages"). A unit is a module or
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
@@ -48,6 +48,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "units": frozenset({"errors"}),
     "errors": frozenset({"wording"}),
     "wording": frozenset({"units"}),
+    "peer_credentials": frozenset(),
+    "printable": frozenset(),
     "version": frozenset(),
 }
 

@@ -24,6 +24,9 @@ REFUSALS: dict[str, str] = {
     "not_finished": "Submission {submission_id} is {state}.\nCancel it first: `opsq cancel {submission_id}`.",
     "finalizing": "Submission {submission_id} is being finalized.\nRetry.",
     "stopping": "The daemon is stopping.\nRepeat the request after its restart.",
+    "too_many_parked": (
+        "{limit} calls of this connection are waiting already.\nWait for fewer at once, or open more connections."
+    ),
     "wrong_request": "{request} cannot be used here.",
     "commit_failed": "There is no space left for {path}.\nNothing of this request was stored; send it again later.",
     "storage_full": "The storage is full, so nothing is handed out.\nFree some space; the daemon retries by itself.",

@@ -78,3 +78,32 @@ def test_by_submission_is_exit_2_and_names_what_counts_them(queue):
 
 def test_key_that_no_submission_has_is_told_on_a_terminal(queue):
     assert b"No submission has the key nokey" in queue.on_terminal("status", "--by", "nokey").out
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\u202e"
+
+
+def test_control_characters_of_others_are_escaped_wherever_they_are_shown(queue):
+    """In lines, in tables on a terminal, as metadata and reasons: nothing of them moves the cursor."""
+    queue.submit_lines(1, "-m", f"tenant={EVIL}")
+    handle = queue.reserve()
+    queue.ok("fail", handle, "--no-retry", "--reason", EVIL)
+    number = handle.partition("/")[0]
+    verbs = (
+        ("status", "--by", "tenant"),
+        ("list",),
+        ("show", number),
+        ("dead", "list"),
+        ("history", "list"),
+        ("explain", number),
+        ("wait", number),
+    )
+    for words in verbs:
+        plain = queue(*words)
+        shown = plain.text + plain.err
+        assert all(each.isprintable() or each in "\n\t" for each in shown), words
+        drawn = queue.on_terminal(*words).out.decode()
+        assert not {"\x07", "\x9b", "\u202e"} & set(drawn), words
+        assert "\x1b]" not in drawn, words
+        assert "\x1b[2J" not in drawn, words
+    assert "owned" in queue("status", "--by", "tenant").text

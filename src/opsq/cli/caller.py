@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from opsq.cli.daemon_address import connect, is_remote, settings_of
 from opsq.cli.output.error_report import Exit, error_text
+from opsq.printable import printable
 from opsq.settings import Settings
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ class Caller:
     @cached_property
     def console(self) -> Console:
         """Stdout, drawn by rich."""
-        from rich.console import Console
+        from opsq.cli.output.console import SafeConsole
 
-        return Console(highlight=False)
+        return SafeConsole(highlight=False)
 
     def document(self, document: object) -> None:
         """Print a JSON document, if JSON was asked for."""
@@ -117,7 +118,7 @@ class Caller:
     def lines(self, lines: Sequence[str]) -> None:
         """Print plain lines on stdout, unless JSON was asked for."""
         if not self.is_json and lines:
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.write("".join(f"{printable(line, keep=_TAB)}\n" for line in lines))
 
     @property
     def is_remarking(self) -> bool:
@@ -127,7 +128,7 @@ class Caller:
     def remark(self, text: str) -> None:
         """Print a remark on stderr for a person on a terminal; scripts get nothing."""
         if self.is_remarking:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(printable(text, keep="\n") + "\n")
 
     def report_error(self, failure: OpsqError) -> Exit:
         """Report on stderr what went wrong; returns what ends the verb with that status."""
@@ -194,22 +195,23 @@ class Caller:
         if not sys.stderr.isatty() or self.is_quiet or self.is_json:
             yield None
             return
-        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from opsq.cli.output.console import SafeConsole
 
         counts = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn()] if unit else []
         columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
             yield progress
 
 
 def _field(value: object) -> str:
-    """A value in a line of fields; tabs, line ends and other controls become blanks."""
-    return "" if value is None else str(value).translate(_BLANKS)
+    """A value in a line of fields; tabs, line ends and other controls are escaped."""
+    return "" if value is None else printable(str(value))
 
 
+_TAB = "\t"
 _CELL_CHARACTERS, _CELL_LINES = 4000, 20
-_BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
 
 
 def _text(value: object) -> Any:

@@ -14,8 +14,10 @@ import queue
 import select
 import threading
 import time
+from typing import Any
 
 from opsq.errors import NotPermitted
+from opsq.printable import printable
 from opsq.settings import Settings
 
 _QUEUE_RECORDS = 10_000
@@ -53,6 +55,7 @@ class DaemonLog:
             output.setFormatter(formatter)
         self._records: queue.Queue[logging.LogRecord | None] = queue.Queue(_QUEUE_RECORDS)
         self._handler = _Handler(self._records)
+        self._handler.setFormatter(_Printable())
         self._listener = _Listener(self._records, *self._outputs)
         self._listener.start()
         root = logging.getLogger("opsq")
@@ -69,6 +72,16 @@ class DaemonLog:
         if not stopper.is_alive():
             for output in self._outputs:
                 output.close()
+
+
+class _Printable(logging.Formatter):
+    """Escapes what does not print, whoever it comes from: a record is one line, and those of its traceback."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # of logging
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return printable(super().formatException(ei), keep="\n")
 
 
 class _Stderr(logging.Handler):

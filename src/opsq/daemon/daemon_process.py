@@ -14,7 +14,6 @@ import os
 import resource
 import signal
 import socket
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -74,7 +73,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
         try:
             uvloop.run(_serve(settings, resources, connection_limit, on_ready or _ignore, _fatal_handler(log.stop)))
         except BaseException:
-            _log.critical("internal error (bug), the daemon exits:\n%s", traceback.format_exc())
+            _log.critical("internal error (bug), the daemon exits:", exc_info=True)
             raise
         finally:
             log.stop()
@@ -190,7 +189,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
 
 def _connection_limit(wanted: int) -> int:
     """Raise the descriptor limit as far as useful and allowed; returns how many connections that permits."""
-    from opsq.daemon.server import DESCRIPTORS_RESERVED
+    from opsq.daemon.connection_quota import DESCRIPTORS_RESERVED
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -235,7 +234,7 @@ def policy_of(settings: Settings) -> Any:
 def _fatal_handler(stop_log: Callable[[], None]) -> Callable[[BaseException], NoReturn]:
     def die(error: BaseException) -> NoReturn:
         """Exit at once: no reply, no commit, no clean-up that could touch what may now belong to another process."""
-        _log.critical("fatal error, the daemon exits at once:\n%s", "".join(traceback.format_exception(error)))
+        _log.critical("fatal error, the daemon exits at once:", exc_info=error)
         stop_log()
         os._exit(EXIT_BUG)
 
@@ -243,9 +242,7 @@ def _fatal_handler(stop_log: Callable[[], None]) -> Callable[[BaseException], No
 
 
 def _log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    text = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
-    _log.error("%s\n%s", context.get("message"), text)
+    _log.error("%s", context.get("message"), exc_info=context.get("exception"))
 
 
 def _ignore(ready: Ready) -> None:

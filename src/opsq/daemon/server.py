@@ -26,22 +26,20 @@ from opsq.content.content_store import Store
 from opsq.daemon.access_tokens import AccessTokens
 from opsq.daemon.claims import Claims
 from opsq.daemon.committer import Committer
+from opsq.daemon.connection_quota import ConnectionQuota
 from opsq.daemon.heartbeats import Heartbeats
 from opsq.daemon.housekeeping import Housekeeping
 from opsq.daemon.maintenance import perform
+from opsq.daemon.refusal_log import RefusalLog
 from opsq.daemon.session import Session
 from opsq.daemon.sockets import BACKLOG, ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
-from opsq.errors import Bug, NotPermitted, OpsqError, TooManyConnections
+from opsq.errors import Bug, NotPermitted, OpsqError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
 from opsq.store.database import Database
 from opsq.version import __version__
 from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Stop, Vacuum
-
-DESCRIPTORS_RESERVED = 64 + BACKLOG
-"""Descriptors kept for the database, the log, content, and a burst of connections that must be refused with an
-error."""
 
 LINGERING_LIMIT = 64
 _CLOSE_S = 2.0
@@ -81,7 +79,8 @@ class Daemon:
         self._database = database
         self._store = store
         self._tokens = tokens
-        self._connection_limit = connection_limit
+        self._quota = ConnectionQuota(connection_limit)
+        self._refusals = RefusalLog()
         self._on_fatal = on_fatal
         self._may_end = may_end
         self._unused_timer: asyncio.TimerHandle | None = None
@@ -193,16 +192,12 @@ class Daemon:
 
     def admit(self, session: Session) -> OpsqError | None:
         """Count a new connection; the error to send if there are too many."""
-        if len(self._connections) >= self._connection_limit:
-            return TooManyConnections(
-                f"The daemon has reached its limit of {self._connection_limit} connections.",
-                hint="Raise connection_limit and the limit of file descriptors (ulimit -n).",
-            )
         self._connections.add(session)
-        return None
+        return self._quota.enter(session, is_tcp=session.is_tcp)
 
     def forget(self, session: Session) -> None:
         """Drop a closed connection."""
+        self._quota.leave(session)
         self._connections.discard(session)
         if not self._connections:
             self._all_closed.set()
@@ -229,12 +224,17 @@ class Daemon:
 
     def connect(self, session: Session, hello: Hello, now: Now) -> Peer:
         """Register a greeted connection, under the name that it claims."""
+        self._quota.greet(session, is_tcp=session.is_tcp)
         if hello.claim is not None:
             self._claims.take(hello.claim, session)
         peer = self.engine.connect(hello.name, now)
         self._sessions[peer] = session
         _log.debug("%s connected", peer.consumer)
         return peer
+
+    def note_refusal(self, kind: str, text: str) -> None:
+        """Log that a connection was closed, unless too many are."""
+        self._refusals.note(kind, text)
 
     def disconnect(self, session: Session, peer: Peer) -> None:
         """Free what the peer of a lost connection held, and its name, unless the daemon itself is ending."""
@@ -272,7 +272,7 @@ class Daemon:
         """Log an internal error with its traceback; the error to send. After a fatal one, no reply is sent at all."""
         if isinstance(error, Fatal):
             self._on_fatal(error)
-        _log.error("internal error (bug):\n%s", "".join(traceback.format_exception(error)))
+        _log.error("internal error (bug):", exc_info=error)
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
         return Bug(
@@ -357,7 +357,7 @@ class Daemon:
             server=__version__,
             pid=os.getpid(),
             state="draining" if self.is_stopping else state.state,
-            connections_count=len(self._connections),
+            connections_count=self._quota.count,
             settings=self.settings.texts() | ({"listen": bound[0]} if bound else {}),
         )
 
@@ -380,6 +380,7 @@ class Daemon:
         self._heartbeats.note_delay(self.loop.time() - self._tick_at, now.mono)
         self._guarded(lambda: self.engine.tick(now))
         self._heartbeats.check(self._connections, now.mono)
+        self._refusals.tick()
         if self._committer.commits_count != self._commits_seen:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
         self._housekeeping.tick(time.monotonic() - self._worked_at)

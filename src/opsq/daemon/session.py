@@ -11,18 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from typing import Protocol, cast
-
-import msgspec
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import cast
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
-from opsq.errors import NotPermitted, OpsqError, ProtocolError, VersionMismatch
-from opsq.queue.engine import Engine, Peer
-from opsq.settings import Settings
+from opsq.daemon.greeting import Greeting
+from opsq.daemon.host import Host
+from opsq.daemon.reply_frames import write_replies
+from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, VersionMismatch
+from opsq.peer_credentials import peer_uid
+from opsq.queue.engine import Peer
 from opsq.version import __version__
-from opsq.wire.frames import FrameReader, encode, request_reader
+from opsq.wire.frames import FrameReader, request_reader
 from opsq.wire.messages import (
     OPERATOR_REQUESTS,
     VERSION,
@@ -40,69 +42,25 @@ from opsq.wire.messages import (
     Welcome,
 )
 
-HELLO_LIMIT_BYTES = 8192
-"""Limit of the first frame: nothing larger is buffered or decoded before the hello."""
-
 WRITE_HIGH_BYTES = 1 << 20
 """Reading from a peer pauses while it has this much unread output."""
 
-WRITE_LIMIT_BYTES = 128 << 20
-"""A peer with this much unread output is disconnected."""
+WRITE_LIMIT_BYTES = 32 << 20
+"""A peer with this much unread output, or with two frames of it if they may be longer, is disconnected."""
+
+TURN_REQUESTS = 256
+"""Requests of one connection that are handled before others, and before their replies are written."""
+
+HELLO_S = 10.0
+"""How long a peer may take for its whole hello, unless its silence may be shorter."""
 
 LINGER_S = 2.0
 """How long a peer may take to read the reason before its connection is closed."""
 
-_hellos: msgspec.msgpack.Decoder[list[Hello]] = msgspec.msgpack.Decoder(list[Hello])
 _ASIDE = frozenset((Hello, Pause, Resume, Stop, Backup, Vacuum, Check, *OPERATOR_REQUESTS))
 """Requests that the engine does not handle, or not for every peer."""
 
 _log = logging.getLogger("opsq.session")
-
-
-class Host(Protocol):
-    """What a connection needs of the daemon that serves it."""
-
-    settings: Settings
-    engine: Engine
-    store_marker: str
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether a stop was requested."""
-
-    @property
-    def drain_left_s(self) -> float:
-        """How long the daemon still waits for reserved chunks."""
-
-    def admit(self, session: Session) -> OpsqError | None:
-        """Count a new connection; the error to send if there are too many."""
-
-    def may_linger(self, session: Session) -> bool:
-        """Whether one more refused connection may stay open until its peer has read the reason."""
-
-    def forget(self, session: Session) -> None:
-        """Drop a closed connection."""
-
-    def is_operator(self, token: str) -> bool:
-        """Whether a token presented over TCP permits everything; raises `NotPermitted` if it permits nothing."""
-
-    def connect(self, session: Session, hello: Hello, now: Now) -> Peer:
-        """Register a greeted connection, under the name that it claims; raises `NameTaken` if another one has it."""
-
-    def disconnect(self, session: Session, peer: Peer) -> None:
-        """Free what the peer of a lost connection held, and its name."""
-
-    def received(self, requests_count: int) -> None:
-        """Count requests that were handed to the engine, and have it run soon."""
-
-    def operate(self, session: Session, request: Stop | Backup | Vacuum | Check) -> None:
-        """Start an operator's request that the engine does not know; the reply follows when it is done."""
-
-    def report(self, error: Exception) -> OpsqError:
-        """Log an internal error; the error to send."""
-
-    def flush_soon(self, session: Session) -> None:
-        """Have `Session.flush` called once the engine has run."""
 
 
 class Session(asyncio.Protocol):
@@ -113,14 +71,17 @@ class Session(asyncio.Protocol):
         is_tcp: a token is needed.
     """
 
-    def __init__(self, host: Host, *, is_tcp: bool) -> None:
+    def __init__(self, host: Host[Session], *, is_tcp: bool) -> None:
         self._host = host
-        self._is_tcp = is_tcp
+        self.is_tcp = is_tcp
         self._transport: asyncio.Transport | None = None
-        self._greeting = bytearray()
+        self._greeting = Greeting()
         self._reader: FrameReader[Request] = request_reader(host.settings.frame_limit_bytes)
         self._replies: list[Reply] = []
         self._is_dirty = False
+        self._unhandled: Iterator[Request] | None = None
+        """Requests that were received and wait for their turn; nothing is read meanwhile."""
+        self._hello_timer: asyncio.TimerHandle | None = None
         self._is_slow = False
         self._slow_since_ns = 0
         self._waiting_bytes = 0
@@ -138,6 +99,10 @@ class Session(asyncio.Protocol):
         refusal = self._host.admit(self)
         if refusal is not None:
             self.end(refusal)
+        else:
+            settings = self._host.settings
+            hello_s = min(HELLO_S, settings.heartbeat_s * settings.heartbeat_misses)
+            self._hello_timer = asyncio.get_running_loop().call_later(hello_s, self._miss_hello)
 
     def data_received(self, received: bytes) -> None:
         """Pass received requests to the engine."""
@@ -145,17 +110,16 @@ class Session(asyncio.Protocol):
             return
         now = read_clocks()
         self.heard_ns = now.mono
-        requests_count = 0
         try:
             if self.peer is None:
                 received = self._greet(received, now)
-            if self.peer is not None and received:
-                for request in self._reader.feed(received):
-                    requests_count += 1
-                    self._handle(request, now)
         except OpsqError as error:
             self.end(error)
-        self._host.received(requests_count)
+        if self.peer is not None and received:
+            requests = self._reader.feed(received)
+            self._serve(requests if self._unhandled is None else chain(self._unhandled, requests), now)
+        else:
+            self._host.received(0)
 
     def eof_received(self) -> bool:
         """Let the transport close: a peer that sends no more is treated as gone."""
@@ -166,20 +130,19 @@ class Session(asyncio.Protocol):
         self._is_slow = True
         self._slow_since_ns = time.monotonic_ns()
         self._waiting_bytes = 1 << 62
-        if self._transport is not None and not self.is_ending:
-            self._transport.pause_reading()
+        self._pace()
 
     def resume_writing(self) -> None:
         """Resume reading; the pause does not count as silence."""
         self._is_slow = False
         self.heard_ns = time.monotonic_ns()
-        if self._transport is not None and not self.is_ending and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._pace()
+        self._go_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Give back what the peer held."""
         self._transport = None
-        self._leave()
+        self._end_input()
         self._host.forget(self)
 
     # --- what the daemon calls ----------------------------------------------------------------------------
@@ -189,26 +152,32 @@ class Session(asyncio.Protocol):
         self.collecting().append(reply)
 
     def collecting(self) -> list[Reply]:
-        """The list of replies for the next `flush`."""
+        """The list of replies for the next `flush`; what comes after the end is dropped."""
+        if self.is_ending:
+            return []
         if not self._is_dirty:
             self._is_dirty = True
             self._host.flush_soon(self)
         return self._replies
 
     def flush(self) -> None:
-        """Write the collected replies."""
+        """Write the collected replies, and have the next requests handled."""
         self._is_dirty = False
         replies, self._replies = self._replies, []
         transport = self._transport
-        if transport is None or transport.is_closing() or not replies:
+        if self.is_ending or transport is None or transport.is_closing():
             return
-        self._write(transport, replies)
-        if self._is_slow and transport.get_write_buffer_size() > WRITE_LIMIT_BYTES:
-            self._cut_off("has too many unread replies")
+        if replies:
+            self._send(transport, replies)
+            limit_bytes = max(WRITE_LIMIT_BYTES, 2 * self._host.settings.frame_limit_bytes)
+            if self._is_slow and transport.get_write_buffer_size() > limit_bytes:
+                self._cut_off("has too many unread replies")
+        if self._unhandled is not None:
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def check(self, now_ns: int, silence_ns: int) -> None:
         """Disconnect a peer that has sent nothing, or has read none of its replies, for `silence_ns` nanoseconds."""
-        if self.is_ending or self._transport is None:
+        if self.is_ending or self._transport is None or self.peer is None:
             return
         if self._is_slow:
             waiting_bytes = self._transport.get_write_buffer_size()
@@ -223,24 +192,25 @@ class Session(asyncio.Protocol):
         """Send the error, then close; the peer's reservations are released at once."""
         if self.is_ending:
             return
-        _log.info("%s: connection closed: %s", self.name, error.message)
-        self.is_ending = True
-        self._leave()
-        self.answer(ErrorReply.of(request_id, error))
-        self.flush()
+        self._host.note_refusal(error.code, f"{self.name}: connection closed: {error.message}")
+        replies, self._replies = [*self._replies, ErrorReply.of(request_id, error)], []
         transport = self._transport
-        if transport is None:
+        self._end_input()
+        if transport is None or transport.is_closing():
             return
+        self._send(transport, replies)
         if self._is_slow or not self._host.may_linger(self):
             transport.close()
             return
         # Keep reading and dropping input until the peer closes: closing now could destroy the reply in transit.
-        transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
     def close(self) -> None:
         """Close after all written data has been sent."""
         self.is_ending = True
+        self._stop_waiting()
         if self._transport is not None:
             self._transport.close()
 
@@ -252,33 +222,30 @@ class Session(asyncio.Protocol):
     @property
     def name(self) -> str:
         """The consumer's name, for the log."""
-        return repr(self.peer.consumer) if self.peer is not None else "a connection without a hello"
+        if self.peer is not None:
+            return repr(self.peer.consumer)
+        return f"a connection without a hello from {self.origin}"
+
+    @property
+    def origin(self) -> str:
+        """Where the peer is: host and port, or the user of a process on this machine."""
+        transport = self._transport
+        if self.is_tcp:
+            found = None if transport is None else transport.get_extra_info("peername")
+            return f"{found[0]}:{found[1]}" if found else "an unknown host"
+        uid = None if transport is None else peer_uid(transport.get_extra_info("socket"))
+        return "this machine" if uid is None else f"uid {uid}"
 
     # --- inside -------------------------------------------------------------------------------------------
 
     def _greet(self, received: bytes, now: Now) -> bytes:
-        """Collect the first frame, which must hold one Hello and nothing else; returns the bytes after it."""
-        greeting = self._greeting
-        greeting += received
-        if len(greeting) < 4:
+        """Collect the hello; returns the bytes after it."""
+        found = self._greeting.feed(received)
+        if found is None:
             return b""
-        end = 4 + int.from_bytes(greeting[:4], "big")
-        if end > 4 + HELLO_LIMIT_BYTES:
-            raise ProtocolError(
-                f"The first frame must hold a Hello of at most {HELLO_LIMIT_BYTES} bytes; this one has {end - 4}."
-            )
-        if len(greeting) < end:
-            return b""
-        try:
-            hellos = _hellos.decode(memoryview(greeting)[4:end])
-        except msgspec.DecodeError as error:
-            raise ProtocolError(f"The first frame must hold a Hello, but cannot be decoded: {error}.") from error
-        if len(hellos) != 1:
-            raise ProtocolError("The first frame must hold one Hello and nothing else.")
-        rest = bytes(greeting[end:])
-        self._greeting = bytearray()
-        self._welcome(hellos[0], now)
-        return rest
+        self._stop_waiting()
+        self._welcome(found[0], now)
+        return found[1]
 
     def _welcome(self, hello: Hello, now: Now) -> None:
         host = self._host
@@ -288,7 +255,7 @@ class Session(asyncio.Protocol):
                     f"The client uses protocol version {hello.version}, the daemon ({__version__}) version {VERSION}.",
                     hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
                 )
-            self.is_operator = host.is_operator(hello.token) if self._is_tcp else True
+            self.is_operator = host.is_operator(hello.token) if self.is_tcp else True
             self.peer = host.connect(self, hello, now)
         except OpsqError as error:
             self.end(error, hello.id)
@@ -311,6 +278,53 @@ class Session(asyncio.Protocol):
         )
         if host.is_stopping:
             self.answer(Draining(host.drain_left_s))
+
+    def _miss_hello(self) -> None:
+        self._hello_timer = None
+        if self.peer is None:
+            self.end(TimedOut("The hello was not complete in time."))
+
+    def _stop_waiting(self) -> None:
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+            self._hello_timer = None
+
+    def _serve(self, requests: Iterator[Request], now: Now) -> None:
+        """Handle requests; those beyond what one turn may take are kept, and nothing is read until they had theirs."""
+        requests_count = 0
+        was_behind, self._unhandled = self._unhandled is not None, None
+        try:
+            for request in requests:
+                requests_count += 1
+                self._handle(request, now)
+                if requests_count == TURN_REQUESTS and not self.is_ending:
+                    self._unhandled = requests
+                    self.collecting()
+                    break
+        except OpsqError as error:
+            self.end(error)
+        except Exception as error:  # noqa: BLE001  # a bug met by one connection must not close any other
+            self.end(self._host.report(error))
+        if was_behind or self._unhandled is not None:
+            self._pace()
+        self._host.received(requests_count)
+
+    def _go_on(self) -> None:
+        """Handle the next requests that were kept, if the peer reads its replies."""
+        if self._unhandled is not None and not self._is_slow and not self.is_ending:
+            now = read_clocks()
+            self.heard_ns = now.mono
+            self._serve(self._unhandled, now)
+
+    def _pace(self) -> None:
+        """Read from the peer only if it reads its replies and all it has sent was handled."""
+        transport = self._transport
+        if transport is None or self.is_ending or transport.is_closing():
+            return
+        if self._is_slow or self._unhandled is not None:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def _handle(self, request: Request, now: Now) -> None:
         peer = self.peer
@@ -351,31 +365,23 @@ class Session(asyncio.Protocol):
         else:
             self.answer(ErrorReply.of(request_id, error))
 
-    def _write(self, transport: asyncio.Transport, replies: Sequence[Reply]) -> None:
-        frame = encode(replies)
-        limit_bytes = self._host.settings.frame_limit_bytes
-        if len(frame) - 4 <= limit_bytes:
-            transport.write(frame)
-        elif len(replies) > 1:
-            half = len(replies) // 2
-            self._write(transport, replies[:half])
-            self._write(transport, replies[half:])
-        else:
-            reply_id = getattr(replies[0], "id", 0)
-            kind = type(replies[0]).__name__
-            text = f"The {kind} reply of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes."
-            self._write(
-                transport,
-                [ErrorReply(reply_id, ProtocolError.code, text, "Request less at once, or raise frame_limit_bytes.")],
-            )
+    def _send(self, transport: asyncio.Transport, replies: Sequence[Reply]) -> None:
+        try:
+            write_replies(transport, replies, self._host.settings.frame_limit_bytes, self._host.report)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must end no session but this one
+            self._host.report(error)
+            self._cut_off("cannot be answered")
 
     def _cut_off(self, why: str) -> None:
         _log.warning("%s %s: connection closed", self.name, why)
-        self.is_ending = True
-        self._leave()
+        self._end_input()
         self.abort()
 
-    def _leave(self) -> None:
+    def _end_input(self) -> None:
+        """Take nothing more from the peer, and give back what it held."""
+        self.is_ending = True
+        self._unhandled = None
+        self._stop_waiting()
         peer, self.peer = self.peer, None
         if peer is not None:
             self._host.disconnect(self, peer)

@@ -5,21 +5,35 @@ from __future__ import annotations
 import secrets
 
 from opsq.clock import MonoNs, Now
+from opsq.errors import Refused
+
+PARKED_LIMIT = 16_384
+"""How many calls of one connection may wait: for chunks, for results, for the end of submissions, for room."""
 
 
 class Peer:
     """A connected producer or consumer."""
 
-    __slots__ = ("consumer", "described", "heard", "is_connected", "reservation_ids", "watches")
+    __slots__ = ("consumer", "described", "heard", "is_connected", "parked_count", "reservation_ids", "watches")
 
     def __init__(self, name: str, now: Now) -> None:
         self.consumer = f"{name or 'anonymous'}-{secrets.token_hex(4)}"
         self.heard: MonoNs = now.mono
         """When it last sent something: heartbeats keep its reservations."""
         self.is_connected = True
+        self.parked_count = 0
         self.reservation_ids: dict[int, None] = {}
         """What it holds by its connection, oldest first."""
         self.watches: dict[int, int] = {}
         """Submission by the request that waits for its end or its results."""
         self.described: set[int] = set()
         """Submissions whose content it has been sent."""
+
+    def check_parked(self) -> None:
+        """Refuse a call that may have to wait; what parks it counts it in `parked_count` until it is answered.
+
+        Raises:
+            Refused: too many wait.
+        """
+        if self.parked_count >= PARKED_LIMIT:
+            raise Refused(cause="too_many_parked", limit=PARKED_LIMIT)

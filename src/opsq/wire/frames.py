@@ -12,10 +12,13 @@ from typing import Generic, TypeVar
 import msgspec
 
 from opsq.errors import ProtocolError
+from opsq.printable import printable
 from opsq.wire.messages import Reply, Request
 
 FRAME_LIMIT_BYTES = 16 << 20
 """The longest frame that either side sends or accepts by default: 16 MiB."""
+
+_REASON_CHARACTERS = 200
 
 T = TypeVar("T")
 
@@ -28,6 +31,22 @@ def encode(messages: Sequence[Request | Reply]) -> bytes:
     _encoder.encode_into(messages, frame, 4)
     frame[:4] = (len(frame) - 4).to_bytes(4, "big")
     return bytes(frame)
+
+
+class UndecodableFrame(ValueError):
+    """Bytes are not the messages that were wanted; the text says why, printable and short whatever they are."""
+
+
+def decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes | memoryview) -> T:
+    """Decode one frame without its length.
+
+    Raises:
+        UndecodableFrame: it is not what the decoder wants, has text that is not UTF-8, or is nested too deeply.
+    """
+    try:
+        return decoder.decode(frame)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors too
+        raise UndecodableFrame(printable(str(error))[:_REASON_CHARACTERS]) from error
 
 
 class FrameReader(Generic[T]):
@@ -74,8 +93,8 @@ class FrameReader(Generic[T]):
 
     def _decode(self, frame: bytes | memoryview) -> list[T]:
         try:
-            return self._decoder.decode(frame)
-        except msgspec.DecodeError as error:
+            return decode(self._decoder, frame)
+        except UndecodableFrame as error:
             raise ProtocolError(f"A frame of {len(frame)} bytes cannot be decoded: {error}.") from error
 
 

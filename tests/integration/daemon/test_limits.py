@@ -27,7 +27,7 @@ from daemons import (
     settings_of,
     state_of,
 )
-from opsq.daemon.server import DESCRIPTORS_RESERVED
+from opsq.daemon.connection_quota import DESCRIPTORS_RESERVED
 from opsq.settings import Settings
 from opsq.wire.frames import encode
 from opsq.wire.messages import (

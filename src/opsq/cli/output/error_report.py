@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 from opsq.cli.options.command_line import wants_json
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, StorageFull, UsageError
+from opsq.printable import printable
 
 _PLAIN_CHARACTERS = 200
+_LINE_END = "\n"
 _COMPLAINT_CHARACTERS, _COMPLAINT_LINES = 4000, 20
 
 
@@ -54,7 +56,7 @@ def error_text(failure: OpsqError) -> str:
         from opsq.cli.output.readable import brief
 
         message = brief(message, _COMPLAINT_CHARACTERS, _COMPLAINT_LINES)
-    return f"opsq: {message}" + (f"\n{failure.hint}" if failure.hint else "")
+    return f"opsq: {message}" + (f"\n{printable(failure.hint, keep=_LINE_END)}" if failure.hint else "")
 
 
 def is_silent(failure: OpsqError) -> bool:

@@ -227,10 +227,11 @@ def _named(submission_id: int, metadata: Mapping[str, int | str]) -> str:
 
 
 def _new_progress() -> Progress:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
     from rich.table import Column
     from rich.text import Text
+
+    from opsq.cli.output.console import SafeConsole
 
     class Cut(TextColumn):
         """Text that gives way to the other columns where the terminal is narrow."""
@@ -247,5 +248,5 @@ def _new_progress() -> Progress:
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
     )
     return Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+        *columns, console=SafeConsole(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
     )

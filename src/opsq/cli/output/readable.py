@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from opsq.printable import printable
+
 BRIEF_CHARACTERS = 300
 BRIEF_LINES = 4
 _SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])?")
@@ -14,8 +16,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def clean(line: str) -> str:
-    """A line without control sequences; of text that returns overwrite, the last."""
-    return _CONTROLS.sub("", _SEQUENCES.sub("", line.rstrip("\r").rpartition("\r")[2]))
+    """A line without control sequences, what else does not print escaped; of text that returns overwrite, the last."""
+    shown = _SEQUENCES.sub("", line.rstrip("\r").rpartition("\r")[2])
+    return printable(_CONTROLS.sub("", shown), keep="\t")
 
 
 def readable(text: str) -> str:

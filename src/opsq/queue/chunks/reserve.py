@@ -101,6 +101,7 @@ class ReserveCalls:
             state.rows_left = TURN_ROWS
             if _is_single(request) and self._deal(peer, request, plan, now):
                 return
+        peer.check_parked()
         call = Call(peer, request, plan.text, now)
         if not state.is_full:
             # Calls that wait already have found nothing, and nothing has become free since, unless their run goes on.
@@ -109,6 +110,7 @@ class ReserveCalls:
                     return
             elif not (self._has_turn or state.has_news) and self._answer_nothing(call, plan):
                 return
+        peer.parked_count += 1
         self._lines.setdefault(plan.text, Line()).join(call)
         self._calls.setdefault(peer, {})[request.id] = call
         if request.wait_s is not None:
@@ -195,6 +197,7 @@ class ReserveCalls:
 
     def _leave(self, call: Call) -> None:
         call.is_over = True
+        call.peer.parked_count -= 1
         if call.deadline is not None:
             self._deadlines.discard(call.deadline, call)
         calls = self._calls.get(call.peer, {})  # a client may have used one id for two calls

@@ -128,6 +128,8 @@ class Admission:
             raise NoRoom(cause="over_backlog", chunks=count, limit=limit)
         if request.wait_s == 0:
             raise lack or self._others()
+        peer.check_parked()
+        peer.parked_count += 1
         due = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self._line[peer, request.id] = _Waiting(peer, request, needed, admit, due)
         if due is not None:
@@ -187,6 +189,7 @@ class Admission:
 
     def _leave(self, peer: Peer, request_id: int) -> _Waiting:
         waiting = self._line.pop((peer, request_id))
+        peer.parked_count -= 1
         if waiting.due is not None:
             self._deadlines.discard(waiting.due, (peer, request_id))
         return waiting

@@ -36,6 +36,8 @@ class Subscriptions:
         if state.state in submissions.FINAL_STATES:
             self._state.reply(peer, Shown(request.id, state))
         else:
+            peer.check_parked()
+            peer.parked_count += 1
             self._ends.setdefault(request.submission_id, {})[peer, request.id] = None
             peer.watches[request.id] = request.submission_id
 
@@ -45,6 +47,8 @@ class Subscriptions:
         if rows.is_final or request.wait_s == 0 or self._is_completed(request, rows):
             self._state.reply(peer, rows)
             return
+        peer.check_parked()
+        peer.parked_count += 1
         due = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self._readers.setdefault(request.submission_id, {})[peer, request.id] = (request, due)
         peer.watches[request.id] = request.submission_id
@@ -81,6 +85,7 @@ class Subscriptions:
             state = submission_state(submission)
             for peer, request_id in waiting:
                 peer.watches.pop(request_id, None)
+                peer.parked_count -= 1
                 self._state.reply(peer, Shown(request_id, state))
         for (peer, _), (request, _) in list(self._readers.get(submission.id, {}).items()):
             self._answer(peer, request)
@@ -103,6 +108,7 @@ class Subscriptions:
     def _remove(self, submission_id: int, peer: Peer, request_id: int) -> Results | None:
         """Take a waiting call out; the request, if it waited for results."""
         peer.watches.pop(request_id, None)
+        peer.parked_count -= 1
         ends = self._ends.get(submission_id, {})
         if (peer, request_id) in ends:
             del ends[peer, request_id]

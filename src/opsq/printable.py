@@ -1,0 +1,21 @@
+"""Text of others made safe to show: every control character escaped, for logs, terminals and lines of output.
+
+This file must not cut or colour text; what programs print to a terminal is cleaned by `cli.output.readable`.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""The text with each character that does not print as Python would escape it: `\x1b`, `\n`, `\u202e`.
+
+    Lone surrogates (bytes of file names that are not UTF-8) and marks that turn the direction of text count as such.
+
+    Args:
+        keep: characters that stay as they are, such as the tab between fields.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
+    )

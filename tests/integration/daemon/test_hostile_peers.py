@@ -1,0 +1,192 @@
+"""Peers that break every rule harm nobody but themselves: not the daemon, not its log, not the clients beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemons import DEADLINE_S, Client, connected, error_of, holder, log_with, running, state_of
+from opsq.daemon.connection_quota import LOCAL_RESERVE, WAITING_LIMITS
+from opsq.queue.peer import PARKED_LIMIT
+from opsq.settings import Settings
+from opsq.wire.frames import encode
+from opsq.wire.messages import Alive, Check, Checked, Heartbeat, Hello, Reserve, Reserved, Status, Welcome
+from waiting import wait_until
+
+GARBAGE = {
+    "no MessagePack": b"\xc1\xc1",
+    "text that is not UTF-8": b"\x91\x92\xa9Heartbea\xff\x01",
+    "a name that is not UTF-8": b"\x91\x92\xa4\xff\xfe\xfd\xfc\x01",
+    "nested 10^5 times": b"\x91\x95\xa5Hello\x01" + b"\x91" * 100_000 + b"\xc0",
+    "nested where nothing is looked at": b"\x91\x93\xa9Heartbeat\x01" + b"\x91" * 100_000 + b"\xc0",
+    "an array of 2^32 - 1": b"\xdd\xff\xff\xff\xff",
+    "control characters": b"\x91\x92\xaf\x1b]0;owned\x07\n2026\x9b\x01",
+}
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+@pytest.fixture
+def settings(runtime_dir: Path) -> Iterator[Settings]:
+    """A daemon that listens on TCP too, and is still the same process when the test has ended."""
+    with running(runtime_dir / "state", listen="127.0.0.1:0") as found:
+        pid = holder(found)
+        yield found
+        assert state_of(found).pid == pid
+
+
+def address_of(settings: Settings) -> str:
+    """Where it listens: the system chose the port."""
+    return state_of(settings).settings["listen"]
+
+
+def log_of(settings: Settings) -> str:
+    return Path(settings.log_path).read_text()
+
+
+def test_answer_that_comes_after_the_end_is_dropped(settings: Settings) -> None:
+    """The check is answered from another thread, when nothing may be written to that connection any more."""
+    for _ in range(20):
+        with connected(settings) as client:
+            client.socket.sendall(encode([Check(5)]) + framed(b"\xc1"))
+            codes = [getattr(reply, "code", "") for reply in iter(client.receive, None)]
+            assert codes[-1] == "protocol"
+    with connected(settings) as other:
+        assert isinstance(other.ask(Check(6)), Checked)
+    assert "Traceback" not in log_of(settings)
+
+
+@pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE.keys())
+@pytest.mark.parametrize("is_greeted", [False, True], ids=["before the hello", "after it"])
+def test_frame_that_cannot_be_decoded_is_answered_and_ends_its_connection(
+    settings: Settings, body: bytes, is_greeted: bool
+) -> None:
+    with Client(settings.socket) as client:
+        if is_greeted:
+            assert isinstance(client.greet(), Welcome)
+        client.socket.sendall(framed(body))
+        refusal = error_of(client.receive())
+        assert (refusal.id, refusal.code) == (0, "protocol")
+        assert refusal.message.isprintable()
+        assert len(refusal.message) < 400
+        assert client.is_closed()
+    [line] = [line for line in log_with(settings, "connection closed").splitlines() if "connection closed" in line]
+    assert line.isprintable()
+    assert len(line) < 500
+    assert "Traceback" not in log_of(settings)
+
+
+def test_refusals_do_not_fill_the_log(settings: Settings) -> None:
+    for _ in range(50):
+        with Client(settings.socket) as client:
+            client.socket.sendall(framed(b"\xc1"))
+            assert client.is_closed()
+    assert log_with(settings, "connection closed").count("connection closed") == 1
+
+
+def test_silent_connections_over_tcp_shut_out_nobody(runtime_dir: Path) -> None:
+    """More than there may be connections: local users get in, and so does a client over TCP that says hello."""
+    with (
+        running(runtime_dir / "state", listen="127.0.0.1:0", connection_limit="20") as settings,
+        contextlib.ExitStack() as stack,
+    ):
+        address, token = address_of(settings), Path(settings.token_file).read_text().strip()
+        for _ in range(2 * WAITING_LIMITS[True]):
+            stack.enter_context(Client(address))
+            with connected(settings):
+                pass
+        with Client(address) as client:
+            assert isinstance(client.greet(token=token), Welcome)
+        assert isinstance(state_of(settings).pid, int)
+
+
+def test_clients_over_tcp_leave_room_for_those_of_this_machine(runtime_dir: Path) -> None:
+    limit = 4 * LOCAL_RESERVE
+    with (
+        running(runtime_dir / "state", listen="127.0.0.1:0", connection_limit=str(limit)) as settings,
+        contextlib.ExitStack() as stack,
+    ):
+        address, token = address_of(settings), Path(settings.token_file).read_text().strip()
+        for _ in range(limit - LOCAL_RESERVE):
+            assert isinstance(stack.enter_context(Client(address)).greet(token=token), Welcome)
+        assert error_of(stack.enter_context(Client(address)).receive()).code == "too_many_connections"
+        for _ in range(LOCAL_RESERVE):
+            stack.enter_context(connected(settings))
+
+
+def test_hello_that_comes_byte_by_byte_has_a_deadline(runtime_dir: Path) -> None:
+    """Each byte shows life, but only a whole hello counts: three heartbeats are 0.6 s here."""
+    with running(runtime_dir / "state", heartbeat_s="200ms") as settings, Client(settings.socket) as slow:
+        hello = encode([Hello(1, 1, "x" * 200)])
+        slow.socket.settimeout(0.05)
+        sent = 0
+        while sent < len(hello) - 1:
+            slow.socket.sendall(hello[sent : sent + 1])
+            sent += 1
+            with contextlib.suppress(TimeoutError):
+                refusal = error_of(slow.receive())
+                break
+        assert (refusal.id, refusal.code) == (0, "timed_out")
+        assert sent < len(hello) - 1
+
+
+def test_calls_that_one_connection_may_park_are_limited(settings: Settings) -> None:
+    """What is over the limit is refused by itself; the others stay parked, and one that ends makes room."""
+    with connected(settings) as client:
+        for start in range(2, PARKED_LIMIT + 2, 1024):
+            client.send(*(Reserve(number, 1, "OldestFirst", None) for number in range(start, start + 1024)))
+        last = PARKED_LIMIT + 100
+        assert error_of(client.ask(Reserve(last, 1, "OldestFirst", None))).code == "refused"
+        assert isinstance(client.ask(Heartbeat(last + 1)), Alive)
+    with connected(settings) as other:
+        assert isinstance(other.ask(Reserve(2, 1, "OldestFirst", 0.0)), Reserved)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel does not say how much memory is used")
+def test_client_that_never_reads_costs_little_memory(settings: Settings) -> None:
+    """A hundred thousand short requests with long answers, none of which is read."""
+    pid = holder(settings)
+    before_kb = resident_kb(pid)
+    with connected(settings) as deaf, connected(settings) as other:
+        deaf.socket.setblocking(False)
+        requests = memoryview(encode([Status(number) for number in range(100_000)]))
+        began = time.monotonic()
+        while requests and time.monotonic() - began < 3:
+            with contextlib.suppress(BlockingIOError):
+                requests = requests[deaf.socket.send(requests) :]
+            assert other.ask(Heartbeat(3)) == Alive(3)
+        assert resident_kb(pid) - before_kb < 64 << 10
+
+
+def resident_kb(pid: int) -> int:
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1])
+
+
+def test_every_request_of_a_long_frame_is_answered_in_order(settings: Settings) -> None:
+    """Many turns long, with more behind it and pieces of frames between."""
+    with connected(settings) as client:
+        frames = encode([Heartbeat(number) for number in range(2, 3002)]) + encode(
+            [Heartbeat(number) for number in range(3002, 4002)]
+        )
+        for start in range(0, len(frames), 7001):
+            client.socket.sendall(frames[start : start + 7001])
+        assert [client.receive() for _ in range(2, 4002)] == [Alive(number) for number in range(2, 4002)]
+
+
+def test_peer_that_resets_while_it_is_answered_ends_alone(settings: Settings) -> None:
+    for _ in range(20):
+        with connected(settings) as client:
+            client.send(*(Status(number) for number in range(300)))
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    wait_until(lambda: state_of(settings).connections_count == 1, DEADLINE_S)
+    assert "Traceback" not in log_of(settings)
+    assert os.path.exists(settings.socket)
