@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = "opsq"
 
 # Everyone may know these; they know nothing but errors.
-BASE = frozenset({"errors", "ids", "peer_credentials", "printable", "units", "version", "wording"})
+BASE = frozenset({"errors", "ids", "peer_credentials", "printable", "units", "users", "version", "wording"})
 
 # Unit → what else it may import, each name with all below it ("wire" includes "wire.messages"). A unit is a module or
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
@@ -29,10 +29,20 @@ ARROWS: dict[str, frozenset[str]] = {
         {"", "client", "content", "runner", "strategy.tree", "wire.messages"}
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
-    "client": frozenset({"clock", "content", "serialisation", "settings", "strategy", "wire"}),
+    "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "daemon": frozenset(
-        {"client.core.address", "client.sync.connection", "clock", "content", "queue", "settings", "store", "wire"}
+        {
+            "client.core.address",
+            "client.sync.connection",
+            "clock",
+            "content",
+            "paths",
+            "queue",
+            "settings",
+            "store",
+            "wire",
+        }
     ),  # it opens the database and commits; start and stop are clients of a running one
     "queue": frozenset({"clock", "store", "strategy", "wire.messages"}),
     "store": frozenset({"clock"}),
@@ -47,6 +57,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "ids": frozenset({"errors"}),
     "units": frozenset({"errors"}),
     "errors": frozenset({"wording"}),
+    "users": frozenset(),
     "wording": frozenset({"units"}),
     "peer_credentials": frozenset(),
     "printable": frozenset(),

@@ -16,6 +16,8 @@ SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
 """The longest path of a Unix socket: `sun_path` has 104 bytes on macOS and 108 on Linux, one for a closing NUL."""
 
 ROOT_STATE_DIR = "/var/lib/opsq"
+_SHORT_FOLDERS = "/tmp/opsq-"  # noqa: S108  # daemon and client check whose it is
+_SHORT_NAME_COUNT = len("0123456789abcdef.sock")
 
 
 def user_folder(kind: Literal["config", "state"], environ: Mapping[str, str]) -> tuple[str, str]:
@@ -64,5 +66,13 @@ def socket_of(state_dir: str, source: str) -> tuple[str, str]:
     except OSError:
         owner = os.geteuid()
     name = hashlib.sha256(os.fsencode(os.path.realpath(state_dir))).hexdigest()[:16]
-    path = f"/tmp/opsq-{owner}/{name}.sock"  # noqa: S108  # checked at bind
+    path = f"{_SHORT_FOLDERS}{owner}/{name}.sock"
     return path, f"state_dir ({source}), whose own path is too long for a socket"
+
+
+def short_socket_owner(path: str) -> int | None:
+    """Who must own the folder of a socket that `socket_of` put under /tmp, by its name; None for any other socket."""
+    folder, _, name = path.rpartition("/")
+    owner = folder.removeprefix(_SHORT_FOLDERS)
+    is_short = owner != folder and owner.isascii() and owner.isdigit() and len(name) == _SHORT_NAME_COUNT
+    return int(owner) if is_short and name.endswith(".sock") else None

@@ -75,6 +75,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.durability == "durable"
 
     @property
+    def is_shared(self) -> bool:
+        """Whether the group of the state folder may use the daemon, and with it the content."""
+        return bool(self.socket_mode & 0o020)
+
+    @property
     def database_path(self) -> str:
         """The SQLite file."""
         return f"{self.state_dir}/opsq.sqlite"

@@ -25,6 +25,7 @@ from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.policy import Policy
 from opsq.store.database import PASSIVE_BYTES, Database
 from opsq.store.integrity import problems
+from opsq.store.state_folder import make_state_dir
 from opsq.version import __version__
 from opsq.wire.frames import FRAME_LIMIT_BYTES
 from opsq.wire.messages import (
@@ -58,7 +59,7 @@ class EmbeddedEngine:
     def __init__(self, path: Path, policy: Policy | None, *, is_durable: bool) -> None:
         policy = policy or Policy()
         path = path.absolute()
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_state_dir(str(path))
         self._path = path
         self._is_durable = is_durable
         self._heartbeat_s = policy.heartbeat_s

@@ -12,8 +12,11 @@ import stat
 from threading import Lock
 
 from opsq.errors import ContentChanged, ContentMissing, OpsqError, StorageFull, StoreNotVisible
+from opsq.users import make_folder, open_file
 
 DESCRIPTORS_LIMIT = 64
+SHARED_FOLDER_MODE = 0o2770
+SHARED_FILE_MODE = 0o640
 
 Buffer = bytes | bytearray | memoryview
 
@@ -179,10 +182,30 @@ def _check_identity(path: str | bytes, descriptor: int, identity: Identity) -> N
     )
 
 
+def make_stored_folder(path: str) -> None:
+    """Create a folder with mode 0700; in one that a group shares, with its access: 2770."""
+    make_folder(path)
+    if is_shared(os.path.dirname(path)):
+        os.chmod(path, SHARED_FOLDER_MODE)
+
+
+def open_stored(path: str, flags: int) -> int:
+    """Create a file with mode 0600; in a folder that a group shares, 0640."""
+    descriptor = open_file(path, flags)
+    if is_shared(os.path.dirname(path)):
+        os.fchmod(descriptor, SHARED_FILE_MODE)
+    return descriptor
+
+
+def is_shared(folder: str) -> bool:
+    """Whether a group writes to a folder, and what is made in it belongs to that group."""
+    return os.stat(folder).st_mode & SHARED_FOLDER_MODE == SHARED_FOLDER_MODE
+
+
 def make_folders(path: str) -> bool:
-    """Create a folder and its missing parents, all with mode 0700; false if it existed."""
+    """Create a folder and its missing parents, as `make_stored_folder` does; false if it existed."""
     try:
-        os.mkdir(path, 0o700)
+        make_stored_folder(path)
     except FileExistsError:
         if not stat.S_ISDIR(os.stat(path).st_mode):
             raise

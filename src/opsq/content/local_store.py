@@ -1,6 +1,7 @@
 """A store of regular files: writes are synced while they grow, reads use `pread` on cached descriptors.
 
-This file must not know what the bytes mean. Folders have mode 0700 and files 0600, whatever the umask. `open_writer`
+This file must not know what the bytes mean. Folders have mode 0700 and files 0600, or 2770 and 0640 where
+a group shares them, whatever the umask. `open_writer`
 writes in place, because no reader knows the folder yet; `write_object` writes a temporary file and renames it.
 """
 
@@ -13,6 +14,8 @@ from opsq.content.content_store import ObjectWriter, Store, check_name
 from opsq.content.file_io import (
     Buffer,
     make_folders,
+    make_stored_folder,
+    open_stored,
     sync_descriptor,
     sync_path,
     unlink_if_there,
@@ -34,7 +37,7 @@ class FileWriter(ObjectWriter):
         self._unsynced_bytes = 0
         self._syncer: _Syncer | None = None
         try:
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._descriptor = open_stored(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except OSError as error:
             raise write_failure(path, error) from error
 
@@ -129,7 +132,7 @@ class LocalStore(Store):
         try:
             if make_folders(self.root):
                 sync_path(os.path.dirname(self.root))
-            os.mkdir(path, 0o700)
+            make_stored_folder(path)
         except FileExistsError as error:
             raise Conflict(
                 f"{path} exists: content with this request key was written before.",

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from opsq.content.content_store import Store
-from opsq.content.file_io import Buffer, make_folders, sync_descriptor, write_all, write_failure
+from opsq.content.file_io import Buffer, make_folders, open_stored, sync_descriptor, write_all, write_failure
 from opsq.errors import ContentMissing
 
 _BATCH_LIMIT_BYTES = 32 << 20
@@ -117,7 +117,7 @@ class ResultWriter:
             if not self._is_new:
                 return os.open(path, flags)
             make_folders(os.path.dirname(path))
-            return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            return open_stored(path, flags | os.O_CREAT | os.O_EXCL)
         except FileNotFoundError as error:
             raise ContentMissing(f"{path} is gone: the submission was removed.") from error
         except OSError as error:

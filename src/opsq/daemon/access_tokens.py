@@ -9,6 +9,7 @@ import stat
 
 from opsq.errors import InputUnreadable, NotPermitted, UsageError
 from opsq.settings import Settings
+from opsq.users import open_file
 
 _SHORTEST = 16
 
@@ -47,7 +48,7 @@ def load_tokens(settings: Settings) -> AccessTokens:
         InputUnreadable: a file cannot be read or written.
     """
     try:
-        descriptor = os.open(settings.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = open_file(settings.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         pass
     except OSError as error:

@@ -14,11 +14,12 @@ import queue
 import select
 import threading
 import time
+from io import TextIOWrapper
 from typing import Any
 
-from opsq.errors import NotPermitted
 from opsq.printable import printable
 from opsq.settings import Settings
+from opsq.users import open_file
 
 _QUEUE_RECORDS = 10_000
 _STOP_S = 1.0
@@ -30,25 +31,20 @@ class DaemonLog:
     Args:
         has_stderr: also write to stderr.
 
-    Raises:
-        NotPermitted: the file cannot be written.
+    Effects: a log that may not be opened, because somebody else made it, is moved aside; if there can be none, the
+    daemon runs without one, and says so on stderr if it has that.
     """
 
     def __init__(self, settings: Settings, *, has_stderr: bool) -> None:
         logging.raiseExceptions = False  # a log that cannot be written must not stop the daemon
         formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         formatter.converter = time.gmtime
+        self._outputs: list[logging.Handler] = []
+        failure: OSError | None = None
         try:
-            file = logging.handlers.RotatingFileHandler(
-                settings.log_path,
-                maxBytes=settings.log_bytes,
-                backupCount=settings.log_count,
-                encoding="utf-8",
-                errors="backslashreplace",
-            )
+            self._outputs.append(_open_log(settings))
         except OSError as error:
-            raise NotPermitted(f"Cannot write the log {settings.log_path}: {error.strerror}.") from error
-        self._outputs: list[logging.Handler] = [file]
+            failure = error
         if has_stderr:
             self._outputs.append(_Stderr())
         for output in self._outputs:
@@ -62,6 +58,8 @@ class DaemonLog:
         root.setLevel(settings.log_level.upper())
         root.propagate = False
         root.addHandler(self._handler)
+        if failure is not None:
+            root.warning("the log %s cannot be written: %s", settings.log_path, failure.strerror)
 
     def stop(self) -> None:
         """Write queued records, for at most a second, and close the file."""
@@ -82,6 +80,31 @@ class _Printable(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
         return printable(super().formatException(ei), keep="\n")
+
+
+def _open_log(settings: Settings) -> _LogFile:
+    def opened() -> _LogFile:
+        return _LogFile(
+            settings.log_path,
+            maxBytes=settings.log_bytes,
+            backupCount=settings.log_count,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+
+    try:
+        return opened()
+    except PermissionError:
+        os.replace(settings.log_path, f"{settings.log_path}.unreadable")
+        return opened()
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A log that belongs to the owner of its folder, whoever runs the daemon."""
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = open_file(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        return open(descriptor, self.mode, encoding=self.encoding, errors=self.errors)  # type: ignore[return-value]
 
 
 class _Stderr(logging.Handler):

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from opsq.daemon.lifecycle import Ready, make_state_dir
+from opsq.daemon.lifecycle import Ready
 from opsq.errors import InvalidStrategy, UsageError
 from opsq.settings import Settings
+from opsq.store.state_folder import make_state_dir
 
 if TYPE_CHECKING:
     from opsq.content.content_store import Store
@@ -65,7 +66,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
 
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    make_state_dir(settings.state_dir)
+    make_state_dir(settings.state_dir, is_shared=settings.is_shared)
     connection_limit = _connection_limit(settings.connection_limit)
     with _resources(settings) as resources:
         write_marker(settings, is_temporary=is_temporary)

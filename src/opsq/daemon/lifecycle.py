@@ -7,7 +7,6 @@ beside the database, never by a pid, which means nothing after a reboot.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import subprocess
@@ -23,9 +22,7 @@ from opsq.errors import (
     AlreadyRunning,
     Bug,
     Conflict,
-    InputUnreadable,
     NotPermitted,
-    StorageFull,
     TimedOut,
     Unreachable,
     from_code,
@@ -35,6 +32,8 @@ from opsq.wire.messages import Changed, Stop
 
 _ANSWER_S = 10.0
 """How long another process that holds the lock may take to answer."""
+_RENEWAL_S = 3.0
+"""How long a daemon may take to see that the file of its socket is gone, and to make it anew."""
 
 
 class StartResult(NamedTuple):
@@ -99,15 +98,21 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
         Conflict: an embedded queue owns the state folder.
         TimedOut: the daemon answered, but did not exit.
     """
-    try:
-        connection = open_control_connection(settings)
-    except Unreachable:
-        if settings.address or not is_locked(settings.lock_path):
-            return StopResult("not_running")
-        raise Conflict(
-            f"{settings.state_dir} is in use, but no daemon answers at {settings.socket}.",
-            hint="A program has opened the queue in its own process: stop that program.",
-        ) from None
+    until = time.monotonic() + _RENEWAL_S
+    while True:
+        try:
+            connection = open_control_connection(settings)
+            break
+        except Unreachable:
+            if settings.address or not is_locked(settings.lock_path):
+                return StopResult("not_running")
+            if time.monotonic() > until:
+                raise Conflict(
+                    f"{settings.state_dir} is in use, but no daemon answers at {settings.socket}.",
+                    hint="A program has opened the queue in its own process: stop that program"
+                    f" (process {holder_of(settings.lock_path)}).",
+                ) from None
+        time.sleep(0.05)
     with connection:
         has_exited = _request_stop(connection, settings.drain_s if drain_s is None else drain_s)
     end = time.monotonic() + _ANSWER_S
@@ -129,24 +134,6 @@ def restart(settings: Settings, drain_s: float | None = None) -> StartResult:
     return start(settings)
 
 
-def make_state_dir(path: str) -> None:
-    """Create the state folder if it does not exist.
-
-    Raises:
-        OpsqError: it cannot be created.
-    """
-    try:
-        os.makedirs(path, 0o700, exist_ok=True)
-    except OSError as error:
-        text = f"Cannot create the state folder {path}: {error.strerror}."
-        hint = "Choose another one with --state-dir or OPSQ_STATE_DIR."
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            raise NotPermitted(text, hint=hint) from error
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StorageFull(text, hint=hint) from error
-        raise InputUnreadable(text, hint=hint) from error
-
-
 def is_locked(lock_path: str) -> bool:
     """Whether a process owns the state folder of this lock.
 
@@ -165,6 +152,13 @@ def is_locked(lock_path: str) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def holder_of(lock_path: str) -> str:
+    """The process that holds the lock, as it says of itself; for people."""
+    with contextlib.suppress(OSError), open(lock_path, encoding="ascii", errors="replace") as file:
+        return file.read(32).strip() or "?"
+    return "?"
 
 
 def _request_stop(connection: Connection, drain_s: float) -> bool:

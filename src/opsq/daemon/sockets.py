@@ -13,23 +13,38 @@ import ipaddress
 import os
 import socket
 import stat
+from typing import NamedTuple
 
 from opsq.errors import AlreadyRunning, Conflict, NotPermitted, OpsqError, UsageError
+from opsq.paths import short_socket_owner
 from opsq.settings import Settings
 from opsq.units import split_address
+from opsq.users import ROOT, is_trusted, may_others_change, open_file
 
 BACKLOG = 128
 _FIRST_INHERITED = 3
 
 
-class ListeningSocket:
-    """A listening socket; `close` also removes its path, if that is still the one we bound."""
+class Place(NamedTuple):
+    """Where a Unix socket is to be: its path, its mode, and the state folder, whose owner and group it belongs to."""
 
-    def __init__(self, listener: socket.socket, *, path: str = "", lock_fd: int = -1) -> None:
+    path: str
+    mode: int
+    state_dir: str
+
+
+class ListeningSocket:
+    """A listening socket; `close` also removes its path, if that is still the one we bound.
+
+    Args:
+        place: where we bound a Unix socket; None: it is not ours to remove or to make anew.
+    """
+
+    def __init__(self, listener: socket.socket, *, place: Place | None = None, lock_fd: int = -1) -> None:
         self.socket = listener
-        self.path = path
+        self._place = place
         self._lock_fd = lock_fd
-        self._inode = _inode(path) if path else None
+        self._inode = _inode(place.path) if place else None
 
     @property
     def is_tcp(self) -> bool:
@@ -42,12 +57,28 @@ class ListeningSocket:
         name = self.socket.getsockname()
         return f"{name[0]}:{name[1]}" if self.is_tcp else str(name)
 
+    def renew(self) -> bool:
+        """Listen at the path again if its file is gone; whether that was so, and `socket` is another one now.
+
+        Raises:
+            OpsqError: it is gone, and cannot be made anew; or another file is there.
+        """
+        if self._place is None or (found := _inode(self._place.path)) == self._inode:
+            return False
+        if found is not None:
+            raise Conflict(f"{self._place.path} was replaced by another file.", hint="Find out by whom, and remove it.")
+        if os.path.dirname(self._place.path) != self._place.state_dir:
+            _make_folder(self._place)
+        self.socket = _listen(self._place)
+        self._inode = _inode(self._place.path)
+        return True
+
     def close(self) -> None:
         """Stop listening. Effects: the path is unlinked unless it was inherited, or is another socket now."""
-        if self._inode is not None and _inode(self.path) == self._inode:
+        if self._place is not None and self._inode is not None and _inode(self._place.path) == self._inode:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path)
-        self._inode = None
+                os.unlink(self._place.path)
+        self._place = self._inode = None
         self.socket.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
@@ -85,32 +116,67 @@ def bind_unix(path: str, mode: int, state_dir: str) -> ListeningSocket:
     Raises:
         AlreadyRunning: another process answers there.
         Conflict: the path exists and is not a socket.
-        NotPermitted: the folder belongs to another user.
+        NotPermitted: the folder belongs to another user, or others may replace what is in it.
     """
-    folder = os.path.dirname(path)
-    lock_fd = -1
+    place, lock_fd = Place(path, mode, state_dir), -1
+    try:
+        if os.path.dirname(place.path) != place.state_dir:
+            _make_folder(place)
+            lock_fd = _lock_beside(place.path)
+        return ListeningSocket(_listen(place), place=place, lock_fd=lock_fd)
+    except BaseException as error:
+        if lock_fd >= 0:
+            os.close(lock_fd)
+        if isinstance(error, OSError):
+            raise _bind_failure(place.path, error) from error
+        raise
+
+
+def _listen(place: Place) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if folder != state_dir:
-            os.makedirs(folder, 0o700, exist_ok=True)
-            if folder.startswith("/tmp/opsq-"):  # noqa: S108  # a short path for long state folders
-                _check_private(folder)
-            lock_fd = _lock_beside(path)
-        _remove_stale(path)
-        listener.bind(path)
-        os.chmod(path, mode)  # before `listen`, so that no one can connect in between
+        _remove_stale(place.path)
+        listener.bind(place.path)
+        os.chmod(place.path, place.mode)  # before `listen`, so that no one can connect in between
+        _give(place.path, place)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        if lock_fd >= 0:
-            os.close(lock_fd)
-        raise _bind_failure(path, error) from error
+        raise _bind_failure(place.path, error) from error
     except BaseException:
         listener.close()
-        if lock_fd >= 0:
-            os.close(lock_fd)
         raise
-    return ListeningSocket(listener, path=path, lock_fd=lock_fd)
+    return listener
+
+
+def _give(path: str, place: Place) -> None:
+    """Let a path belong to the owner of the state folder, and where its group may use the daemon, to that group."""
+    owner = os.stat(place.state_dir)
+    found = os.lstat(path)
+    uid = owner.st_uid if os.geteuid() == ROOT else -1
+    gid = owner.st_gid if place.mode & 0o070 else -1
+    if uid not in {-1, found.st_uid} or gid not in {-1, found.st_gid}:
+        os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def _make_folder(place: Place) -> None:
+    """Make the folder of a socket that is not in the state folder, or look whose it is.
+
+    Raises:
+        NotPermitted: another user owns it, or can replace what is in it.
+    """
+    folder = os.path.dirname(place.path)
+    if not os.path.lexists(folder):
+        os.makedirs(folder, 0o710 if place.mode & 0o070 else 0o700)
+        _give(folder, place)
+    found = os.stat(folder) if short_socket_owner(place.path) is None else os.lstat(folder)
+    is_ours = is_trusted(found.st_uid) or found.st_uid == os.stat(place.state_dir).st_uid
+    if not stat.S_ISDIR(found.st_mode) or not is_ours or may_others_change(found):
+        raise NotPermitted(
+            f"{folder} belongs to uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; it must belong to"
+            " this user, with mode 0700.",
+            hint="Change that, or choose another path with --socket or OPSQ_SOCKET.",
+        )
 
 
 def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
@@ -225,7 +291,7 @@ def _remove_stale(path: str) -> None:
 
 def _lock_beside(path: str) -> int:
     """Lock `PATH.lock`: two daemons with different state folders may be configured to use the same socket."""
-    lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock_fd = open_file(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -234,17 +300,6 @@ def _lock_beside(path: str) -> int:
             f"Another daemon serves the socket {path}.", hint="Choose another path with --socket or OPSQ_SOCKET."
         ) from error
     return lock_fd
-
-
-def _check_private(folder: str) -> None:
-    """Refuse a folder under /tmp that another user owns or can write to."""
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise NotPermitted(
-            f"{folder} belongs to uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o};"
-            " it must belong to this user, with mode 0700.",
-            hint="Remove it, or choose a short path with --socket or OPSQ_SOCKET.",
-        )
 
 
 def _bind_failure(name: str, error: OSError) -> OpsqError:

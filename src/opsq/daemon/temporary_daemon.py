@@ -17,6 +17,8 @@ from opsq.daemon import lifecycle
 from opsq.daemon.control_connection import fetch_state
 from opsq.errors import Conflict, NotPermitted, OpsqError
 from opsq.settings import Settings
+from opsq.store.state_folder import make_state_dir
+from opsq.users import open_file
 
 UNUSED_S = 2.0
 """How often a temporary daemon without connections checks whether it is still needed."""
@@ -38,13 +40,14 @@ class DaemonUse:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        lifecycle.make_state_dir(settings.state_dir)
+        make_state_dir(settings.state_dir, is_shared=settings.is_shared)
         self._path = marker_path(settings)
         try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise NotPermitted(
-                f"Cannot open {self._path}: {error.strerror}.", hint="Name another folder by --state-dir."
+                f"Cannot open {self._path}: {error.strerror}.",
+                hint="Name another folder by --state-dir, or remove the file if a run of another user has left it.",
             ) from error
         self._reviving = threading.Lock()
         self.has_started = False
@@ -133,15 +136,20 @@ def marker_path(settings: Settings) -> str:
 
 
 def write_marker(settings: Settings, *, is_temporary: bool) -> None:
-    """Record whether the daemon that now serves is temporary; `opsq start` makes a temporary one permanent."""
+    """Record whether the daemon that now serves is temporary; `opsq start` makes a temporary one permanent.
+
+    A file that is there but may not be written, because another user made it, is left alone: it names no run of ours.
+    """
     path = marker_path(settings)
-    if is_temporary:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.write(descriptor, b"temporary\n")
-        os.close(descriptor)
-    else:
-        with contextlib.suppress(FileNotFoundError):
+    try:
+        if is_temporary:
+            descriptor = open_file(path, os.O_WRONLY | os.O_CREAT)
+            os.write(descriptor, b"temporary\n")
+            os.close(descriptor)
+        else:
             os.truncate(path, 0)
+    except (FileNotFoundError, PermissionError):
+        return
 
 
 def may_exit(settings: Settings) -> bool:
@@ -151,7 +159,7 @@ def may_exit(settings: Settings) -> bool:
     """
     try:
         descriptor = os.open(marker_path(settings), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return False
     if os.fstat(descriptor).st_size:
         with contextlib.suppress(OSError):

@@ -35,6 +35,7 @@ from opsq.store.database_file import (
 )
 from opsq.store.filesystem import network_filesystem
 from opsq.store.sql_trace import OnStatement, trace
+from opsq.users import open_file
 
 PASSIVE_BYTES: Final = 4 << 20
 """Small steps: while 16 MB were copied and synced, single commits beside them took up to 85 ms.
@@ -329,7 +330,7 @@ class Database:
             InputUnreadable: `path` exists, or its folder does not.
         """
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.close(open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except OSError as error:
             raise InputUnreadable(f"Cannot write the backup {path}: {os.strerror(error.errno or 0)}.") from error
         target = apsw.Connection(str(path))

@@ -26,6 +26,7 @@ from opsq.errors import (
     StorageFull,
     VersionMismatch,
 )
+from opsq.users import open_file
 
 APPLICATION_ID: Final = 0x6F707371  # "opsq"
 BUSY_MS: Final = 5_000
@@ -56,7 +57,7 @@ def lock(path: Path) -> int:
     Its text names the holder for people.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise cannot_open(path, error) from error
     try:
@@ -84,7 +85,7 @@ def cannot_open(path: Path, error: OSError) -> Exception:
     """What to raise when the system does not let us open or write a file."""
     reason = os.strerror(error.errno or 0)
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return NotPermitted(f"Cannot write {path}: {reason}.", hint="Use a state folder of your own (--state-dir).")
+        return NotPermitted(f"Cannot write {path}: {reason}.", hint=_whose(path))
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return StorageFull(f"Cannot write {path}: {reason}.")
     if error.errno in {errno.EMFILE, errno.ENFILE}:
@@ -92,10 +93,20 @@ def cannot_open(path: Path, error: OSError) -> Exception:
     return InputUnreadable(f"Cannot open {path}: {reason}.")
 
 
+def _whose(path: Path) -> str:
+    """What to do about a file that this process may not open."""
+    try:
+        folder, file = path.parent.stat().st_uid, path.lstat().st_uid
+    except OSError:
+        file = folder = os.geteuid()
+    if file != folder == os.geteuid():
+        return f"It belongs to uid {file}. Let root run: chown -R {folder} {path.parent}"
+    return "Use a state folder of your own (--state-dir)."
+
+
 def create(path: Path) -> None:
     """Make an empty database whose page layout cannot be changed later: incremental vacuum and the write-ahead log."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    os.close(descriptor)
+    os.close(open_file(path, os.O_CREAT | os.O_RDWR))
     connection = apsw.Connection(str(path))
     try:
         connection.set_busy_timeout(BUSY_MS)

@@ -117,9 +117,10 @@ def _write_log(text: str) -> str:
 
     try:
         from opsq.settings import load
+        from opsq.users import open_file
 
         path = load().log_path
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     except (OSError, OpsqError):
         try:
             descriptor, path = tempfile.mkstemp(prefix="opsq-bug-", suffix=".log")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from opsq.client.core.address import Address, show_address
 from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
+from opsq.paths import SOCKET_PATH_LIMIT_BYTES, short_socket_owner
+from opsq.peer_credentials import peer_uid
+from opsq.users import is_trusted, may_others_change
 from opsq.wire.frames import encode
 from opsq.wire.messages import ErrorReply, Reply, Request, Welcome
 
@@ -30,7 +32,6 @@ FRAME_LIMIT_BYTES = 1 << 16
 REPLY_LIMIT_BYTES = 16 << 20
 """Replies up to this length are read even if the daemon takes only shorter frames."""
 
-_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 
 R = TypeVar("R")
 
@@ -109,7 +110,7 @@ def dial(address: Address) -> socket.socket:
 
     Raises:
         Unreachable: no process listens there.
-        NotPermitted: the socket belongs to another user.
+        NotPermitted: the socket belongs to another user, or to one who is not the owner of its folder.
         UsageError: the path is too long for a socket.
     """
     if not isinstance(address, str):
@@ -124,9 +125,9 @@ def dial(address: Address) -> socket.socket:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return peer
     length = len(os.fsencode(address))
-    if length > _SOCKET_PATH_BYTES:
+    if length > SOCKET_PATH_LIMIT_BYTES:
         raise UsageError(
-            f"The socket path {address} has {length} bytes; a socket path may have {_SOCKET_PATH_BYTES}.",
+            f"The socket path {address} has {length} bytes; a socket path may have {SOCKET_PATH_LIMIT_BYTES}.",
             hint="Choose a shorter one with --socket or OPSQ_SOCKET.",
         )
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -141,7 +142,42 @@ def dial(address: Address) -> socket.socket:
         raise Unreachable(
             f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`."
         ) from error
+    try:
+        _check_owner(peer, address)
+    except BaseException:
+        peer.close()
+        raise
     return peer
+
+
+def is_own(peer: socket.socket) -> bool:
+    """Whether the daemon at the other end runs on this machine as this user or root."""
+    uid = peer_uid(peer)
+    return uid is not None and is_trusted(uid)
+
+
+def _check_owner(peer: socket.socket, path: str) -> None:
+    """Refuse a daemon of somebody else than this user, root and the owner of the socket's folder.
+
+    Nothing has been sent to it. Anybody can make a folder under /tmp: there its name says whose it must be.
+    """
+    uid = peer_uid(peer)
+    if uid is None:
+        raise NotPermitted(f"The system does not say who listens at {path}.")
+    folder = os.path.dirname(os.path.abspath(path))
+    found = os.stat(folder)
+    owner = short_socket_owner(path)
+    if owner is not None and (found.st_uid not in {owner, 0} or may_others_change(found)):
+        raise NotPermitted(
+            f"The folder {folder} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}:"
+            f" it may not be what the daemon of uid {owner} made.",
+            hint="Nothing was sent. Choose a short path with --socket or OPSQ_SOCKET.",
+        )
+    if not is_trusted(uid) and uid != (found.st_uid if owner is None else owner):
+        raise NotPermitted(
+            f"The process that listens at {path} belongs to uid {uid}, but the folder to uid {found.st_uid}.",
+            hint="Nothing was sent. Who owns the folder should look at what is in it, and at its mode.",
+        )
 
 
 def _owner_of(path: str) -> str:

@@ -19,6 +19,7 @@ import msgspec
 from pyspark.errors import AnalysisException
 
 from opsq.client.core.held_block import Result
+from opsq.content.file_io import make_stored_folder, open_stored
 from opsq.errors import UsageError
 from opsq.spark.formats.parquet_join import TAIL_BYTES, Piece, footer_length, join
 from opsq.spark.source.result_fetch import ResultReader, SourceSubmission, places, size_of
@@ -79,14 +80,14 @@ def _name_of(results: Sequence[Result]) -> str:
 def _lay_out(source: SourceSubmission, results: Sequence[Result], target: Path, file_bytes: int) -> None:
     """Write the joined files under another name, then rename: concurrent readers see all of them or none."""
     beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}.new")
-    beside.mkdir(mode=0o700)
+    make_stored_folder(str(beside))
     reader = ResultReader(source)
     try:
         rest = list(results)
         number = 0
         while rest:
             path = beside / f"{number:05d}.parquet"
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with open(open_stored(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 pieces: list[Piece] = []
                 written_bytes = taken_count = 0
                 for place in rest:

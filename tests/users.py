@@ -1,0 +1,84 @@
+"""Owns other users for tests that root runs: who they are, and code or programs that run as one of them.
+
+It must not make accounts: the system takes any number for a user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ALICE, BOB = 54_321, 54_322
+"""Two users who may be anybody, each in a group of the same number."""
+WORKERS = 54_400
+"""A group of both."""
+_VERSION = f"python3.{sys.version_info.minor}"
+PATH = os.pathsep.join(path for path in sys.path if path.startswith("/") and "/tests" not in path)
+"""Where opsq and what it needs are found."""
+
+
+@contextlib.contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    """This process, with the rights of a user and no others; a test that is not run by root is skipped."""
+    need_root()
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+def need_root() -> None:
+    """Skip a test that needs several users, unless root runs it; in CI too, where nothing can be installed for it."""
+    if os.geteuid() != 0:
+        pytest.skip("root: only root can act as several users")
+
+
+def run_as(uid: int, state_dir: Path, *words: str, stdin: bytes = b"", **environ: str) -> subprocess.CompletedProcess:
+    """Run a command line of opsq as a user, who is in the group of all, in a folder that anybody may enter."""
+    python = need_users()
+    return subprocess.run(
+        [python, "-P", "-m", "opsq", *words],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": PATH, "OPSQ_STATE_DIR": str(state_dir), **environ},
+        cwd="/",
+        input=stdin,
+        capture_output=True,
+        check=False,
+        user=uid,
+        group=uid,
+        extra_groups=[WORKERS] if uid else [],
+    )
+
+
+def need_users() -> str:
+    """Skip a test that runs opsq as several users, unless root runs it, with a Python that others may run too."""
+    need_root()
+    python = python_of_all()
+    if python is None:
+        pytest.skip(f"{sys.prefix}: other users may not run the Python there, and there is no other {_VERSION}")
+    return python
+
+
+@cache
+def python_of_all() -> str | None:
+    """A Python like this one that any user can run with what is installed here; None if there is none."""
+    for python in (sys.executable, *(f"{folder}/{_VERSION}" for folder in ("/usr/bin", "/usr/local/bin"))):
+        command = [python, "-P", "-c", "import opsq.daemon.__main__, apsw, uvloop"]
+        with contextlib.suppress(OSError):
+            environ = {"PYTHONPATH": PATH}
+            done = subprocess.run(command, env=environ, cwd="/", user=ALICE, group=ALICE, extra_groups=[], check=False)
+            if done.returncode == 0:
+                return python
+    return None
