@@ -11,8 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -29,10 +27,11 @@ from opsq.daemon.committer import Committer
 from opsq.daemon.connection_quota import ConnectionQuota
 from opsq.daemon.heartbeats import Heartbeats
 from opsq.daemon.housekeeping import Housekeeping
+from opsq.daemon.listeners import Listeners
 from opsq.daemon.maintenance import perform
 from opsq.daemon.refusal_log import RefusalLog
 from opsq.daemon.session import Session
-from opsq.daemon.sockets import BACKLOG, ListeningSocket
+from opsq.daemon.sockets import ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
 from opsq.errors import Bug, NotPermitted, OpsqError
 from opsq.queue.engine import Engine, Fatal, Peer
@@ -90,8 +89,7 @@ class Daemon:
         self._committed = asyncio.Event()
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
         self._housekeeping = Housekeeping(database, store, self.loop)
-        self._servers: list[asyncio.AbstractServer] = []
-        self._bound: list[ListeningSocket] = []
+        self._listeners = Listeners(lambda is_tcp: Session(self, is_tcp=is_tcp))
         self._has_pulse = False
         self._tick_at = 0.0
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -110,22 +108,7 @@ class Daemon:
 
     async def serve(self, bound: list[ListeningSocket]) -> None:
         """Accept connections on these sockets, which are closed when the daemon exits."""
-        self._bound = bound
-        for one in bound:
-            is_tcp = one.socket.family != socket.AF_UNIX
-            one.socket.setblocking(False)
-            if is_tcp:
-                server = await self.loop.create_server(
-                    lambda: Session(self, is_tcp=True), sock=one.socket, backlog=BACKLOG
-                )
-            else:
-                server = await self.loop.create_unix_server(
-                    lambda: Session(self, is_tcp=False),
-                    sock=one.socket,
-                    backlog=BACKLOG,
-                    **_NO_CLEANUP,  # type: ignore[arg-type]  # uvloop's stubs do not know it
-                )
-            self._servers.append(server)
+        await self._listeners.open(bound)
         self._arm_tick(0.0)
         self._watch_use()
         self.pulse_soon()
@@ -144,10 +127,7 @@ class Daemon:
         self.engine.save_reservations(read_clocks())
         await self._finish_commits()
         await self._housekeeping.stop()
-        for server in self._servers:
-            server.close()
-        for one in self._bound:
-            one.close()
+        self._listeners.close()
         for session, request_id in self._stops:
             session.answer(Changed(request_id))
         self._is_closed = True
@@ -351,7 +331,7 @@ class Daemon:
                 session.flush()
 
     def _completed(self, state: DaemonState) -> DaemonState:
-        bound = [one.name for one in self._bound if one.is_tcp]  # with port 0 the system has chosen one
+        bound = self._listeners.tcp_names
         return msgspec.structs.replace(
             state,
             server=__version__,
@@ -409,8 +389,3 @@ class Daemon:
                     await self._all_closed.wait()
         for session in list(self._connections):
             session.abort()
-
-
-_NO_CLEANUP: dict[str, bool] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""The path is removed by `ListeningSocket`, and only when it is ours: an inherited one belongs to the service
-manager."""
