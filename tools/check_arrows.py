@@ -16,7 +16,9 @@ from pathlib import Path
 PACKAGE = "opsq"
 
 # Everyone may know these; they know nothing but errors.
-BASE = frozenset({"errors", "ids", "peer_credentials", "printable", "units", "users", "version", "wording"})
+BASE = frozenset(
+    {"errors", "filesystem", "ids", "peer_credentials", "printable", "units", "users", "version", "wording"}
+)
 
 # Unit → what else it may import, each name with all below it ("wire" includes "wire.messages"). A unit is a module or
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
@@ -54,6 +56,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "paths": frozenset(),
     "setting_kinds": frozenset(),
     "clock": frozenset(),
+    "filesystem": frozenset(),
     "ids": frozenset({"errors"}),
     "units": frozenset({"errors"}),
     "errors": frozenset({"wording"}),

@@ -15,6 +15,7 @@ collect_ignore = (
 )  # a small disk is a tmpfs, which only Linux has
 
 DISK_MB = 8
+DISK_INODES = 256
 
 
 @pytest.fixture
@@ -40,7 +41,9 @@ def small_disk(
         assert run.returncode == 0, run.stdout + run.stderr
         yield None
         return
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(disk)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,nr_inodes={DISK_INODES}", "tmpfs", str(disk)], check=True
+    )
     try:
         yield disk
     finally:

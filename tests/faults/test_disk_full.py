@@ -50,6 +50,11 @@ def fill(client: Client, size_bytes: int) -> tuple[list[int], NewSubmission]:
     raise AssertionError("the disk never became full")
 
 
+def opsq(*words: str) -> subprocess.CompletedProcess[str]:
+    """A verb, as a shell runs it."""
+    return subprocess.run([sys.executable, "-m", "opsq", *words], capture_output=True, text=True, timeout=120)
+
+
 def held(reserved: Reply) -> list[HeldChunks]:
     assert isinstance(reserved, Reserved), reserved
     assert reserved.grants, reserved
@@ -150,9 +155,6 @@ def test_submit_of_a_file_larger_than_the_disk_exits_6_and_leaves_nothing(
     if small_disk is None:
         return
 
-    def opsq(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "opsq", *words], capture_output=True, text=True, timeout=60)
-
     small, large = runtime_dir / "small", runtime_dir / "large"
     small.write_bytes(b"kept\n" * 2000)
     large.write_bytes((b"x" * 99 + b"\n") * 200_000)
@@ -170,3 +172,27 @@ def test_submit_of_a_file_larger_than_the_disk_exits_6_and_leaves_nothing(
         consumed = opsq(*place, "consume", "--until-empty", "--", "cat")
         assert consumed.returncode == 0, consumed
         assert opsq(*place, "results", kept.stdout.strip()).stdout == small.read_text()
+
+
+def test_disk_without_inodes_is_not_said_to_have_no_bytes(small_disk: Path | None, runtime_dir: Path) -> None:
+    """Half of the disk is free, and no file can be made: what removes files goes on."""
+    if small_disk is None:
+        return
+    given = runtime_dir / "input"
+    given.write_bytes(b"a line\n" * 20_000)
+    with running(small_disk) as settings:
+        place = ("--state-dir", str(small_disk))
+        first = opsq(*place, "submit", str(given))
+        assert first.returncode == 0, first
+        with contextlib.suppress(OSError):
+            for number in range(1_000_000):
+                (small_disk / f"{number}").touch()
+        refused = opsq(*place, "submit", str(given))
+        assert refused.returncode == 6, refused
+        assert "no inodes left" in refused.stderr, refused.stderr
+        first_id = first.stdout.strip()
+        assert opsq(*place, "cancel", first_id).returncode == 0
+        assert opsq(*place, "rm", first_id).returncode == 0
+        again = wait_until(lambda: opsq(*place, "submit", str(given)).returncode == 0, 60, "its inodes are free")
+        assert again
+    assert is_sound(settings)

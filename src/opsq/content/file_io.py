@@ -5,13 +5,13 @@ This file must not know about stores or chunks. A file submitted in place is ide
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import stat
 from threading import Lock
 
 from opsq.errors import ContentChanged, ContentMissing, OpsqError, StorageFull, StoreNotVisible
+from opsq.filesystem import is_no_room, room_left
 from opsq.users import make_folder, open_file
 
 DESCRIPTORS_LIMIT = 64
@@ -52,23 +52,12 @@ def write_all(descriptor: int, content: Buffer) -> None:
 
 def write_failure(path: str, error: OSError) -> OpsqError:
     """Make the exception that explains a failed write to `path`."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_no_room(error):
         return StorageFull(
-            f"The storage is full: writing {path} failed with {free_bytes(path)} bytes free.",
+            f"The storage is full: writing {path} failed with {room_left(path)}.",
             hint="Free some space, or remove finished submissions with `opsq rm`, and retry.",
         )
     return StoreNotVisible(f"Writing {path} failed: {error.strerror}.")
-
-
-def free_bytes(path: str) -> int:
-    """Return the bytes available to ordinary users on the file system of `path`, which need not exist."""
-    while True:
-        try:
-            room = os.statvfs(path)
-        except FileNotFoundError:
-            path = os.path.dirname(path) or "."
-        else:
-            return room.f_bavail * room.f_frsize
 
 
 def identity_of(descriptor: int) -> Identity:

@@ -18,6 +18,7 @@ from typing import BinaryIO
 from opsq.content.content_store import Store
 from opsq.content.file_io import Buffer, sync_descriptor, sync_path, unlink_if_there, write_failure
 from opsq.errors import ContentMissing, UsageError
+from opsq.filesystem import is_no_room
 
 _GATHER_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
@@ -190,7 +191,7 @@ def atomic_output(path: str | os.PathLike[str], *, is_durable: bool = True) -> I
         else:
             yield from _beside(place, mode, is_durable=is_durable)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_no_room(error):
             raise write_failure(place, error) from error
         raise
 

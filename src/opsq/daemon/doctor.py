@@ -19,9 +19,9 @@ import apsw
 from opsq.daemon.control_connection import fetch_state
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError, Unreachable
+from opsq.filesystem import network_filesystem
 from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
-from opsq.store.filesystem import network_filesystem
 from opsq.version import __version__
 
 _ROOM_BYTES = 256 << 20

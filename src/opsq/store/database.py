@@ -22,6 +22,7 @@ from typing import Final
 import apsw
 
 from opsq.errors import InputUnreadable
+from opsq.filesystem import network_filesystem
 from opsq.store.database_file import (
     BUSY_MS,
     check_header,
@@ -33,7 +34,6 @@ from opsq.store.database_file import (
     scalar,
     wrong_version,
 )
-from opsq.store.filesystem import network_filesystem
 from opsq.store.sql_trace import OnStatement, trace
 from opsq.users import open_file
 

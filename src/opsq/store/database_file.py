@@ -2,7 +2,8 @@
 
 And what is said when that fails.
 
-Every check here leaves the file as it is. Must not know what the rows mean.
+Every check here leaves the file as it is, but undoes what a killed process had half written. Must not know what the
+rows mean.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from importlib import resources
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 import apsw
@@ -26,12 +27,14 @@ from opsq.errors import (
     StorageFull,
     VersionMismatch,
 )
+from opsq.filesystem import is_no_room, room_left, space
 from opsq.users import open_file
 
 APPLICATION_ID: Final = 0x6F707371  # "opsq"
 BUSY_MS: Final = 5_000
 ROOM_BYTES: Final = 1 << 20
 """With less than this free, an I/O error while opening is taken for a full disk."""
+_FREE_SOME: Final = "Delete files there that are not opsq's, and start again."
 QUICK_CHECK_BYTES: Final = 64 << 20
 """Files up to this size are checked page by page at each start; larger ones by `opsq check`."""
 
@@ -73,11 +76,13 @@ def lock(path: Path) -> int:
             "--state-dir.",
         ) from error
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        name = f"{os.getpid()}\n".encode()
+        os.pwrite(descriptor, name, 0)  # over the last one, whose block is there when the disk is full
+        os.ftruncate(descriptor, len(name))
     except OSError as error:
-        os.close(descriptor)
-        raise cannot_open(path, error) from error
+        if not is_no_room(error):
+            os.close(descriptor)
+            raise cannot_open(path, error) from error
     return descriptor
 
 
@@ -86,8 +91,8 @@ def cannot_open(path: Path, error: OSError) -> Exception:
     reason = os.strerror(error.errno or 0)
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return NotPermitted(f"Cannot write {path}: {reason}.", hint=_whose(path))
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StorageFull(f"Cannot write {path}: {reason}.")
+    if is_no_room(error):
+        return StorageFull(f"Cannot write {path}, with {room_left(path)}.", hint=_FREE_SOME)
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return StorageFull(f"Cannot open {path}: no file descriptors left.", hint="Raise the limit (ulimit -n).")
     return InputUnreadable(f"Cannot open {path}: {reason}.")
@@ -126,8 +131,49 @@ def create(path: Path) -> None:
         os.close(folder)
 
 
+def check_names(path: Path) -> None:
+    """Refuse a file that has several names (hard links).
+
+    Its log and its lock go by the name, so that under another one another daemon would write to it as well.
+    """
+    if (count := path.stat().st_nlink) > 1:
+        folder = path.parent.absolute()
+        this, copy = quote(str(folder)), quote(f"{folder}.copy")
+        raise InputUnreadable(
+            f"{path} has {count} names (hard links), so two daemons could write to it.",
+            hint="Make a copy of the folder, while no daemon runs under either name: "
+            f"cp -a {this} {copy} && rm -r {this} && mv {copy} {this}",
+        )
+
+
+def roll_back(path: Path) -> None:
+    """Undo what a process was writing when it was killed, if it had a rollback journal and not the log.
+
+    SQLite does so at the first look, of a connection that may write.
+
+    Raises:
+        NotPermitted: this process may not write the file.
+    """
+    journal = path.with_name(f"{path.name}-journal")
+    if not journal.exists():
+        return
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        scalar(connection, "PRAGMA schema_version")
+    except (apsw.ReadOnlyError, apsw.CantOpenError) as error:
+        raise NotPermitted(
+            f"{path} cannot be read: {journal.name} beside it must be rolled back, and may not be written.",
+            hint=_whose(path),
+        ) from error
+    finally:
+        connection.close()
+
+
 def check_header(path: Path) -> int:
-    """Look at an existing file without writing to it; its schema version."""
+    """Look at an existing file; its schema version. Nothing is written, but a killed transaction is undone."""
+    check_names(path)
+    roll_back(path)
     connection = apsw.Connection(
         f"{path.absolute().as_uri()}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     )
@@ -154,8 +200,9 @@ def no_room(path: Path, error: Exception) -> Refused:
 
     Then SQLite cannot even say so.
     """
-    if isinstance(error, apsw.FullError) or shutil.disk_usage(path.parent).free < ROOM_BYTES:
-        return StorageFull(f"No room for the database {path}.", hint="Free some space and start again.")
+    left = space(path)
+    if isinstance(error, apsw.FullError) or (left and (left.free_bytes < ROOM_BYTES or not left.has_inodes)):
+        return StorageFull(f"There is no room for the database {path}, with {room_left(path)}.", hint=_FREE_SOME)
     return Refused(
         f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions."
     )

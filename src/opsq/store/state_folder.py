@@ -10,6 +10,7 @@ import os
 import stat
 
 from opsq.errors import InputUnreadable, NotPermitted, StorageFull
+from opsq.filesystem import is_no_room
 from opsq.users import ROOT, is_trusted
 
 _HINT = "Choose another one with --state-dir or OPSQ_STATE_DIR."
@@ -32,7 +33,7 @@ def make_state_dir(path: str, *, is_shared: bool = False) -> None:
         text = f"Cannot create the state folder {path}: {error.strerror}."
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise NotPermitted(text, hint=_HINT) from error
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if is_no_room(error):
             raise StorageFull(text, hint=_HINT) from error
         raise InputUnreadable(text, hint=_HINT) from error
     if os.geteuid() not in {ROOT, found.st_uid} and found.st_uid != ROOT:

@@ -5,13 +5,14 @@ And the plans of what walks the backlog.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -447,6 +448,102 @@ def test_stopped_file_is_read_without_a_lock_and_without_writing(path: Path) -> 
     assert checked(path) == []
     assert digest(path) == before
     assert not path.with_suffix(".lock").exists()
+
+
+def killed_while_writing(path: Path) -> str:
+    """A database as a process with a rollback journal leaves it that was killed in a transaction; its digest before."""
+    before = digest(path)
+    live = path.with_name("live")
+    shutil.move(path, live)
+    connection = apsw.Connection(str(live))
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE lane SET submissions_count = 77")
+    connection.cache_flush()  # the journal is synced, and the page is in the file: as at the death of the process
+    shutil.copy(live, path)
+    shutil.copy(live.with_name("live-journal"), path.with_name(f"{path.name}-journal"))
+    connection.close()
+    assert digest(path) != before
+    return before
+
+
+def rows_of(database: Database) -> list[tuple[object, ...]]:
+    return list(database.reader.execute("SELECT submissions_count FROM lane"))
+
+
+@pytest.mark.parametrize("remote", [None, "nfs4"])
+def test_start_undoes_what_a_killed_process_had_half_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch, remote: str | None
+) -> None:
+    killed_while_writing(made(path))
+    monkeypatch.setattr(database, "network_filesystem", lambda _: remote)
+    opened = Database.open(path, allow_network_fs=True)
+    try:
+        assert rows_of(opened) == [(1,)]
+    finally:
+        opened.close()
+
+
+def test_reading_a_stopped_file_undoes_what_a_killed_process_had_half_written(path: Path) -> None:
+    killed_while_writing(made(path))
+    opened = Database.open_read_only(path)
+    try:
+        assert rows_of(opened) == [(1,)]
+        assert integrity.problems(opened) == []
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_start_goes_on_after_a_first_start_that_was_killed(path: Path, steps: int) -> None:
+    """Killed at the first page, which has a rollback journal: there is no log yet."""
+    live = path.with_name("live")
+    connection = apsw.Connection(str(live))
+    connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL; BEGIN")
+    connection.execute(f"PRAGMA application_id = {0x6F707371}")
+    if steps > 1:
+        connection.cache_flush()
+    if steps > 2:
+        connection.execute("COMMIT")
+    if steps > 3:
+        connection.execute("PRAGMA journal_mode = WAL")
+    for end in ("", "-journal", "-wal", "-shm"):
+        if (left := live.with_name(f"live{end}")).exists():
+            shutil.copy(left, path.with_name(f"{path.name}{end}"))
+    connection.close()
+    opened = Database.open(path)
+    try:
+        assert integrity.problems(opened) == []
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("open_it", [Database.open, Database.open_read_only])
+def test_file_with_several_names_is_refused_until_it_is_a_copy(
+    path: Path, open_it: Callable[[Path], Database], runtime_dir: Path
+) -> None:
+    original = runtime_dir / "the original"
+    original.mkdir()
+    copied = runtime_dir / "a copy"
+    subprocess.run(["cp", "-al", made(original / path.name).parent, copied], check=True)
+    for folder in (original, copied):
+        with pytest.raises(InputUnreadable, match="2 names") as caught:
+            open_it(folder / path.name)
+    hint = caught.value.hint
+    subprocess.run(hint[hint.index("cp ") :], shell=True, check=True)
+    both = [open_it(folder / path.name) for folder in (original, copied)]  # at the same time: the locks are two, too
+    for one in both:
+        one.close()
+
+
+def test_lock_is_taken_although_there_is_no_room_for_the_name_of_its_holder(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    Database.open(path).close()
 
 
 def test_missing_file_is_not_made_by_reading(path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from opsq.cli.options.command_line import wants_json
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, StorageFull, UsageError
+from opsq.filesystem import is_no_room
 from opsq.printable import printable
 
 _PLAIN_CHARACTERS = 200
@@ -71,7 +72,7 @@ def as_failure(error: Exception) -> OpsqError:
     if isinstance(error, OSError):
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         message = f"{place}{error.strerror or error}."
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_no_room(error):
             return StorageFull(f"{message}", hint="Make room and try again.")
         if error.errno in (errno.EACCES, errno.EPERM):
             return NotPermitted(message)

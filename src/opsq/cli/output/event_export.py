@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import fcntl
 import io
 import os
@@ -25,6 +24,7 @@ from opsq.cli.output.submission_documents import EventShape, ranges, started_at
 from opsq.content.file_io import sync_descriptor, sync_path, write_failure
 from opsq.content.result_joiner import atomic_output
 from opsq.errors import Conflict, UsageError
+from opsq.filesystem import is_no_room
 from opsq.wire.messages import HistoryEvent
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class Folder(Target):
                 if self._rotate is not None and not self._left:
                     self._finish()
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_no_room(error):
                 raise write_failure(str(self._path), error) from error
             raise UsageError(f"{self._path}: {error.strerror}.") from error
 

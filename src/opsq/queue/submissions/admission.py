@@ -13,13 +13,13 @@ from pathlib import Path
 
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import NoRoom, OpsqError
+from opsq.filesystem import Space, space
 from opsq.queue.batch import Batch
 from opsq.queue.peer import Peer
 from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
 from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
 from opsq.store import history, lanes, submissions
-from opsq.store.filesystem import Space, space
 from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, Submit
 
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from opsq.errors import NoRoom
+from opsq.filesystem import Space
 from opsq.queue.policy import Policy
 from opsq.queue.submissions import admission
-from opsq.store.filesystem import Space
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
