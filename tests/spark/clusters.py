@@ -14,11 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from spark.jvm import SHORT_RUN, Jvm
+from spark.jvm import DEADLINE_S, SHORT_RUN, Jvm
 from waiting import wait_until
 
-DEADLINE_S = 1200
-"""For one command on a cluster: two executors that start on a busy machine take minutes."""
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
@@ -90,13 +88,11 @@ class Cluster:
                 str(self._folder / name),
             )
             self.workers[place : place + 1] = [self._start(name, "worker.Worker", host, *words)]
-        log = self._folder / "master.log"
-        wait_until(
-            # By address: a worker that waits long for the answer registers again.
-            lambda: len(set(re.findall(r"Registering worker (\S+)", log.read_text()))) == self._started_count,
-            DEADLINE_S,
-            "both workers are there",
-        )
+        try:
+            wait_until(self._is_complete, DEADLINE_S, "both workers are there")
+        except AssertionError as error:
+            logs = (f"--- {log.name}\n{log.read_text()[-4000:]}" for log in sorted(self._folder.glob("*.log")))
+            raise AssertionError("\n".join((str(error), *logs))) from None
 
     def stop(self) -> None:
         """End all of it."""
@@ -105,6 +101,13 @@ class Cluster:
             child.terminate()
         for child in children:
             child.wait(DEADLINE_S)
+
+    def _is_complete(self) -> bool:
+        for child in (self._master, *self.workers):
+            assert child.poll() is None, f"a part of the cluster has ended with status {child.returncode}"
+        # By address: a worker that waits long for the answer registers again.
+        log = (self._folder / "master.log").read_text()
+        return len(set(re.findall(r"Registering worker (\S+)", log))) == self._started_count
 
     def _start(self, name: str, kind: str, host: str, *words: str) -> subprocess.Popen[bytes]:
         line = [self._program, f"org.apache.spark.deploy.{kind}", *words, "--host", host, "--webui-port", "0"]

@@ -21,24 +21,24 @@ from conftest import SHORT_ROOT
 from daemons import running
 from needs import need
 from opsq.settings import Settings
-from spark.clusters import DEADLINE_S, Cluster, is_alive, running_cluster
-from spark.jvm import Jvm, fast_jvm
+from spark.clusters import Cluster, is_alive, running_cluster
+from spark.jvm import DEADLINE_S, Jvm, fast_jvm
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-SESSION_TIMEOUT_S = 1800
-"""A JVM that starts on a busy machine, and the first job in it, take minutes; a test that is cut short leaves the
-others no session."""
+TIMEOUT_S = 3 * DEADLINE_S
+"""For one test: what it waits for first is to fail with its own words. A test that is cut short leaves the others no
+session."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that use the session the time that it may need."""
+    """Give tests of this folder the time that JVMs may need."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.timeout(SESSION_TIMEOUT_S))
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+DEADLINE_S = 300
+"""For whatever starts JVMs, or waits for them: seconds alone, minutes on a busy machine. It costs time only when a test
+fails."""
+
 SHORT_RUN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Flags that make a JVM start sooner and compute slower."""
 

@@ -25,9 +25,8 @@ from opsq.cli.spark.job import spark_failure
 from opsq.errors import CommandNotFound, InputUnreadable, UsageError
 from opsq.settings import Settings
 from opsq.spark.session.spark_session import is_connect, shown
-from spark.clusters import DEADLINE_S
 from spark.conftest import terminated_at_work
-from spark.jvm import Jvm
+from spark.jvm import DEADLINE_S, Jvm
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -35,8 +34,6 @@ CLIENT = str(Path(__file__).with_name("connect_client.py"))
 LATE_WORKER = "Timed out while waiting for the Python worker to connect back"
 """Spark gives a worker of Python 10 s to start, which no setting changes; on a busy machine that is short."""
 LATE_WORKERS_LIMIT = 5
-
-pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
 
 class Server(NamedTuple):

@@ -19,14 +19,13 @@ import pytest
 
 import readme
 from opsq.settings import Settings
+from spark.jvm import DEADLINE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
 Run = Callable[..., None]
-
-pytestmark = pytest.mark.timeout(1800)  # the first of them starts a JVM, on a busy machine in minutes
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_readme_with_spark(spark: SparkSession, daemon: Settings, tmp_path: Path
     environ = os.environ | {"OPSQ_STATE_DIR": daemon.state_dir}
     words = [sys.executable, "-c", readme.PYTHON_SPARK]
     done = subprocess.run(
-        words, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200
+        words, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert done.returncode == 0, done.stderr
     shown = done.stdout.splitlines()

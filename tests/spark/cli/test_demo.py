@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from spark.jvm import DEADLINE_S
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
-DEADLINE_S = 1200
-
-pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
 
 def folders() -> set[str]:

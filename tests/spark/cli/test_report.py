@@ -19,13 +19,11 @@ from opsq.cli.caller import Caller
 from opsq.cli.spark.report_tables import _draw
 from opsq.settings import Settings
 from opsq.spark.report.rows import ReportSummary
+from spark.jvm import DEADLINE_S
 from spark.report.test_page import figures
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
 LOCAL = ("--master", "local[2]")
-DEADLINE_S = 1200
-
-pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
 
 
 def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:

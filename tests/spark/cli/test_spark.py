@@ -24,12 +24,10 @@ from opsq.cli.verbs.spark.run import missing_results, removes, way_on
 from opsq.errors import Conflict, InputUnreadable, NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.settings import Settings
 from spark.conftest import terminated_at_work
+from spark.jvm import DEADLINE_S
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
-DEADLINE_S = 1200
-
-pytestmark = pytest.mark.timeout(2 * DEADLINE_S)  # each JVM takes its time, on a busy machine minutes
 LOCAL = ("--master", "local[2]")
 
 

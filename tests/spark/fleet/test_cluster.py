@@ -18,13 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from opsq.settings import Settings
-from spark.clusters import DEADLINE_S, Cluster, executors, is_alive
-from spark.jvm import Jvm
+from spark.clusters import Cluster, executors, is_alive
+from spark.jvm import DEADLINE_S, Jvm
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
-
-pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
 
 
 @pytest.fixture

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 Write = Callable[..., opsq.Submission]
 Read = Callable[..., "DataFrame"]
 
-pytestmark = pytest.mark.timeout(1800)  # the first of them starts a JVM, on a busy machine in minutes
-
 
 def test_programs_on_executors_work_off_a_dataframe(
     spark: SparkSession, daemon: Settings, write: Write, read: Read

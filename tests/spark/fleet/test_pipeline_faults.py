@@ -29,7 +29,8 @@ from opsq.daemon import lifecycle
 from opsq.ids import mask_indexes
 from opsq.settings import Settings
 from opsq.wire.messages import History, HistoryFilter, HistoryRows
-from spark.clusters import DEADLINE_S, Cluster, executor_of, is_alive, parent_of
+from spark.clusters import Cluster, executor_of, is_alive, parent_of
+from spark.jvm import DEADLINE_S
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -39,8 +40,6 @@ TASKS_COUNT = 2
 RETRYABLE, HOPELESS = 75, 65
 FAILING = 57
 """Which chunk of each hundred fails at first: one far from the gates, so that no fault takes its first attempt."""
-
-pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
 # One chunk in a hundred fails at first (75), and with `hopeless` there, another one in a hundred does each time (65). A
 # run takes a while, since a consumer reserves a quarter of a second ahead: with short ones a task would take all that
@@ -164,7 +163,7 @@ def started(words: list[str], **environ: str) -> Iterator[subprocess.Popen[bytes
             yield process
         except BaseException:
             process.terminate()
-            process.communicate(timeout=1200)
+            process.communicate(timeout=DEADLINE_S)
             raise
 
 
@@ -329,7 +328,7 @@ def test_chunks_that_die_are_named_and_the_others_are_there_once_and_a_second_ru
 
     (runtime_dir / "hopeless").unlink()
     requeue = [PROGRAM, "--state-dir", daemon.state_dir, "dead", "requeue", submission_id]
-    requeued = subprocess.run(requeue, stdin=subprocess.DEVNULL, capture_output=True, timeout=1200)
+    requeued = subprocess.run(requeue, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S)
     assert requeued.returncode == 0, requeued.stderr.decode()
     again = subprocess.run(
         [*words[: words.index("--")], "--overwrite", "--keep", *words[words.index("--") :]],

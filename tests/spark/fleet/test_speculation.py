@@ -8,15 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import opsq
 from opsq.settings import Settings
-from spark.clusters import DEADLINE_S, Cluster
+from spark.clusters import Cluster
 from spark.conftest import folders, parts, work
+from spark.jvm import DEADLINE_S
 from waiting import wait_until
-
-pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
 
 SPECULATION = {
     "spark.speculation": "true",

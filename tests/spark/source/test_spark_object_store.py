@@ -16,11 +16,8 @@ import pytest
 import opsq
 from daemons import running
 from opsq.content.store_kinds import open_store
+from spark.jvm import DEADLINE_S
 from waiting import wait_until
-
-DEADLINE_S = 1200
-
-pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
 # In a process of its own: executors get the variables of the service from their JVM.
 PROGRAM = """
