@@ -41,10 +41,17 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
-# A shell ignores SIGINT for what it runs in the background, and nohup SIGHUP; opsq would rightly go on ignoring them.
-for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-    if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+HANDLERS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+"""What a program begins with."""
+
+
+def reset_handlers() -> None:
+    """Give signals their default meanings.
+
+    A shell ignores SIGINT for what it runs in the background, and nohup SIGHUP; opsq would rightly go on ignoring them.
+    """
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,8 +93,15 @@ def clean_environment() -> Iterator[None]:
             patch.delenv(name)
         home = Path(tempfile.mkdtemp(prefix="opsq-", dir=SHORT_ROOT))
         patch.setenv("HOME", str(home))
+        reset_handlers()
         yield
     shutil.rmtree(home)
+
+
+@pytest.fixture(autouse=True)
+def handlers(clean_environment: None) -> None:
+    """Let each test begin as a program does, whatever ran before: a session of Spark handles SIGINT from then on."""
+    reset_handlers()
 
 
 @pytest.fixture(autouse=True)
