@@ -7,6 +7,7 @@ writes in place, because no reader knows the folder yet; `write_object` writes a
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 
@@ -74,7 +75,7 @@ class FileWriter(ObjectWriter):
             pass
         finally:
             self._let_go()
-        os.unlink(self.path)
+        unlink_if_there(self.path)  # its folder may have been deleted
 
     def _let_go(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -246,18 +247,24 @@ def _modification_times(path: str) -> Iterator[float]:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove a folder and everything in it; entries may vanish while it runs, and links are not followed."""
-    try:
-        entries = os.scandir(path)
-    except FileNotFoundError:
-        return
-    with entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                _remove_tree(entry.path)
-            else:
-                unlink_if_there(entry.path)
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return
+    """Remove a folder and everything in it; entries may come and go while it runs, and links are not followed."""
+    while True:
+        try:
+            entries = os.scandir(path)
+        except FileNotFoundError:
+            return
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _remove_tree(entry.path)
+                else:
+                    unlink_if_there(entry.path)
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+        else:
+            return

@@ -58,6 +58,7 @@ class PartWriter:
         store: the destination.
         folder: of the submission.
         stem: start of the name of the object; the rest makes it unique.
+        makes_folder: creates the folder if there is none; otherwise a writer that comes after its deletion fails.
         chunk_limit_bytes: larger chunks are refused.
         is_durable: what `finish` returns survives a power failure.
     """
@@ -68,11 +69,13 @@ class PartWriter:
         folder: str,
         stem: str,
         *,
+        makes_folder: bool = True,
         chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
         is_durable: bool = True,
     ) -> None:
         self._store = store
         self._folder = folder
+        self._makes_folder = makes_folder
         self._name = f"{stem}-{os.urandom(6).hex()}"
         self._limit_bytes = chunk_limit_bytes
         self._is_durable = is_durable
@@ -142,7 +145,8 @@ class PartWriter:
 
     def _open(self) -> ObjectWriter:
         if self._object is None:
-            self._store.ensure_folder(self._folder)
+            if self._makes_folder:
+                self._store.ensure_folder(self._folder)
             self._object = self._store.open_writer(f"{self._folder}/{self._name}", is_durable=self._is_durable)
         return self._object
 

@@ -19,6 +19,9 @@ from opsq.store.database import Database
 ORPHAN_AGE_S = 24 * 3600.0
 """Orphaned content is kept for this long after its last write: its submission may still be on the way."""
 
+EMPTY_AGES_COUNT = 30
+"""An empty folder is kept this many times as long: it costs nothing, and Spark may work for days before it writes."""
+
 SWEEP_FIRST_S = 60.0
 SWEEP_EVERY_S = 6 * 3600.0
 IDLE_S = 10.0
@@ -64,10 +67,9 @@ class Housekeeping:
     async def sweep(self, oldest_s: float = ORPHAN_AGE_S) -> int:
         """Delete orphaned content folders that were last written more than `oldest_s` seconds ago.
 
-        Returns their count.
+        Empty ones are kept longer (`EMPTY_AGES_COUNT`). Returns the count of those deleted.
         """
-        before = time.time() - oldest_s
-        names = await self._loop.run_in_executor(None, self._old_folders, before)
+        names = await self._loop.run_in_executor(None, self._old_folders, oldest_s)
         orphans = [
             name for name in names if submissions.by_request_key(self._database.reader, bytes.fromhex(name)) is None
         ]
@@ -108,12 +110,15 @@ class Housekeeping:
         free_bytes = self._database.free_bytes()
         return free_bytes >= max(_VACUUM_LEAST_BYTES, self._database.file_bytes() // 10)
 
-    def _old_folders(self, before: float) -> list[str]:
-        """Folders of submissions that were last written before that wall-clock time."""
+    def _old_folders(self, oldest_s: float) -> list[str]:
+        """Folders of submissions that were last written more than `oldest_s` seconds ago."""
+        now = time.time()
         found = []
         for name in self._store.folders():
             if _FOLDER.fullmatch(name):
                 modified_at = self._store.modified_at(name)
-                if modified_at is not None and modified_at < before:
+                if modified_at is None or modified_at >= now - oldest_s:
+                    continue
+                if modified_at < now - EMPTY_AGES_COUNT * oldest_s or any(self._store.objects(name)):
                     found.append(name)
         return found

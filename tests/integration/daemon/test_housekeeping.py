@@ -104,8 +104,11 @@ def test_content_of_a_removed_submission_is_deleted(settings: Settings) -> None:
 
 
 def test_sweep_deletes_old_content_that_no_submission_names(settings: Settings) -> None:
-    """Young content may be on its way in; a folder of another form is not ours; what a submission names stays."""
-    known, orphan, young = os.urandom(16), os.urandom(16), os.urandom(16)
+    """Young content may be on its way in; a folder of another form is not ours; what a submission names stays.
+
+    An empty folder is of a write that has not begun, until it is very old.
+    """
+    known, orphan, young, empty, forgotten = (os.urandom(16) for _ in range(5))
     with connected(settings) as client:
         submit(client, request_key=known)
     lifecycle.stop(settings)
@@ -118,6 +121,10 @@ def test_sweep_deletes_old_content_that_no_submission_names(settings: Settings) 
         os.utime(content / name / "part-0", (long_ago, long_ago))
         os.utime(content / name, (long_ago, long_ago))
 
+    for key, days in ((empty, 2), (forgotten, 60)):
+        (content / key.hex()).mkdir()
+        os.utime(content / key.hex(), (time.time() - days * 24 * 3600,) * 2)
+
     async def sweep() -> int:
         database = Database.open(Path(settings.database_path))
         try:
@@ -125,8 +132,9 @@ def test_sweep_deletes_old_content_that_no_submission_names(settings: Settings) 
         finally:
             database.close()
 
-    assert asyncio.run(sweep()) == 1
-    assert {path.name for path in content.iterdir() if path.is_dir()} == {known.hex(), young.hex(), "not-ours"}
+    assert asyncio.run(sweep()) == 2
+    left = {path.name for path in content.iterdir() if path.is_dir()}
+    assert left == {known.hex(), young.hex(), empty.hex(), "not-ours"}
 
 
 def test_log_stays_under_its_limit_with_a_reader_open_at_all_times(settings: Settings) -> None:

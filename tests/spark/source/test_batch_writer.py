@@ -226,13 +226,12 @@ def test_partition_that_fails_once_leaves_every_row_once_and_nothing_of_its_firs
 def test_write_of_which_all_attempts_fail_leaves_nothing(
     spark: SparkSession, queue: opsq.Queue, daemon: Settings, tmp_path: Path
 ):
-    # Two partitions: the other one has ended before the last attempt, so nobody writes while the write is withdrawn.
-    frame = failing(rows_of(spark, 8000, 2), tmp_path / "attempts", failures=9)
+    frame = failing(rows_of(spark, 8000), tmp_path / "attempts", failures=9)
     with pytest.raises(PySparkException, match="this attempt was meant to fail"):
         frame.write.format("opsq").mode("append").options(stateDir=str(daemon.state_dir), rowsPerChunk=100).save()
     assert len(list((tmp_path / "attempts").iterdir())) == 3
     assert list(queue.submissions()) == []
-    wait_until(lambda: parts(daemon) == [], what="no part is left")
+    wait_until(lambda: folders(daemon) == [], what="no part is left")
 
 
 def test_write_that_failed_may_be_repeated_under_its_key(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, NoRoom, StoreNo
 from opsq.settings import Settings
 from opsq.spark.formats.chunk_format import read_chunk_format
 from opsq.spark.source import commit
-from opsq.spark.source.commit import PartMessage, WritePlan, submit_parts, withdraw, write_part
+from opsq.spark.source.commit import PartMessage, WritePlan, begin, submit_parts, withdraw, write_part
 from opsq.spark.source.daemon_address import Daemon, StoreAccess, resolve, store_of
 from opsq.spark.source.source_options import parse_write
 from opsq.wire.messages import Describe, Described
@@ -85,6 +86,26 @@ def test_write_that_is_taken_back_can_never_be_handed_over(daemon: Settings, que
     with pytest.raises(Conflict, match="was withdrawn"):
         submit_parts(plan, [late], SCHEMA)
     assert list(queue.submissions()) == []
+
+
+def test_task_that_comes_after_its_write_was_withdrawn_leaves_nothing(daemon: Settings, queue: opsq.Queue):
+    plan = begin(plan_of(daemon, queue))
+    assert folders(daemon) == [plan.folder]
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([1, 2, 3], pa.int64())], schema=SCHEMA)
+        withdraw(plan.daemon, plan.store, plan.request_key)
+
+    with pytest.raises(StoreNotVisible):
+        write_part(plan, SCHEMA, rows(), 0, 0)
+    assert folders(daemon) == []
+
+
+def test_write_without_rows_leaves_no_folder(daemon: Settings, queue: opsq.Queue):
+    plan = begin(plan_of(daemon, queue))
+    submission = submit_parts(plan, [write(plan, [])], SCHEMA)
+    assert queue.submission(submission).state().chunks_count == 0
+    assert folders(daemon) == []
 
 
 def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_submitted(

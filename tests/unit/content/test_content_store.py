@@ -53,6 +53,30 @@ def test_names_that_lead_out_of_the_store_are_refused(store: LocalStore) -> None
                 call(name)
 
 
+def test_a_folder_that_is_written_to_while_it_is_deleted_goes_with_what_was_written(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write_object("a/x", b"x", is_durable=False)
+    remove = os.rmdir
+
+    def late(path: str) -> None:
+        monkeypatch.setattr(os, "rmdir", remove)
+        Path(path, "late").touch()
+        remove(path)
+
+    monkeypatch.setattr(os, "rmdir", late)
+    store.delete_folder("a")
+    assert list(store.folders()) == []
+
+
+def test_a_writer_whose_folder_was_deleted_can_be_aborted(store: LocalStore) -> None:
+    store.create_folder("a")
+    writer = store.open_writer("a/x", is_durable=False)
+    store.delete_folder("a")
+    writer.abort()
+    assert list(store.folders()) == []
+
+
 def test_a_deleted_folder_takes_its_contents_but_follows_no_link(store: LocalStore, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()

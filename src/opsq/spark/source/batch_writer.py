@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from opsq.client.core.new_submission import new_request_key, new_submission
 from opsq.errors import UsageError
 from opsq.spark.formats.schemas import arrow_schema, check_writable
-from opsq.spark.source.commit import PartMessage, WritePlan, submit_options, submit_parts, withdraw, write_part
+from opsq.spark.source.commit import PartMessage, WritePlan, begin, submit_options, submit_parts, withdraw, write_part
 from opsq.spark.source.daemon_address import resolve, store_of
 from opsq.spark.source.source_options import WriteOptions
 
@@ -67,7 +67,7 @@ class OpsqWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         self.schema = schema
-        self.plan = plan_write(options, schema, overwrite=overwrite)
+        self.plan = begin(plan_write(options, schema, overwrite=overwrite))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Wrote:
         """Write one partition, on an executor."""

@@ -47,6 +47,8 @@ class WritePlan(msgspec.Struct, frozen=True):
         schema_json: of the DataFrame.
         request_key: of the submission; its hex digits name the folder. Each run of a write has its own, so that no part
             of one run can be mistaken for another's.
+        has_folder: the driver has made the folder, so a task does not: one that comes after the write was withdrawn
+            leaves nothing.
     """
 
     options: WriteOptions
@@ -54,6 +56,7 @@ class WritePlan(msgspec.Struct, frozen=True):
     store: StoreAccess
     schema_json: str
     request_key: bytes
+    has_folder: bool = False
 
     @property
     def folder(self) -> str:
@@ -72,6 +75,12 @@ def submit_options(options: WriteOptions) -> dict[str, Any]:
         "reservation_s": options.reservation_s,
         "idempotency_key": options.idempotency_key,
     }
+
+
+def begin(plan: WritePlan) -> WritePlan:
+    """Make the folder of a write, before any task."""
+    plan.store.open().ensure_folder(plan.folder)
+    return msgspec.structs.replace(plan, has_folder=True)
 
 
 def write_part(
@@ -95,6 +104,7 @@ def write_part(
         store,
         plan.folder,
         f"{STEM}-{partition:05d}-{attempt}",
+        makes_folder=not plan.has_folder,
         chunk_limit_bytes=plan.store.chunk_limit_bytes,
         is_durable=plan.store.is_durable,
     ) as writer:
@@ -153,6 +163,8 @@ def submit_parts(
     with plan.daemon.open(patience_s=PATIENCE_S) as queue:
         new = queue.describe(plan.request_key, content, **submit_options(plan.options))
         submission = queue.submit_many([new], wait_for_room=plan.options.wait_for_room)[0]
+        if not parts:
+            store.delete_folder(plan.folder)
         if submission.is_new:
             with contextlib.suppress(OpsqError):  # the submission exists; `sweep` finds what is left beside it
                 delete_losing_parts(plan, {part.name for part in parts})
