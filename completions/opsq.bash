@@ -49,7 +49,7 @@ _opsq() {
         esac
     done
     case $verb in
-        dead | history | spark)
+        dead | history | token | spark)
             if ((i + 1 < COMP_CWORD)); then
                 verb="$verb ${COMP_WORDS[i + 1]}"
                 ((i++))
@@ -57,13 +57,14 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight token config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
+        token) argument=words words='list create revoke' ;;
         spark) argument=words words='doctor submit consume results run report' options='--master --conf --spark-logs' valued='--master --conf' ;;
-        start) options='--foreground --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
+        start) options='--foreground --socket-mode --listen --listen-force --client-token-file --tokens-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --tokens-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         stop) options=--drain valued=--drain ;;
-        restart) options='--drain --socket-mode --listen --listen-force --client-token-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
+        restart) options='--drain --socket-mode --listen --listen-force --client-token-file --tokens-file --store --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --tokens-file --store --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
         submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --csv-header --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --in-place --wait-for-room --dry-run --wait --output -o --from-json' valued='--bytes -b --lines -l --delimiter -d --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --output -o --from-json' ;;
         wait) argument=open many=1 options='--timeout -t' valued='--timeout -t' ;;
@@ -99,6 +100,9 @@ _opsq() {
         limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
         limits) ;;
         weight) argument='pair none' ;;
+        'token list') ;;
+        'token create') argument=none options=--role valued=--role ;;
+        'token revoke') argument=none many=1 ;;
         config) ;;
         doctor) ;;
         check) ;;
@@ -111,11 +115,11 @@ _opsq() {
     if [[ $valued == *" $prev "* ]]; then
         kind=none
         case "$verb $prev" in
-            'start --client-token-file') kind=file ;;
+            'start --client-token-file' | 'start --tokens-file') kind=file ;;
             'start --store') kind=dir ;;
             'start --durability') kind=words words='durable normal' ;;
             'start --log-level') kind=words words='debug info warning error' ;;
-            'restart --client-token-file') kind=file ;;
+            'restart --client-token-file' | 'restart --tokens-file') kind=file ;;
             'restart --store') kind=dir ;;
             'restart --durability') kind=words words='durable normal' ;;
             'restart --log-level') kind=words words='debug info warning error' ;;

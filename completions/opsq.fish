@@ -13,7 +13,7 @@ function __opsq_verb --description 'Print the verb of the command line so far'
                 set -q verb[1]; and break
             case '*'
                 set -a verb $words[1]
-                contains -- $verb[1] dead history spark; and not set -q verb[2]; or break
+                contains -- $verb[1] dead history token spark; and not set -q verb[2]; or break
         end
         set -e words[1]
     end
@@ -82,6 +82,7 @@ complete -c opsq -n '__opsq_at ""' -a resume -d 'End a pause, named by the same 
 complete -c opsq -n '__opsq_at ""' -a limit -d 'Limit concurrent chunks per value, or how many start per unit of time; for every strategy and consumer.'
 complete -c opsq -n '__opsq_at ""' -a limits -d 'List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
 complete -c opsq -n '__opsq_at ""' -a weight -d 'Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
+complete -c opsq -n '__opsq_at ""' -a token -d 'List the tokens that let clients in over TCP, make one, or revoke it.'
 complete -c opsq -n '__opsq_at ""' -a config -d 'Print every setting: its name, its value, and where the value came from.'
 complete -c opsq -n '__opsq_at ""' -a doctor -d 'Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
 complete -c opsq -n '__opsq_at ""' -a check -d 'Check the database and its invariants, also while no daemon runs; exits 6 if something is damaged.'
@@ -96,6 +97,9 @@ complete -c opsq -n '__opsq_at dead' -a drop -d 'Give dead chunks up: they count
 complete -c opsq -n '__opsq_at history' -a list -d 'List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
 complete -c opsq -n '__opsq_at history' -a export -d 'Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.'
 complete -c opsq -n '__opsq_at history' -a prune -d 'Delete old history now, in small steps between other work; without this it goes after history_days, or beyond history_rows.'
+complete -c opsq -n '__opsq_at token' -a list -d 'List the tokens with names: name, roles, when it was made. The tokens themselves are stored nowhere.'
+complete -c opsq -n '__opsq_at token' -a create -d 'Make a token and print it, this once: a running daemon accepts it within a second.'
+complete -c opsq -n '__opsq_at token' -a revoke -d 'Revoke tokens: a running daemon ends their connections within a second.'
 complete -c opsq -n '__opsq_at spark' -a doctor -d 'Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit 5.'
 complete -c opsq -n '__opsq_at spark' -a submit -d 'Submit the rows of a data set as chunks; prints the id of the submission alone.'
 complete -c opsq -n '__opsq_at spark' -a consume -d 'Run a program for each chunk on Spark\'s executors: each task of one job is a consumer until no chunk is left.'
@@ -108,7 +112,8 @@ complete -c opsq -n '__opsq_at start' -l foreground -d 'Be the daemon in this pr
 complete -c opsq -n '__opsq_at start' -l socket-mode -x -d 'File mode of the socket.'
 complete -c opsq -n '__opsq_at start' -l listen -x -d 'HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere.'
 complete -c opsq -n '__opsq_at start' -l listen-force -d 'Allow `listen` on an address that other machines can reach.'
-complete -c opsq -n '__opsq_at start' -l client-token-file -r -F -d 'The token that permits no operator verb over TCP; optional.'
+complete -c opsq -n '__opsq_at start' -l client-token-file -r -F -d 'The token of all producers and consumers over TCP; optional.'
+complete -c opsq -n '__opsq_at start' -l tokens-file -r -F -d 'Tokens with names and roles, by their hashes; see opsq token.'
 complete -c opsq -n '__opsq_at start' -l store -x -a '(__fish_complete_directories)' -d 'Where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'
 complete -c opsq -n '__opsq_at start' -l durability -x -a 'durable normal' -d 'Durable: synced before each reply; normal: a power cut may lose the last.'
 complete -c opsq -n '__opsq_at start' -l allow-network-fs -d 'Allow the state folder on a network file system, with slower locking.'
@@ -144,7 +149,8 @@ complete -c opsq -n '__opsq_at restart' -l drain -x -d 'How long to wait for wha
 complete -c opsq -n '__opsq_at restart' -l socket-mode -x -d 'File mode of the socket.'
 complete -c opsq -n '__opsq_at restart' -l listen -x -d 'HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere.'
 complete -c opsq -n '__opsq_at restart' -l listen-force -d 'Allow `listen` on an address that other machines can reach.'
-complete -c opsq -n '__opsq_at restart' -l client-token-file -r -F -d 'The token that permits no operator verb over TCP; optional.'
+complete -c opsq -n '__opsq_at restart' -l client-token-file -r -F -d 'The token of all producers and consumers over TCP; optional.'
+complete -c opsq -n '__opsq_at restart' -l tokens-file -r -F -d 'Tokens with names and roles, by their hashes; see opsq token.'
 complete -c opsq -n '__opsq_at restart' -l store -x -a '(__fish_complete_directories)' -d 'Where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'
 complete -c opsq -n '__opsq_at restart' -l durability -x -a 'durable normal' -d 'Durable: synced before each reply; normal: a power cut may lose the last.'
 complete -c opsq -n '__opsq_at restart' -l allow-network-fs -d 'Allow the state folder on a network file system, with slower locking.'
@@ -530,6 +536,13 @@ complete -c opsq -n '__opsq_at limit' -l lift -d 'Remove the limit.'
 
 # opsq weight
 complete -c opsq -n '__opsq_at weight' -k -a '(__opsq_pairs)'
+
+# opsq token list
+
+# opsq token create
+complete -c opsq -n '__opsq_at "token create"' -l role -x -d 'What it permits: operator, producer, consumer, read-only.'
+
+# opsq token revoke
 
 # opsq config
 

@@ -77,6 +77,7 @@ _opsq() {
         'limit:Limit concurrent chunks per value, or how many start per unit of time; for every strategy and consumer.'
         'limits:List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
         'weight:Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
+        'token:List the tokens that let clients in over TCP, make one, or revoke it.'
         'config:Print every setting: its name, its value, and where the value came from.'
         'doctor:Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
         'check:Check the database and its invariants, also while no daemon runs; exits 6 if something is damaged.'
@@ -96,7 +97,8 @@ _opsq() {
             '--socket-mode=[File mode of the socket.]:MODE: ' \
             '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` on an address that other machines can reach.]' \
-            '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
+            '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
+            '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
             '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
@@ -134,7 +136,8 @@ _opsq() {
             '--socket-mode=[File mode of the socket.]:MODE: ' \
             '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` on an address that other machines can reach.]' \
-            '--client-token-file=[The token that permits no operator verb over TCP; optional.]:FILE:_files' \
+            '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
+            '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
             '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
@@ -673,6 +676,33 @@ _opsq() {
           _arguments -s -S $flags \
             '1:KEY=VALUE:_opsq_pair' \
             '2:N: ' && ret=0
+          ;;
+        token)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'list:List the tokens with names: name, roles, when it was made. The tokens themselves are stored nowhere.'
+              'create:Make a token and print it, this once: a running daemon accepts it within a second.'
+              'revoke:Revoke tokens: a running daemon ends their connections within a second.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            list)
+              _arguments -s -S $flags && ret=0
+              ;;
+            create)
+              _arguments -s -S $flags \
+                '--role=[What it permits\: operator, producer, consumer, read-only.]:ROLE[,ROLE…]: ' \
+                '1:NAME: ' && ret=0
+              ;;
+            revoke)
+              _arguments -s -S $flags \
+                '*:NAME: ' && ret=0
+              ;;
+          esac
           ;;
         config)
           _arguments -s -S $flags && ret=0

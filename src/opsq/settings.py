@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen_force: bool
     token_file: str
     client_token_file: str
+    tokens_file: str
     store: str
     durability: str
     allow_network_fs: bool
@@ -158,7 +159,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
             f" socket allows {SOCKET_PATH_LIMIT_BYTES}: {values['socket']}",
             hint="Give a shorter path by --socket or OPSQ_SOCKET.",
         )
-    for name, file in (("token_file", "token"), ("client_token_file", "client_token")):
+    for name, file in (("token_file", "token"), ("client_token_file", "client_token"), ("tokens_file", "tokens")):
         values[name] = values[name] or f"{state_dir}/{file}"
     values["store"] = values["store"] or "file://" + f"{state_dir}/content".replace("%", "%25")
     strategies: dict[str, str] = {}
@@ -241,7 +242,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("listen_force", kind.BOOLEAN, False, "allow `listen` on an address that other machines can reach"),
     Setting("token_file", kind.PATH, "", "the token that permits everything over TCP; made at start if missing"),
-    Setting("client_token_file", kind.PATH, "", "the token that permits no operator verb over TCP; optional"),
+    Setting("client_token_file", kind.PATH, "", "the token of all producers and consumers over TCP; optional"),
+    Setting("tokens_file", kind.PATH, "", "tokens with names and roles, by their hashes; see opsq token"),
     Setting(
         "store",
         kind.STORE,

@@ -24,6 +24,10 @@ REFUSALS: dict[str, str] = {
     "not_finished": "Submission {submission_id} is {state}.\nCancel it first: `opsq cancel {submission_id}`.",
     "finalizing": "Submission {submission_id} is being finalized.\nRetry.",
     "stopping": "The daemon is stopping.\nRepeat the request after its restart.",
+    "role_needed": (
+        "{request} needs the role {needed}; the token {token} has {roles}.\n"
+        "Use another token; `opsq token create` makes one, where the daemon runs."
+    ),
     "too_many_parked": (
         "{limit} calls of this connection are waiting already.\nWait for fewer at once, or open more connections."
     ),

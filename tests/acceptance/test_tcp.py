@@ -52,3 +52,32 @@ def test_wrong_address_is_exit_4_and_a_bad_one_exit_2(opsq, address):
         port = nobody.getsockname()[1]
         assert opsq("list", "--address", f"127.0.0.1:{port}", environ={"OPSQ_TOKEN": "x"}).status == 4
     assert opsq("list", "--address", "nowhere").status == 2
+
+
+def test_stop_uses_the_token_that_was_given(opsq, address):
+    """On the daemon's own machine too, where the operator's token lies in a file."""
+    wrong = opsq("stop", "--address", address, environ={"OPSQ_TOKEN": "wrong-0123456789abcdef"})
+    assert wrong.status == 7
+    client = opsq("stop", "--address", address, environ={"OPSQ_TOKEN": "only-for-clients-0123456789abcdef"})
+    assert client.status == 7
+    opsq.ok("status")
+    token = (opsq.state_dir / "token").read_text().strip()
+    elsewhere = {"OPSQ_STATE_DIR": str(opsq.folder / "elsewhere"), "OPSQ_TOKEN": token}
+    assert opsq("stop", "--address", address, environ=elsewhere).status == 0
+    assert opsq("status").status == 4
+
+
+def test_stop_of_an_address_where_nobody_listens_is_exit_4(opsq, address):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        ran = opsq("stop", "--address", f"127.0.0.1:{nobody.getsockname()[1]}", environ={"OPSQ_TOKEN": "x" * 32})
+    assert ran.status == 4
+    opsq.ok("status")
+
+
+def test_restart_takes_no_address(opsq, address):
+    pid = opsq.ok("status", "--json").json["pid"]
+    ran = opsq("restart", "--address", address)
+    assert ran.status == 2
+    assert "takes no --address" in ran.err
+    assert opsq.ok("status", "--json").json["pid"] == pid

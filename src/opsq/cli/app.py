@@ -79,6 +79,7 @@ VERBS: dict[str, Place] = {
     "limit": Place(_ADMINISTER, "Limit concurrent chunks per value, or how many start per unit of time."),
     "limits": Place(_ADMINISTER, "List pauses, limits and weights."),
     "weight": Place(_ADMINISTER, "Give a value of a key a weight in Fair."),
+    "token": Place(_ADMINISTER, "List the tokens that let clients in over TCP, make one, or revoke it."),
     "config": Place(_ADMINISTER, "Print every setting."),
     "doctor": Place(_ADMINISTER, "Look for problems on this machine, and say what to do about each."),
     "check": Place(_ADMINISTER, "Check the database and its invariants, also while no daemon runs."),
@@ -91,6 +92,7 @@ VERBS: dict[str, Place] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "dead": ("list", "show", "requeue", "drop"),
     "history": ("list", "export", "prune"),
+    "token": ("list", "create", "revoke"),
     "spark": ("doctor", "submit", "consume", "results", "run", "report"),
 }
 """Verbs that have verbs of their own; the first is meant when none is given."""

@@ -47,6 +47,15 @@ def settings_of(
         raise
 
 
+def refuse_address(settings: Settings) -> None:
+    """Refuse --address for a verb that acts on this machine."""
+    if settings.address and settings.source("address") == "--address":
+        raise UsageError(
+            "This verb acts on the daemon of this machine and takes no --address.",
+            hint="To start a daemon that listens on TCP: opsq start --listen HOST:PORT",
+        )
+
+
 def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
     """A greeted connection to the daemon that the settings name; `status` lists it as `name`."""
     address: Address = settings.socket

@@ -1,80 +1,126 @@
-"""The tokens that permit use of the daemon over TCP; they are compared in constant time, and never logged or echoed."""
+"""The tokens that let clients in over TCP, read again whenever one of their files changes.
+
+They are compared by hash and in constant time, and never logged or echoed; what a role permits is in `wire.roles`.
+"""
 
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import secrets
-import stat
 
-from opsq.errors import InputUnreadable, NotPermitted, UsageError
+from opsq.daemon.tokens_file import TokenEntry, digest_of, entries, read_private
+from opsq.errors import InputUnreadable, NotPermitted, OpsqError, UsageError
 from opsq.settings import Settings
 from opsq.users import open_file
+from opsq.wire.roles import CONSUMER, OPERATOR, PRODUCER
 
 _SHORTEST = 16
+_log = logging.getLogger(__name__)
 
 
 class AccessTokens:
-    """The valid tokens: the operator's permits everything, the client's permits no operator request."""
+    """The tokens in force.
 
-    def __init__(self, operator: str, client: str | None) -> None:
-        self._operator = operator.encode()
-        self._client = client.encode() if client is not None else None
+    Those of `token_file` (role operator) and `client_token_file` (roles producer and consumer) stand in their files as
+    they are; those of `tokens_file` by their hashes.
 
-    def is_operator(self, presented: str) -> bool:
-        """Whether the token is the operator's (true) or the client's (false).
-
-        Raises:
-            NotPermitted: it is neither.
-        """
-        text = presented.encode()
-        is_operator = hmac.compare_digest(text, self._operator)
-        is_client = self._client is not None and hmac.compare_digest(text, self._client)
-        if not is_operator and not is_client:
-            raise NotPermitted(
-                "The token is missing or wrong.", hint="Pass the daemon's token with --token-file or OPSQ_TOKEN_FILE."
-            )
-        return is_operator
-
-
-def load_tokens(settings: Settings) -> AccessTokens:
-    """Read the tokens; the operator's is generated if there is none.
-
-    Effects: may write `token_file`, mode 0600.
+    Effects: writes `token_file`, mode 0600, if there is none: who may read it may operate.
 
     Raises:
         NotPermitted: other users can read a token file.
-        UsageError: a token is too short.
+        UsageError: a token is too short, or the file of tokens is damaged.
         InputUnreadable: a file cannot be read or written.
     """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._has_client_token = settings.source("client_token_file") != "default"
+        _generate(settings.token_file)
+        self._stamps = self._look()
+        self._entries = self._read()
+
+    def find(self, presented: str) -> TokenEntry:
+        """The entry of a token that a client presents.
+
+        Raises:
+            NotPermitted: there is none.
+        """
+        self.refresh()
+        digest = digest_of(presented)
+        found = None
+        for entry in self._entries:
+            if hmac.compare_digest(entry.digest, digest):
+                found = entry
+        if found is None:
+            raise NotPermitted(
+                "The token is missing or wrong.",
+                hint="Pass a token of the daemon with --token-file, OPSQ_TOKEN_FILE or OPSQ_TOKEN.",
+            )
+        return found
+
+    def is_in_force(self, entry: TokenEntry) -> bool:
+        """Whether a token that let somebody in still would, with the same roles."""
+        return entry in self._entries
+
+    def refresh(self) -> bool:
+        """Read the files again if one has changed; whether the tokens are others now.
+
+        What cannot be read changes nothing, and is logged: a mistake in a file shuts nobody out.
+        """
+        stamps = self._look()
+        if stamps == self._stamps:
+            return False
+        self._stamps = stamps
+        try:
+            found = self._read()
+        except OpsqError as error:
+            _log.error("the tokens were not read again, those known stay in force: %s", error)
+            return False
+        has_changed, self._entries = found != self._entries, found
+        if has_changed:
+            _log.info("the tokens have changed: %s", ", ".join(entry.name for entry in found) or "there are none")
+        return has_changed
+
+    def _read(self) -> list[TokenEntry]:
+        settings = self._settings
+        found = []
+        if os.path.exists(settings.token_file):
+            found.append(_plain("operator", settings.token_file, OPERATOR))
+        if self._has_client_token or os.path.exists(settings.client_token_file):
+            found.append(_plain("client", settings.client_token_file, PRODUCER, CONSUMER))
+        return found + entries(settings.tokens_file)
+
+    def _look(self) -> list[tuple[int, int, int, int] | None]:
+        settings = self._settings
+        return [_stamp(path) for path in (settings.token_file, settings.client_token_file, settings.tokens_file)]
+
+
+def _generate(path: str) -> None:
     try:
-        descriptor = open_file(settings.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
-        pass
+        return
     except OSError as error:
-        raise InputUnreadable(f"Cannot write the token file {settings.token_file}: {error.strerror}.") from error
-    else:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
-    is_client_wanted = settings.source("client_token_file") != "default" or os.path.exists(settings.client_token_file)
-    return AccessTokens(_read(settings.token_file), _read(settings.client_token_file) if is_client_wanted else None)
+        raise InputUnreadable(f"Cannot write the token file {path}: {error.strerror}.") from error
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            token = file.read(4096).strip()
-    except OSError as error:
-        raise InputUnreadable(f"Cannot read the token file {path}: {error.strerror}.") from error
-    if mode & 0o077:
-        raise NotPermitted(
-            f"Other users can read the token file {path} (mode {stat.S_IMODE(mode):04o}).",
-            hint=f"Run: chmod 600 {path}",
-        )
+def _plain(name: str, path: str, *roles: str) -> TokenEntry:
+    token = read_private(path).strip()
     if len(token) < _SHORTEST:
         raise UsageError(
             f"The token in {path} is shorter than {_SHORTEST} characters.",
             hint="Remove the file: `opsq start` generates a new one.",
         )
-    return token
+    return TokenEntry(name, frozenset(roles), digest_of(token))
+
+
+def _stamp(path: str) -> tuple[int, int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode

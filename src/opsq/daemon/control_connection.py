@@ -5,15 +5,16 @@ This file must not retry or hold reservations; consumers and producers use opsq.
 
 from __future__ import annotations
 
+from opsq.client.core.address import read_token
 from opsq.client.sync.connection import Connection
-from opsq.errors import InputUnreadable, TimedOut, Unreachable
+from opsq.errors import TimedOut, Unreachable
 from opsq.settings import Settings
 from opsq.units import split_address
 from opsq.wire.messages import DaemonState, Status
 
 
 def open_control_connection(settings: Settings) -> Connection:
-    """Connect to the daemon that the settings name, over TCP with the operator's token.
+    """Connect to the daemon that the settings name, over TCP with the token that every verb would use.
 
     Raises:
         Unreachable: no daemon answers.
@@ -23,7 +24,7 @@ def open_control_connection(settings: Settings) -> Connection:
     """
     try:
         if settings.address:
-            return Connection.open(split_address(settings.address), name="opsq", token=_token(settings))
+            return Connection.open(split_address(settings.address), name="opsq", token=read_token(settings))
         return Connection.open(settings.socket, name="opsq")
     except Unreachable as error:
         if isinstance(error.__cause__, TimedOut):
@@ -35,11 +36,3 @@ def fetch_state(settings: Settings, timeout_s: float) -> DaemonState:
     """Ask the daemon that the settings name for its state. Raises as `open_control_connection`."""
     with open_control_connection(settings) as connection:
         return connection.call(Status(connection.next_id()), DaemonState, timeout_s)
-
-
-def _token(settings: Settings) -> str:
-    try:
-        with open(settings.token_file, encoding="ascii", errors="replace") as file:
-            return file.read().strip()
-    except OSError as error:
-        raise InputUnreadable(f"Cannot read the token file {settings.token_file}: {error.strerror}.") from error

@@ -167,7 +167,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
     """Open the resources of the daemon, the lock first, and close them again, the lock last."""
     from opsq.content.store_kinds import open_store
     from opsq.daemon import sockets
-    from opsq.daemon.access_tokens import load_tokens
+    from opsq.daemon.access_tokens import AccessTokens
     from opsq.store.database import Database
 
     with contextlib.ExitStack() as stack:
@@ -185,7 +185,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
         for one in bound:
             stack.callback(one.close)
         has_tcp = any(one.socket.family != socket.AF_UNIX for one in bound)
-        yield _Resources(database, store, load_tokens(settings) if has_tcp else None, bound)
+        yield _Resources(database, store, AccessTokens(settings) if has_tcp else None, bound)
 
 
 def _connection_limit(wanted: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from opsq.clock import Now
+from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import OpsqError
 from opsq.queue.engine import Engine, Peer
 from opsq.settings import Settings
@@ -43,8 +44,8 @@ class Host(Protocol[Connection]):
     def note_refusal(self, kind: str, text: str) -> None:
         """Log that a connection was closed, unless too many are."""
 
-    def is_operator(self, token: str) -> bool:
-        """Whether a token presented over TCP permits everything; raises `NotPermitted` if it permits nothing."""
+    def access_of(self, token: str) -> TokenEntry:
+        """What a token presented over TCP permits; raises `NotPermitted` if nothing."""
 
     def connect(self, session: Connection, hello: Hello, now: Now) -> Peer:
         """Register a greeted connection, under the name that it claims; raises `NameTaken` if another one has it."""

@@ -96,6 +96,8 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
 
     Raises:
         Conflict: an embedded queue owns the state folder.
+        Unreachable: the settings have an address, and no daemon answers there.
+        NotPermitted: the token is wrong, or not an operator's.
         TimedOut: the daemon answered, but did not exit.
     """
     until = time.monotonic() + _RENEWAL_S
@@ -104,7 +106,9 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
             connection = open_control_connection(settings)
             break
         except Unreachable:
-            if settings.address or not is_locked(settings.lock_path):
+            if settings.address:
+                raise
+            if not is_locked(settings.lock_path):
                 return StopResult("not_running")
             if time.monotonic() > until:
                 raise Conflict(

@@ -33,6 +33,7 @@ from opsq.daemon.refusal_log import RefusalLog
 from opsq.daemon.session import Session
 from opsq.daemon.sockets import ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
+from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import Bug, NotPermitted, OpsqError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
@@ -225,11 +226,19 @@ class Daemon:
             self._guarded(lambda: self.engine.disconnect(peer, read_clocks()))
             self.pulse_soon()
 
-    def is_operator(self, token: str) -> bool:
-        """Whether a token presented over TCP permits everything; `NotPermitted` if it permits nothing."""
+    def access_of(self, token: str) -> TokenEntry:
+        """What a token presented over TCP permits; raises `NotPermitted` if nothing."""
         if self._tokens is None:
-            raise NotPermitted("This daemon has no token.")
-        return self._tokens.is_operator(token)
+            raise NotPermitted("This daemon has no tokens.")
+        return self._tokens.find(token)
+
+    def check_tokens(self) -> None:
+        """Read changed tokens, and end the connections whose token is not in force any more."""
+        if self._tokens is None or not self._tokens.refresh():
+            return
+        for session in list(self._sessions.values()):
+            if session.is_tcp and not self._tokens.is_in_force(session.access):
+                session.end(NotPermitted(f"The token {session.access.name} was changed or revoked."))
 
     # --- requests that the engine does not handle -----------------------------------------------------------
 
@@ -361,6 +370,7 @@ class Daemon:
         self._guarded(lambda: self.engine.tick(now))
         self._heartbeats.check(self._connections, now.mono)
         self._refusals.tick()
+        self.check_tokens()
         if self._committer.commits_count != self._commits_seen:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
         self._housekeeping.tick(time.monotonic() - self._worked_at)

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 from typing import cast
 
@@ -20,19 +21,20 @@ from opsq.clock import now as read_clocks
 from opsq.daemon.greeting import Greeting
 from opsq.daemon.host import Host
 from opsq.daemon.reply_frames import write_replies
+from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, VersionMismatch
 from opsq.peer_credentials import peer_uid
 from opsq.queue.engine import Peer
 from opsq.version import __version__
 from opsq.wire.frames import FrameReader, request_reader
 from opsq.wire.messages import (
-    OPERATOR_REQUESTS,
     VERSION,
     Backup,
     Check,
     Draining,
     ErrorReply,
     Hello,
+    Message,
     Pause,
     Reply,
     Request,
@@ -41,6 +43,7 @@ from opsq.wire.messages import (
     Vacuum,
     Welcome,
 )
+from opsq.wire.roles import OPERATOR, PERMITTED, permitting, role_names
 
 WRITE_HIGH_BYTES = 1 << 20
 """Reading from a peer pauses while it has this much unread output."""
@@ -57,10 +60,19 @@ HELLO_S = 10.0
 LINGER_S = 2.0
 """How long a peer may take to read the reason before its connection is closed."""
 
-_ASIDE = frozenset((Hello, Pause, Resume, Stop, Backup, Vacuum, Check, *OPERATOR_REQUESTS))
-"""Requests that the engine does not handle, or not for every peer."""
+_ASIDE = frozenset((Hello, Pause, Resume, Stop, Backup, Vacuum, Check))
+"""Requests that the engine does not handle, or that need a look at what is in them."""
+
+_LOCAL = TokenEntry("local", frozenset((OPERATOR,)), b"")
+"""Over the Unix socket, file modes decide who may connect, and everybody may do everything."""
 
 _log = logging.getLogger("opsq.session")
+
+
+@cache
+def _straight(roles: frozenset[str]) -> frozenset[type[Message]]:
+    """The requests that need nothing but roles, and that these roles permit."""
+    return frozenset(kind for kind, needed in PERMITTED.items() if needed & roles and kind not in _ASIDE)
 
 
 class Session(asyncio.Protocol):
@@ -86,7 +98,9 @@ class Session(asyncio.Protocol):
         self._slow_since_ns = 0
         self._waiting_bytes = 0
         self.peer: Peer | None = None
-        self.is_operator = False
+        self.access = _LOCAL
+        self._straight: frozenset[type[Message]] = frozenset()
+        """Requests that go to the engine without a further look."""
         self.is_ending = False
         self.heard_ns = time.monotonic_ns()
 
@@ -255,7 +269,9 @@ class Session(asyncio.Protocol):
                     f"The client uses protocol version {hello.version}, the daemon ({__version__}) version {VERSION}.",
                     hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
                 )
-            self.is_operator = host.is_operator(hello.token) if self.is_tcp else True
+            if self.is_tcp:
+                self.access = host.access_of(hello.token)
+            self._straight = _straight(self.access.roles)
             self.peer = host.connect(self, hello, now)
         except OpsqError as error:
             self.end(error, hello.id)
@@ -270,7 +286,7 @@ class Session(asyncio.Protocol):
                 heartbeat_s=settings.heartbeat_s,
                 frame_limit_bytes=settings.frame_limit_bytes,
                 chunk_limit_bytes=settings.chunk_limit_bytes,
-                is_operator=self.is_operator,
+                is_operator=OPERATOR in self.access.roles,
                 is_durable=settings.is_durable,
                 store=settings.store,
                 store_marker=host.store_marker,
@@ -331,10 +347,10 @@ class Session(asyncio.Protocol):
         if peer is None:
             return  # an earlier message in this frame ended the session
         try:
-            if type(request) in _ASIDE:
-                self._handle_aside(request, peer, now)
-            else:
+            if type(request) in self._straight:
                 self._host.engine.handle(peer, request, now)
+            else:
+                self._handle_aside(request, peer, now)
         except ProtocolError:
             raise
         except OpsqError as error:
@@ -345,13 +361,14 @@ class Session(asyncio.Protocol):
     def _handle_aside(self, request: Request, peer: Peer, now: Now) -> None:
         if isinstance(request, Hello):
             raise ProtocolError("A second Hello on one connection.")
-        is_for_operators = isinstance(request, OPERATOR_REQUESTS) or (
-            isinstance(request, Pause | Resume) and request.by_operator
-        )
-        if is_for_operators and not self.is_operator:
+        needed = permitting(request)
+        if not needed & self.access.roles:
             raise NotPermitted(
-                f"{type(request).__name__} requires the operator's token.",
-                hint="This connection used the client token.",
+                cause="role_needed",
+                request=type(request).__name__,
+                needed=role_names(needed),
+                token=self.access.name,
+                roles=role_names(self.access.roles),
             )
         if isinstance(request, Stop | Backup | Vacuum | Check):
             self._host.operate(self, request)

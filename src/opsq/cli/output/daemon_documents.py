@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Self
 from msgspec import UNSET, UnsetType
 
 from opsq.cli.output.json_output import ErrorShape, Shape
+from opsq.wire.roles import ROLES
 
 if TYPE_CHECKING:
+    from opsq.daemon.tokens_file import TokenEntry
     from opsq.wire.messages import DaemonState
 
 
@@ -27,6 +29,33 @@ class StopDocument(Shape):
     """`opsq stop`. `status`: stopped or not_running."""
 
     status: str
+
+
+class TokenShape(Shape):
+    """A token that lets clients in over TCP. `created_at`: seconds since 1970."""
+
+    name: str
+    roles: list[str]
+    created_at: int
+
+    @classmethod
+    def from_entry(cls, entry: TokenEntry) -> Self:
+        """A token as its file has it."""
+        return cls(entry.name, [role for role in ROLES if role in entry.roles], entry.created_at)
+
+
+class TokensDocument(Shape):
+    """`opsq token list`."""
+
+    tokens: list[TokenShape]
+
+
+class NewTokenDocument(Shape):
+    """`opsq token create`. `token` is shown this once."""
+
+    name: str
+    roles: list[str]
+    token: str
 
 
 class CountsShape(Shape):

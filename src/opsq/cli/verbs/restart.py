@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import refuse_address
 from opsq.cli.options.setting_options import DRAIN, SETTING_OPTIONS
 from opsq.cli.output.daemon_documents import StartDocument
 from opsq.daemon import lifecycle
@@ -15,6 +16,8 @@ from opsq.daemon import lifecycle
 
 def restart(caller: Caller, drain_limit_s: float | None = DRAIN, settings: Any = SETTING_OPTIONS) -> None:
     """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold."""
-    result = lifecycle.restart(caller.settings_with(settings), drain_limit_s)
+    found = caller.settings_with(settings)
+    refuse_address(found)
+    result = lifecycle.restart(found, drain_limit_s)
     caller.document(StartDocument(result.status, result.pid, result.socket))
     caller.remark(f"The daemon is ready: pid {result.pid}, socket {result.socket}.")

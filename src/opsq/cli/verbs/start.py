@@ -11,14 +11,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import connect
+from opsq.cli.daemon_address import connect, refuse_address
 from opsq.cli.options.option import option
 from opsq.cli.options.setting_options import SETTING_OPTIONS
 from opsq.cli.output.daemon_documents import StartDocument
 from opsq.cli.output.error_report import Exit
 from opsq.daemon import lifecycle
 from opsq.daemon.temporary_daemon import write_marker
-from opsq.errors import UsageError
 from opsq.settings import SETTINGS, Settings
 from opsq.wire.messages import DaemonState, Status
 
@@ -32,10 +31,7 @@ def start(
 ) -> None:
     """Start the daemon and return when it is ready; does nothing, with exit 0, if one is already running."""
     found = caller.settings_with(settings)
-    if found.address and found.source("address") == "--address":
-        raise UsageError(
-            "opsq start starts a daemon on this machine.", hint="--listen HOST:PORT makes it listen on TCP."
-        )
+    refuse_address(found)
     if foreground:
         sys.stdout.flush()
         from opsq.daemon.daemon_process import run

@@ -71,15 +71,19 @@ def find_daemon(
 
 
 def read_token(settings: Settings) -> str:
-    """Return the token in `OPSQ_TOKEN`, else in the token file, else in the client token file.
+    """Return the token with which to say hello over TCP.
+
+    It is in the file given by --token-file, else in `OPSQ_TOKEN`, else in the token file of the settings, else in the
+    client token file.
 
     Raises:
         InputUnreadable: there is none.
     """
-    if token := os.environ.get("OPSQ_TOKEN"):
+    is_by_flag = settings.source("token_file") == "--token-file"
+    if not is_by_flag and (token := os.environ.get("OPSQ_TOKEN")):
         return token
     failure: OSError | None = None
-    for path in (settings.token_file, settings.client_token_file):
+    for path in (settings.token_file, *([] if is_by_flag else [settings.client_token_file])):
         try:
             with open(path, encoding="ascii", errors="replace") as file:
                 return file.read().strip()

@@ -9,7 +9,7 @@ the names: `_s` seconds, `_at` milliseconds since 1970 UTC, `_bytes`, `_count`. 
 
 from __future__ import annotations
 
-from opsq.wire.messages import administration, chunks, connection, fields, inspection, submissions
+from opsq.wire.messages import administration, chunks, connection, inspection, submissions
 from opsq.wire.messages.administration import *
 from opsq.wire.messages.chunks import *
 from opsq.wire.messages.connection import *
@@ -20,18 +20,3 @@ from opsq.wire.messages.submissions import *
 Request = connection.Requests | submissions.Requests | chunks.Requests | inspection.Requests | administration.Requests
 
 Reply = connection.Replies | submissions.Replies | chunks.Replies | inspection.Replies | administration.Replies
-
-OPERATOR_REQUESTS: tuple[type[fields.Message], ...] = (
-    submissions.Remove,
-    chunks.ReleaseConsumer,
-    chunks.Drop,
-    inspection.Prune,
-    administration.Limit,
-    administration.Unlimit,
-    administration.Weight,
-    administration.Stop,
-    administration.Backup,
-    administration.Vacuum,
-    administration.Check,
-)
-"""What a client token does not permit."""

@@ -1,0 +1,1 @@
+"""List the tokens that let clients in over TCP, make one, or revoke it."""

@@ -1,0 +1,22 @@
+"""The verb token list: the tokens with names, and what each permits."""
+
+from __future__ import annotations
+
+import time
+
+from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import refuse_address
+from opsq.cli.output.daemon_documents import TokensDocument, TokenShape
+from opsq.daemon import tokens_file
+
+
+def list_(caller: Caller) -> None:
+    """List the tokens with names: name, roles, when it was made. The tokens themselves are stored nowhere."""
+    refuse_address(caller.settings)
+    found = tokens_file.entries(caller.settings.tokens_file)
+    shapes = [TokenShape.from_entry(entry) for entry in found]
+    caller.document(TokensDocument(shapes))
+    caller.table(
+        ("token", "roles", "made"),
+        [(s.name, ",".join(s.roles), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(s.created_at))) for s in shapes],
+    )

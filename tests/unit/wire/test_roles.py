@@ -1,0 +1,44 @@
+"""Which role permits what, for every request there is."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from opsq.wire.messages import Pause, Request, Resume
+from opsq.wire.roles import CONSUMER, OPERATOR, PERMITTED, PRODUCER, READ_ONLY, ROLES, parse_roles, permitting
+
+REQUESTS = get_args(Request)
+
+EXPECTED = {
+    READ_ONLY: "Hello Heartbeat CancelWait Describe GetAttachment Show List Wait Results Dead History Status Explain"
+    " ExplainWork ShowRules",
+    PRODUCER: "Submit Find Withdraw CheckCapacity Cancel Requeue Pause Resume",
+    CONSUMER: "Reserve Started Complete CompleteAndReserve Fail Release Extend Reclaim Pause Resume",
+}
+"""Written a second time on purpose: what a role may do is a promise. Producers and consumers may read, too."""
+
+
+@pytest.mark.parametrize("kind", REQUESTS, ids=lambda kind: kind.__name__)
+def test_every_request_permits_whom_it_should_and_nobody_else(kind):
+    names = {role: set(EXPECTED[role].split()) | set(EXPECTED[READ_ONLY].split()) for role in EXPECTED}
+    wanted = {OPERATOR} | {role for role, permitted in names.items() if kind.__name__ in permitted}
+    assert PERMITTED[kind] == wanted
+
+
+def test_table_has_no_other_requests():
+    assert set(PERMITTED) == set(REQUESTS)
+
+
+def test_pause_in_the_name_of_operators_needs_one():
+    for kind in (Pause, Resume):
+        assert permitting(kind(1)) == {OPERATOR, PRODUCER, CONSUMER}
+        assert permitting(kind(1, by_operator=True)) == {OPERATOR}
+
+
+def test_roles_are_read_as_they_are_written():
+    assert parse_roles("consumer,producer") == {PRODUCER, CONSUMER}
+    for text in ("", "root", "producer,", "producer, consumer"):
+        with pytest.raises(ValueError, match="is not a role; roles are " + ", ".join(ROLES)):
+            parse_roles(text)
