@@ -21,7 +21,7 @@ def create(
     """Make a token and print it, this once: a running daemon accepts it within a second."""
     refuse_address(caller.settings)
     roles = as_option("--role", role, parse_roles)
-    make_state_dir(caller.settings.state_dir)
+    make_state_dir(caller.settings.state_dir, is_shared=caller.settings.is_shared)
     token = tokens_file.create(caller.settings.tokens_file, name, roles)
     caller.document(NewTokenDocument(name, [each for each in ROLES if each in roles], token))
     caller.lines([token])
