@@ -183,7 +183,11 @@ _opsq() {
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
-            '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
+            '--csv[Records are CSV records, which may have line ends in quotes.]' \
+            '--csv-header[CSV with a header, which is repeated in each chunk.]' \
+            '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \
+            '--csv-quote=[What quotes the fields of a CSV record; " by default.]:BYTE: ' \
+            '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
             '--attach=[A file that each consumer can ask for.]:FILE:_files' \
@@ -315,7 +319,11 @@ _opsq() {
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
-            '--csv-header[CSV\: repeat the header in each chunk, and keep quoted line ends.]' \
+            '--csv[Records are CSV records, which may have line ends in quotes.]' \
+            '--csv-header[CSV with a header, which is repeated in each chunk.]' \
+            '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \
+            '--csv-quote=[What quotes the fields of a CSV record; " by default.]:BYTE: ' \
+            '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
             '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
             '--each[Run once per record of the chunk, which replaces {} or comes last.]' \

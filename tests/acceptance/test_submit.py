@@ -31,12 +31,29 @@ def test_json_tells_count_and_size(queue):
         (["--delimiter", r"\r\n", "-l", "1"], b"a\r\nb\xff\r\n", [b"a\r\n", b"b\xff\r\n"]),
         (["--bytes", "4"], b"a\nb\nccccc\n", [b"a\nb\n", b"ccccc\n"]),
         (["--csv-header", "--lines", "1"], b'h\n"a\nb"\nc\n', [b'h\n"a\nb"\n', b"h\nc\n"]),
+        (["--csv", "-l", "1"], b'5" pipe\n"a\nb"\n', [b'5" pipe\n', b'"a\nb"\n']),
+        (
+            ["--csv-header", "--csv-delimiter", r"\t", "--csv-quote", "'", "--csv-escape", r"\\", "-l", "1"],
+            b"h\ti\na\t'b\\'\nc'\nd\t\"\n",
+            [b"h\ti\na\t'b\\'\nc'\n", b'h\ti\nd\t"\n'],
+        ),
     ],
 )
 def test_stdin_is_cut_as_asked_byte_exact(queue, options, stdin, chunks):
     submission = queue.ok("submit", "-", *options, stdin=stdin).text
     assert [queue.ok("read", f"{submission}/{index}").out for index in range(len(chunks))] == chunks
     assert queue("read", f"{submission}/{len(chunks)}").status == 3
+
+
+def test_csv_whose_quote_never_closes_is_refused_with_its_line(queue):
+    path = queue.file("table.csv", b'a,b\n1,"open\n2,x\n')
+    for verb in (["submit", path], ["submit", "--in-place", path], ["submit", "--dry-run", path]):
+        ran = queue(*verb, "--csv-header")
+        assert ran.status == 2
+        assert "The quote that opens in line 2 of table.csv is never closed" in ran.err
+        assert "--csv-escape" in ran.err
+    assert queue("run", path, "--csv-header", "--", "cat").status == 2
+    assert queue.ok("list", "--json").json["submissions"] == []
 
 
 def test_per_file_makes_a_chunk_of_each_file_of_a_glob(queue):

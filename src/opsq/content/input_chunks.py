@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol, cast
 
 from opsq.content.record_boundaries import RecordCounter
-from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, OverLimit, Splitter, Splitting, seek_ends
+from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, OpenQuote, OverLimit, Splitter, Splitting, seek_ends
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
 
 READ_BYTES = 1 << 20
@@ -84,7 +84,7 @@ def cut_stream(
 
     Raises:
         ChunkTooLarge: with the number of the line, record or chunk.
-        InputUnreadable: reading fails.
+        InputUnreadable: reading fails, or a quote of a CSV never closes.
 
     Cost: the memory of one buffer, whatever the size of the stream, its chunks and records.
     """
@@ -114,7 +114,10 @@ def cut_stream(
             counter.feed(buffer, base, base + high)
         is_last = high < len(buffer)
         if is_last:
-            ends += splitter.finish(base + high)
+            try:
+                ends += splitter.finish(base + high)
+            except OpenQuote as quote:
+                raise _open_quote(name, quote.line) from None
         start = splitter.content_start
         if start is not None:
             header = header or bytes(splitter.header)
@@ -180,10 +183,17 @@ def _count_before(stream: InputStream, name: str, splitting: Splitting, stop: in
     return counter.count
 
 
+def _open_quote(name: str, line: int) -> InputUnreadable:
+    return InputUnreadable(
+        f"The quote that opens in line {line} of {name} is never closed.",
+        hint="Correct the line, or name the quote and the escape of this file: --csv-quote, --csv-escape.",
+    )
+
+
 def _too_large(name: str, splitting: Splitting, limit_bytes: int, records_before: int) -> ChunkTooLarge:
     if splitting.by == "file":
         return ChunkTooLarge(f"{name} exceeds the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
-    word = "record" if splitting.csv_header or splitting.delimiter != b"\n" else "line"
+    word = "record" if splitting.is_csv or splitting.delimiter != b"\n" else "line"
     number = records_before + 1
     if splitting.by == "bytes" or splitting.count == 1:
         what = f"{word.capitalize()} {number} of {name} exceeds"

@@ -1,4 +1,4 @@
-"""Finds record ends in a buffer: after a delimiter, or after a line end outside quotes.
+"""Finds record ends in a buffer: what every scanner does, and the one for records that end with a delimiter.
 
 This file must not read or write anything, and knows nothing about chunks.
 """
@@ -10,8 +10,6 @@ from itertools import accumulate
 from operator import add
 
 LINE_END = b"\n"
-_QUOTE = b'"'
-_WINDOW_BYTES = 1 << 16
 
 
 class Scanner(ABC):
@@ -19,6 +17,11 @@ class Scanner(ABC):
 
     keep_bytes = 0
     """How many bytes before the stopping point must still be in the buffer when scanning continues."""
+
+    @property
+    def open_line(self) -> int:
+        """The line, from 1, of a quote that opened and has not closed yet; 0 if there is none."""
+        return 0
 
     @abstractmethod
     def first(self, buffer: bytearray, low: int, high: int) -> int:
@@ -57,54 +60,12 @@ class Delimited(Scanner):
         return found + len(self._delimiter) if found >= 0 else -1
 
     def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
-        return _ends_in(bytes(memoryview(buffer)[low:high]), self._delimiter, low)
+        return ends_in(bytes(memoryview(buffer)[low:high]), self._delimiter, low)
 
     def count(self, buffer: bytearray, low: int, high: int) -> tuple[int, int]:
         if self.keep_bytes == 0:
             return buffer.count(self._delimiter, low, high), -1
         return super().count(buffer, low, high)
-
-
-class Quoted(Scanner):
-    """Records end with a line end outside double quotes; a doubled quote inside quotes has no effect."""
-
-    def __init__(self) -> None:
-        self._is_inside = False
-        """Whether the last call stopped inside quotes."""
-
-    def first(self, buffer: bytearray, low: int, high: int) -> int:
-        while low < high:
-            stop = min(low + _WINDOW_BYTES, high)
-            found = self.all(buffer, low, stop)
-            if found:
-                self._is_inside = False
-                return found[0]
-            low = stop
-        return -1
-
-    def last(self, buffer: bytearray, low: int, high: int) -> int:
-        is_inside = self._is_inside = self._is_inside ^ bool(buffer.count(_QUOTE, low, high) & 1)
-        while True:
-            quote = buffer.rfind(_QUOTE, low, high)
-            if not is_inside:
-                found = buffer.rfind(LINE_END, max(quote, low), high)
-                if found >= 0:
-                    return found + 1
-            if quote < 0:
-                return -1
-            high, is_inside = quote, not is_inside
-
-    def all(self, buffer: bytearray, low: int, high: int) -> list[int]:
-        is_inside, place = self._is_inside, low
-        ends: list[int] = []
-        pieces = bytes(memoryview(buffer)[low:high]).split(_QUOTE)
-        for piece in pieces:
-            if not is_inside and LINE_END in piece:
-                ends += _ends_in(piece, LINE_END, place)
-            place += len(piece) + 1
-            is_inside = not is_inside
-        self._is_inside = not is_inside
-        return ends
 
 
 class RecordCounter:
@@ -132,7 +93,7 @@ def overlaps_itself(delimiter: bytes) -> bool:
     return any(delimiter.startswith(delimiter[shift:]) for shift in range(1, len(delimiter)))
 
 
-def _ends_in(piece: bytes, delimiter: bytes, offset: int) -> list[int]:
+def ends_in(piece: bytes, delimiter: bytes, offset: int) -> list[int]:
     """Return the position after each delimiter in `piece`, plus `offset`, without a Python loop over the records."""
     records = piece.split(delimiter)
     records.pop()

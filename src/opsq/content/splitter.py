@@ -1,7 +1,7 @@
 r"""Finds chunk boundaries in a stream of bytes, in constant memory: `Splitting` is the rule, a `Splitter` applies it.
 
 This file must not write anything and knows no store. A *record* ends with the delimiter (or the stream); with
-`csv_header`, with a line end outside quotes (RFC 4180), and the first record of each file is the header. A delimiter
+`csv_header`, as CSV records do (`csv_records`), and the first record of each file is the header. A delimiter
 that can overlap itself (`\n\n`) is matched leftmost first, as `bytes.split` does.
 """
 
@@ -14,7 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from opsq.content.record_boundaries import LINE_END, Delimited, Quoted, Scanner, overlaps_itself
+from opsq.content.csv_records import CsvDialect, CsvScanner
+from opsq.content.record_boundaries import LINE_END, Delimited, Scanner, overlaps_itself
 from opsq.errors import UsageError
 
 DEFAULT_CHUNK_BYTES = 1 << 20
@@ -35,8 +36,9 @@ class Splitting(msgspec.Struct, frozen=True):
             `file`: one chunk per file, even if empty.
         count: bytes (1 … the chunk limit) or records (≥ 1) per chunk.
         delimiter: ends a record; 1 … 1024 bytes.
-        csv_header: records are CSV records, and the first of each file is repeated in front of each chunk instead of
-            being a record of its own.
+        dialect: records are CSV records of this dialect.
+        csv_header: records are CSV records, by default of the usual dialect, and the first of each file is repeated in
+            front of each chunk instead of being a record of its own.
 
     Raises:
         UsageError: the values are invalid or contradict each other.
@@ -46,18 +48,27 @@ class Splitting(msgspec.Struct, frozen=True):
     count: int = DEFAULT_CHUNK_BYTES
     delimiter: bytes = LINE_END
     csv_header: bool = False
+    dialect: CsvDialect | None = None
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise UsageError(f"A chunk cannot have {self.count} {self.by}: give 1 or more.")
         if not 1 <= len(self.delimiter) <= _DELIMITER_LIMIT_BYTES:
             raise UsageError(f"A delimiter has 1 to {_DELIMITER_LIMIT_BYTES} bytes, not {len(self.delimiter)}.")
-        if self.csv_header and self.delimiter != LINE_END:
-            raise UsageError("CSV records end with a line end: a header cannot be combined with a different delimiter.")
-        if self.csv_header and self.by == "file":
+        if self.is_csv and self.delimiter != LINE_END:
+            raise UsageError(
+                "CSV records end with a line end: a header cannot be combined with a different delimiter.",
+                hint="What stands between the fields is --csv-delimiter.",
+            )
+        if self.is_csv and self.by == "file":
             raise UsageError(
                 "With one chunk per file, each chunk already has its header: use only one of the two options."
             )
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether records are CSV records."""
+        return self.csv_header or self.dialect is not None
 
     def check_limit(self, limit_bytes: int) -> None:
         """Refuse a chunk size above the chunk limit.
@@ -72,12 +83,12 @@ class Splitting(msgspec.Struct, frozen=True):
 
     def scanner(self) -> Scanner:
         """Return a scanner that finds record ends in one stream."""
-        return Quoted() if self.csv_header else Delimited(self.delimiter)
+        return CsvScanner(self.dialect or CsvDialect()) if self.is_csv else Delimited(self.delimiter)
 
     @property
     def is_seekable(self) -> bool:
         """Whether chunk ends can be found by reading near them, without reading everything in between."""
-        return self.by == "file" or (self.by == "bytes" and not self.csv_header and not overlaps_itself(self.delimiter))
+        return self.by == "file" or (self.by == "bytes" and not self.is_csv and not overlaps_itself(self.delimiter))
 
 
 class OverLimit(Exception):
@@ -91,6 +102,17 @@ class OverLimit(Exception):
         self.start = start
         self.chunks_before = chunks_before
         self.has_header = has_header
+
+
+class OpenQuote(Exception):
+    """The stream ended inside quotes that opened in `line`.
+
+    Internal to this package, as `OverLimit`.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
 
 
 class Splitter:
@@ -144,7 +166,13 @@ class Splitter:
         return ends
 
     def finish(self, size: int) -> list[int]:
-        """End the stream at `size`; an open chunk becomes the last one, with or without a delimiter."""
+        """End the stream at `size`; an open chunk becomes the last one, with or without a delimiter.
+
+        Raises:
+            OpenQuote: a quote never closes.
+        """
+        if self._scanner.open_line:
+            raise OpenQuote(self._scanner.open_line)
         if self.content_start is None:
             self.content_start = self._start = size
         return [size] if self._by == "file" or size > self._start else []

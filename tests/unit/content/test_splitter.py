@@ -1,7 +1,9 @@
 """Where chunks end: every rule against a definition simple enough to be obviously right, on any buffer size."""
 
+import csv
 import io
 import os
+import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from opsq.content import input_chunks
 from opsq.content import splitter as splitting_module
+from opsq.content.csv_records import CsvDialect
 from opsq.content.input_chunks import cut_file, cut_stream, open_input, plan
 from opsq.content.splitter import Splitting
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
@@ -28,16 +31,30 @@ def plain_records(text: bytes, delimiter: bytes) -> list[bytes]:
     return [record for record in records if record]
 
 
-def csv_records(text: bytes) -> list[bytes]:
-    records, record, is_inside = [], bytearray(), False
-    for byte in text:
-        record.append(byte)
-        if byte == ord('"'):
-            is_inside = not is_inside
-        elif byte == ord("\n") and not is_inside:
-            records.append(bytes(record))
-            record.clear()
-    return [*records, bytes(record)] if record else records
+def csv_rows(text: bytes, dialect: CsvDialect) -> tuple[list[list[str]], list[int]]:
+    """The rows that Python's `csv` reads, and how many lines it has read after each."""
+    lines = [line + "\n" for line in text.decode("latin-1").split("\n")]
+    lines[-1] = lines[-1][:-1]
+    reader = csv.reader(
+        filter(None, lines),
+        delimiter=dialect.delimiter.decode(),
+        quotechar=dialect.quote.decode() or None,
+        quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+        escapechar=dialect.escape.decode() or None,
+    )
+    rows, ends = [], []
+    for row in reader:
+        rows.append(row)
+        ends.append(reader.line_num)
+    return rows, ends
+
+
+def csv_records(text: bytes, dialect: CsvDialect) -> list[bytes] | None:
+    """The records of a CSV; None if a quote never closes: then a line behind it is still in quotes."""
+    if csv_rows(text + b"\n\nbehind", dialect)[0][-1] != ["behind"]:
+        return None
+    lines = plain_records(text, b"\n")
+    return [b"".join(lines[low:high]) for low, high in pairwise([0, *csv_rows(text, dialect)[1]])]
 
 
 def by_bytes(records: list[bytes], count: int) -> list[bytes]:
@@ -118,17 +135,97 @@ def test_a_delimiter_that_overlaps_itself_is_taken_leftmost_first(text: bytes, c
         assert by_size == by_bytes(records, count)
 
 
-@given(text=TEXTS, count=st.integers(1, 30), buffer_bytes=st.integers(1, 20), by=st.sampled_from(["bytes", "records"]))
+CSV_TEXTS = st.lists(
+    st.sampled_from([b"\n", b"a", b"\r\n", b"\0", b"\xff", b'"', b'"', b",", b'",', b'\n"', b";", b"\\", b"field "]),
+    max_size=24,
+).map(b"".join)
+DIALECTS = [CsvDialect(), CsvDialect(b";", b"'", b"\\"), CsvDialect(escape=b"\\"), CsvDialect(quote=b"")]
+
+
+@given(
+    text=CSV_TEXTS,
+    dialect=st.sampled_from(DIALECTS),
+    count=st.integers(1, 30),
+    buffer_bytes=st.integers(1, 20),
+    by=st.sampled_from(["bytes", "records"]),
+)
 @settings(max_examples=600)
-def test_csv_records_end_outside_quotes_and_the_header_is_set_apart(
-    text: bytes, count: int, buffer_bytes: int, by: str
+def test_csv_records_end_where_python_reads_them_and_the_header_is_set_apart(
+    text: bytes, dialect: CsvDialect, count: int, buffer_bytes: int, by: str
 ) -> None:
-    rule = Splitting(by=by, count=count, csv_header=True)
-    records = csv_records(text)
+    text = text.replace(b'"', dialect.quote or b'"')
+    rule = Splitting(by=by, count=count, csv_header=True, dialect=dialect)
+    records = csv_records(text, dialect)
+    if records is None:
+        with pytest.raises(InputUnreadable, match="never closed"):
+            chunks_of(io.BytesIO(text), rule, buffer_bytes=buffer_bytes)
+        return
     group = by_bytes if by == "bytes" else by_records
     assert chunks_of(io.BytesIO(text), rule, buffer_bytes=buffer_bytes) == group(records[1:], count)
     cuts = list(cut_stream(io.BytesIO(text), "input", rule, LIMIT, bytearray(buffer_bytes)))
     assert cuts[-1].header == b"".join(records[:1])
+
+
+@pytest.mark.parametrize(("by", "count"), [("bytes", 1), ("bytes", 9), ("records", 1), ("records", 3)])
+def test_a_quote_that_never_closes_is_reported_with_its_line(by: str, count: int) -> None:
+    rule = Splitting(by=by, count=count, csv_header=True)
+    text = b'size,name\n"1\n2",a\n3,5" pipe\n4,"open\n' + b"5,b\n" * 9
+    for buffer_bytes in (1, 7, 64, 4096):
+        with pytest.raises(InputUnreadable, match="opens in line 5 of input is never closed"):
+            chunks_of(Pipe(text), rule, buffer_bytes=buffer_bytes)
+
+
+@pytest.mark.parametrize("by", ["bytes", "records"])
+def test_a_lone_quote_inside_a_field_is_text(by: str) -> None:
+    text = b'length "in",name\n5" pipe,a\nb,"6"" pipe"\n"c" "d\ne,f\n'
+    rule = Splitting(by=by, count=1, csv_header=True)
+    assert chunks_of(io.BytesIO(text), rule) == [b'5" pipe,a\n', b'b,"6"" pipe"\n', b'"c" "d\n', b"e,f\n"]
+
+
+def test_an_escaped_quote_does_not_close() -> None:
+    text = b'a,b\n"x\\"\ny",1\n2,\\"\n'
+    rule = Splitting(by="records", count=1, csv_header=True, dialect=CsvDialect(escape=b"\\"))
+    assert chunks_of(io.BytesIO(text), rule) == [b'"x\\"\ny",1\n', b'2,\\"\n']
+
+
+def test_a_field_of_ten_million_bytes_and_a_byte_order_mark_are_read() -> None:
+    text = b'\xef\xbb\xbf"a\nb",c\n"' + b"x\n" * 5_000_000 + b'",1\n2,3\n'
+    rule = Splitting(by="records", count=1, csv_header=True)
+    header = b'\xef\xbb\xbf"a\nb",c\n'
+    assert [len(chunk) for chunk in chunks_of(io.BytesIO(text), rule, 64 << 20)] == [10_000_005, 4]
+    assert list(cut_stream(io.BytesIO(text), "input", rule, 64 << 20))[-1].header == header
+
+
+@pytest.mark.parametrize("dialect", DIALECTS[:3])
+def test_chunks_of_odd_tables_hold_the_rows_that_pyarrow_reads(dialect: CsvDialect) -> None:
+    pyarrow_csv = pytest.importorskip("pyarrow.csv")
+    quote, delimiter = dialect.quote, dialect.delimiter
+    fields = [b"a", b"", b"5" + quote + b" pipe", quote + b"x\r\ny" + quote, 3 * quote + b"z" + 3 * quote]
+    fields += [quote + delimiter + quote, quote + b"\n" + quote, quote + quote]
+    fields += [b"e\\" + delimiter + b"f", quote + b"g\\" + quote + b"\n" + quote] if dialect.escape else []
+    choose = random.Random(7)
+    rows = [b"one" + delimiter + b"two"]
+    rows += [choose.choice(fields) + delimiter + choose.choice(fields) for _ in range(2000)]
+    text = b"\n".join(rows) + b"\n"
+
+    def read(table: bytes) -> list[dict[str, str]]:
+        parse = pyarrow_csv.ParseOptions(
+            delimiter=delimiter.decode(),
+            quote_char=quote.decode(),
+            escape_char=dialect.escape.decode() or False,
+            newlines_in_values=True,
+            ignore_empty_lines=False,
+        )
+        convert = pyarrow_csv.ConvertOptions(column_types={"one": "string", "two": "string"})
+        return pyarrow_csv.read_csv(io.BytesIO(table), parse_options=parse, convert_options=convert).to_pylist()
+
+    for rule in (
+        Splitting(count=300, csv_header=True, dialect=dialect),
+        Splitting(by="records", count=7, csv_header=True, dialect=dialect),
+    ):
+        chunks = chunks_of(io.BytesIO(text), rule)
+        assert len(chunks) > 20
+        assert [row for chunk in chunks for row in read(rows[0] + b"\n" + chunk)] == read(text)
 
 
 @given(

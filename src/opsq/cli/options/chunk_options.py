@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from opsq.cli.options import values
 from opsq.cli.options.option import COUNT, option, option_set
+from opsq.content.csv_records import CsvDialect
 from opsq.content.splitter import DEFAULT_CHUNK_BYTES, Splitting
 
 
@@ -29,7 +30,19 @@ class Cutting(NamedTuple):
     )
     null: bool = option("-0, --null", "A NUL byte ends a record.")
     per_file: bool = option("--per-file", "Each file is one chunk.")
-    csv_header: bool = option("--csv-header", "CSV: repeat the header in each chunk, and keep quoted line ends.")
+    csv: bool = option("--csv", "Records are CSV records, which may have line ends in quotes.")
+    csv_header: bool = option("--csv-header", "CSV with a header, which is repeated in each chunk.")
+    csv_delimiter: bytes | None = option(
+        "--csv-delimiter BYTE", "What stands between the fields of a CSV record; a comma by default.", values.delimiter
+    )
+    csv_quote: bytes | None = option(
+        "--csv-quote BYTE", 'What quotes the fields of a CSV record; " by default.', values.delimiter
+    )
+    csv_escape: bytes | None = option(
+        "--csv-escape BYTE",
+        "What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.",
+        values.delimiter,
+    )
 
     def as_splitting(self) -> Splitting:
         """The rule that they make.
@@ -40,8 +53,11 @@ class Cutting(NamedTuple):
         values.exclude(bytes=self.size, lines=self.lines, per_file=self.per_file)
         values.exclude(delimiter=self.delimiter, null=self.null, per_file=self.per_file)
         end = b"\0" if self.null else self.delimiter or b"\n"
+        given = {"delimiter": self.csv_delimiter, "quote": self.csv_quote, "escape": self.csv_escape}
+        parts = {name: part for name, part in given.items() if part is not None}
+        dialect = CsvDialect(**parts) if parts or self.csv else None
         if self.per_file:
-            return Splitting("file", 1, csv_header=self.csv_header)
+            return Splitting("file", 1, end, self.csv_header, dialect)
         if self.lines is not None:
-            return Splitting("records", self.lines, end, self.csv_header)
-        return Splitting("bytes", self.size or DEFAULT_CHUNK_BYTES, end, self.csv_header)
+            return Splitting("records", self.lines, end, self.csv_header, dialect)
+        return Splitting("bytes", self.size or DEFAULT_CHUNK_BYTES, end, self.csv_header, dialect)
