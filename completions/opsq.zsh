@@ -100,6 +100,7 @@ _opsq() {
             '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--in-place-roots=[Where consumers read files that other users or machines have submitted in place; default nowhere.]:DIR[\:DIR…]: ' \
             '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
@@ -139,6 +140,7 @@ _opsq() {
             '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--in-place-roots=[Where consumers read files that other users or machines have submitted in place; default nowhere.]:DIR[\:DIR…]: ' \
             '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \

@@ -17,7 +17,9 @@ Script = Callable[[Request], Sequence[Reply]]
 
 def welcome(heartbeat_s: float = 60.0, frame_limit_bytes: int = 1 << 24) -> Welcome:
     """A daemon's first answer."""
-    return Welcome(1, 1, "0", "test-1", heartbeat_s, frame_limit_bytes, 1 << 26, True, True, "file:///nowhere", "")
+    return Welcome(
+        1, 1, "0", "test-1", heartbeat_s, frame_limit_bytes, 1 << 26, True, True, "file:///nowhere", "", True
+    )
 
 
 def silence(request: Request) -> Sequence[Reply]:

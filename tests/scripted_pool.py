@@ -159,7 +159,7 @@ class Daemon:
     def grant(self, request_id: int, count: int) -> Reserved:
         first, self.next = self.next, min(self.next + count, len(self.chunks))
         mask = (1 << self.next) - (1 << first)
-        described = SubmissionContent(SUBMISSION, len(self.chunks), encode(self.content), {}, False)
+        described = SubmissionContent(SUBMISSION, len(self.chunks), encode(self.content), {}, False, os.geteuid())
         grants = [Grant(SUBMISSION, 0, mask, 0, 99)] if mask else []
         return Reserved(request_id, request_id, 600.0, grants, [described] if grants else [], not grants)
 

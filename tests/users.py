@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-ALICE, BOB = 54_321, 54_322
-"""Two users who may be anybody, each in a group of the same number."""
+ALICE, BOB, EVE = 54_321, 54_322, 54_323
+"""Users who may be anybody, each in a group of the same number."""
 WORKERS = 54_400
-"""A group of both."""
+"""A group of Alice and Bob."""
 _VERSION = f"python3.{sys.version_info.minor}"
-PATH = os.pathsep.join(path for path in sys.path if path.startswith("/") and "/tests" not in path)
+PATH = os.pathsep.join(path for path in sys.path if path.endswith(("/src", "/site-packages")))
 """Where opsq and what it needs are found."""
 
 
@@ -46,11 +46,13 @@ def need_root() -> None:
         pytest.skip("root: only root can act as several users")
 
 
-def run_as(uid: int, state_dir: Path, *words: str, stdin: bytes = b"", **environ: str) -> subprocess.CompletedProcess:
-    """Run a command line of opsq as a user, who is in the group of all, in a folder that anybody may enter."""
+def run_as(
+    uid: int, state_dir: Path, *words: str, stdin: bytes = b"", code: str = "", **environ: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command line of opsq, or `code`, as a user: in the root folder, with an empty environment otherwise."""
     python = need_users()
     return subprocess.run(
-        [python, "-P", "-m", "opsq", *words],
+        [python, "-P", *(["-c", code] if code else ["-m", "opsq"]), *words],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": PATH, "OPSQ_STATE_DIR": str(state_dir), **environ},
         cwd="/",
         input=stdin,
@@ -58,7 +60,7 @@ def run_as(uid: int, state_dir: Path, *words: str, stdin: bytes = b"", **environ
         check=False,
         user=uid,
         group=uid,
-        extra_groups=[WORKERS] if uid else [],
+        extra_groups=[WORKERS] if uid in {ALICE, BOB} else [],
     )
 
 

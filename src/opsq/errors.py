@@ -28,6 +28,7 @@ apart; `wording` makes one of a `cause` and its details.
     │   ├── DatabaseDamaged        database_damaged   6
     │   └── TooManyConnections     too_many_connections 6
     ├── NotPermitted               not_permitted      7
+    │   └── ContentNotPermitted    content_not_permitted 7
     ├── VersionMismatch            version_mismatch   8
     ├── WorkFailed                 work_failed        1
     ├── TimedOut                   timed_out          124
@@ -230,6 +231,12 @@ class NotPermitted(OpsqError):
     exit_status = 7
 
 
+class ContentNotPermitted(NotPermitted):
+    """The content may not be read by this user."""
+
+    code = "content_not_permitted"
+
+
 class VersionMismatch(OpsqError):
     """The versions are incompatible."""
 
@@ -277,6 +284,9 @@ def _tree(cls: type[OpsqError]) -> dict[str, type[OpsqError]]:
         found |= _tree(child)
     return found
 
+
+READER_ERRORS = (StoreNotVisible, ContentNotPermitted)
+"""What keeps this user or machine from reading content: no chunk is to blame, so none is failed for it."""
 
 BY_CODE: dict[str, type[OpsqError]] = _tree(OpsqError)
 """Wire code → class, to turn an error reply back into the exception."""

@@ -33,6 +33,15 @@ def _path(given: object) -> str:
     return os.path.abspath(os.path.expanduser(given))
 
 
+def _paths(given: object) -> tuple[str, ...]:
+    """Absolute paths: a list, or a text with colons between them, as PATH has."""
+    if isinstance(given, str):
+        given = [path for path in given.split(":") if path]
+    if not isinstance(given, list | tuple):
+        raise ValueError(f"{given!r} is no list of paths")
+    return tuple(_path(path) for path in given)
+
+
 def _text(given: object) -> str:
     """Any text."""
     if not isinstance(given, str):
@@ -132,6 +141,7 @@ def size(low: int, high: int) -> Kind:
 
 
 PATH = Kind(_path, metavar="FILE")
+PATHS = Kind(_paths, ":".join, "DIR[:DIR…]")
 STORE = Kind(_store, metavar="URL")
 ADDRESS = Kind(_address, metavar="HOST:PORT")
 MODE = Kind(_mode, "0{:o}".format, "MODE")

@@ -38,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     client_token_file: str
     tokens_file: str
     store: str
+    in_place_roots: tuple[str, ...]
     durability: str
     allow_network_fs: bool
     frame_limit_bytes: int
@@ -193,6 +194,14 @@ def _candidates(
     return [(content[setting.name], path) for path, content in files if setting.name in content]
 
 
+def _can_be_seen(path: str) -> bool:
+    try:
+        os.stat(path)
+    except PermissionError:
+        return False
+    return True
+
+
 def _read_file(path: str) -> dict[str, object]:
     try:
         with open(path, "rb") as file:
@@ -200,6 +209,8 @@ def _read_file(path: str) -> dict[str, object]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
+        if isinstance(error, PermissionError) and not _can_be_seen(path):
+            return {}  # a home that this process may not enter
         raise InputUnreadable(f"Cannot read the settings in {path}: {error.strerror}.") from error
     import tomllib
 
@@ -223,8 +234,11 @@ def _read_file(path: str) -> dict[str, object]:
                 f"{path} has an unknown setting {key!r}.",
                 hint=f"Did you mean {near[0]!r}?" if near else "`opsq config` lists all settings.",
             )
-        if isinstance(given, str) and _BY_NAME[key].kind is kind.PATH and not given.startswith(("/", "~/")):
-            raise UsageError(f"{key} from {path}: {given!r} is not an absolute path.")
+        if _BY_NAME[key].kind in {kind.PATH, kind.PATHS}:
+            is_many = isinstance(given, str) and _BY_NAME[key].kind is kind.PATHS
+            for one in str(given).split(":") if is_many else given if isinstance(given, list) else [given]:
+                if isinstance(one, str) and one and not one.startswith(("/", "~/")):
+                    raise UsageError(f"{key} from {path}: {one!r} is not an absolute path.")
     return content
 
 
@@ -249,6 +263,12 @@ SETTINGS: tuple[Setting, ...] = (
         kind.STORE,
         "",
         "where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder",
+    ),
+    Setting(
+        "in_place_roots",
+        kind.PATHS,
+        (),
+        "where consumers read files that other users or machines have submitted in place; default nowhere",
     ),
     Setting(
         "durability",

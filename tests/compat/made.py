@@ -21,6 +21,7 @@ LEASED_S = 1e9
 WITHDRAWN = b"withdrawn before"
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
+    5: ["ALTER TABLE submission DROP COLUMN submitter"],
     4: [
         "DROP INDEX submission_unique_key",
         "ALTER TABLE submission DROP COLUMN unique_until",
@@ -105,12 +106,17 @@ def add_keys(rig: Rig) -> None:
     rig.only(rig.connect("producer"), m.Withdraw(next(rig.ids), WITHDRAWN), m.Found)
 
 
+def hold_until_start(rig: Rig) -> None:
+    """What schema 5 has besides: a unique key that is held until the first chunk starts."""
+    rig.submit(1, unique_key="first", unique_until_start=True, metadata={"tenant": "b"})
+
+
 def main(schema: int) -> None:
     """Make the file and the text that tells its state."""
     folder = Path(tempfile.mkdtemp(prefix="opsq-"))
     rig = Rig(folder)
     leased = work(rig)
-    for since, add in ((2, add_rules), (3, drop_chunk), (4, add_keys)):
+    for since, add in ((2, add_rules), (3, drop_chunk), (4, add_keys), (5, hold_until_start)):
         if schema >= since:
             add(rig)
     rig.stop()

@@ -131,3 +131,17 @@ def test_old_database_takes_events_that_it_did_not_know(rig: Rig) -> None:
     events = rig.only(rig.connect(), m.History(3, m.HistoryFilter(events=["dropped"], from_at=at)), m.HistoryRows).rows
     assert sum(event.mask.bit_count() for event in events) == len(dead)
     assert rig.database.reader.execute("PRAGMA integrity_check").get == "ok"
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[4:], indirect=True)
+def test_stored_key_is_held_until_the_start(rig: Rig) -> None:
+    again = m.NewSubmission(b"another request!", 1, unique_key="first", unique_until_start=True)
+    [created] = rig.only(rig.connect(), m.Submit(1, [again]), m.Submitted).created
+    assert not created.is_new
+
+
+def test_nobody_is_said_to_have_submitted_what_is_stored(rig: Rig) -> None:
+    """So its files in place are read below the roots of a consumer only."""
+    ids = [int(str(row[0])) for row in rig.rows("SELECT id FROM submission")]
+    described = rig.only(rig.connect(), m.Describe(1, ids), m.Described).submissions
+    assert {one.submitter for one in described} == {None}

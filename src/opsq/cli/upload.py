@@ -142,7 +142,7 @@ class Upload:
             welcome = daemon.welcome
             store = open_store(welcome.store)
             store.check_marker(welcome.store_marker)
-            source = self._template.open_source(daemon, store) if not paths else None
+            source = self._template.open_source(daemon) if not paths else None
             self._rules = self._template.with_attachment(daemon, self._rules)
             if source is not None:
                 size = source.content.chunks_count, source.content.total_bytes

@@ -85,7 +85,7 @@ class EmbeddedEngine:
         with self.changed:
             self._check_usable()
             now = read_clocks()
-            peer = self._engine.connect(f"embedded-{os.getpid()}", now)
+            peer = self._engine.connect(f"embedded-{os.getpid()}", now, os.geteuid())
             welcome = Welcome(
                 0,
                 VERSION,
@@ -98,6 +98,7 @@ class EmbeddedEngine:
                 is_durable=self._is_durable,
                 store=self._store.url,
                 store_marker=self._marker,
+                is_own=True,
             )
             wire = EmbeddedWire(self, peer, welcome)
             self._wires[peer.consumer] = wire

@@ -5,15 +5,16 @@ This file must not write anything. A `ChunkReader` serves one thread; descriptor
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from opsq.content.content_store import Store
-from opsq.content.file_io import Identity
+from opsq.content.file_io import Identity, Roots, check_path
 from opsq.content.manifest import Content, PartTable, Table, unpack_numbers
-from opsq.errors import NotFound
+from opsq.errors import ContentMissing, NotFound, StoreNotVisible
 from opsq.ids import mask_indexes
 
 _COALESCED_BYTES = 8 << 20
@@ -38,6 +39,7 @@ class _Place(NamedTuple):
     name: str
     shift: int
     identity: Identity | None
+    roots: Roots | None
 
 
 class ChunkReader:
@@ -46,14 +48,16 @@ class ChunkReader:
     Args:
         store: where the content was written.
         content: its description.
+        roots: where files in place must really be, because somebody else named them; None: anywhere.
     """
 
-    def __init__(self, store: Store, content: Content) -> None:
+    def __init__(self, store: Store, content: Content, roots: Roots | None = None) -> None:
         self.content = content
+        self._roots = roots
         self._store = store
         self._parts = PartTable(store, content)
         self._last_number = -1
-        self._last_place = _Place(None, "", 0, None)
+        self._last_place = _Place(None, "", 0, None, None)
         self._ends: Sequence[int]
         if content.inline is not None:
             self._ends = ()
@@ -102,6 +106,8 @@ class ChunkReader:
             NotFound: there is no such chunk.
             ContentMissing: its bytes are missing.
             ContentChanged: its file, submitted in place, has changed.
+            ContentNotPermitted: this user may not read them, or the file in place is not below a root.
+            StoreNotVisible: nothing can be read from here.
 
         Cost: one read; with more than 256 chunks, sometimes a second one of the table.
         """
@@ -149,12 +155,20 @@ class ChunkReader:
         place = self._place(self._part_of(index, start))
         if place.path is None:
             return None
-        return OpenRange(self._store.files.open(place.path, place.identity), place.shift + start, end - start)
+        try:
+            descriptor = self._store.files.open(place.path, place.identity, place.roots)
+        except ContentMissing:
+            self._check_visible(place)
+            raise
+        return OpenRange(descriptor, place.shift + start, end - start)
 
     def whole_file(self, index: int) -> bytes | None:
         """Return the path of the file submitted in place that is exactly this chunk; None if there is none.
 
         The file is not read.
+
+        Raises:
+            ContentNotPermitted: it is not below a root.
         """
         if self.content.inline is not None or not self.content.parts_count or self.header:
             return None
@@ -164,6 +178,7 @@ class ChunkReader:
         first = self._parts.ends[number - 1] if number else 0
         if part.identity is None or part.identity[0] != end - start or start != first:
             return None
+        self._place(number)
         return part.name
 
     def _checked(self, index: int) -> int:
@@ -189,20 +204,37 @@ class ChunkReader:
         part = self._parts[number]
         shift = part.skipped_bytes - (self._parts.ends[number - 1] if number else 0)
         if part.identity is not None:
-            place = _Place(part.name, "", shift, part.identity)
+            if self._roots is not None:
+                check_path(part.name, self._roots)  # before it is opened: it may be a device
+            place = _Place(part.name, "", shift, part.identity, self._roots)
         else:
             name = f"{self.content.folder}/{part.name.decode()}"
-            place = _Place(self._store.path(name), name, shift, None)
+            place = _Place(self._store.path(name), name, shift, None, self._store.roots)
         self._last_number, self._last_place = number, place
         return place
 
     def _read(self, number: int, start: int, end: int) -> bytes:
         if number < 0:
             return b""
-        path, name, shift, identity = self._place(number)
-        if path is not None:
-            return self._store.files.read(path, shift + start, end - start, identity)
-        return self._store.read_range(name, shift + start, end - start)
+        place = self._place(number)
+        path, name, shift, identity, roots = place
+        try:
+            if path is not None:
+                return self._store.files.read(path, shift + start, end - start, identity, roots)
+            return self._store.read_range(name, shift + start, end - start)
+        except ContentMissing:
+            self._check_visible(place)
+            raise
+
+    def _check_visible(self, place: _Place) -> None:
+        """Raise StoreNotVisible if what is missing is not this content alone: then no chunk is to blame."""
+        if place.identity is None:
+            self._store.check_again()
+        elif place.path is not None and not os.path.isdir(folder := os.path.dirname(os.fsdecode(place.path))):
+            raise StoreNotVisible(
+                f"{os.fsdecode(place.path)} cannot be read from here: there is no folder {folder}.",
+                hint="Mount it at the same path, or submit without --in-place.",
+            )
 
     def _read_group(self, number: int, group: list[tuple[int, int]]) -> Iterator[bytes]:
         first, last = group[0][0], group[-1][1]

@@ -10,7 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
-from opsq.content.file_io import Buffer, FileReader
+from opsq.content.file_io import Buffer, FileReader, Roots
 from opsq.errors import ContentMissing, StoreNotVisible, UsageError
 
 MARKER = "store-id"
@@ -44,6 +44,7 @@ class Store(ABC):
         self.url = url
         self.files = FileReader()
         """Reads the files of a local store, and with every kind of store the files submitted in place."""
+        self._expected_marker = ""
 
     @abstractmethod
     def create_folder(self, folder: str) -> None:
@@ -108,6 +109,25 @@ class Store(ABC):
     def modified_at(self, folder: str) -> float | None:
         """Return when the folder was last written to, in seconds since 1970 UTC; None if it does not exist."""
 
+    @property
+    def roots(self) -> Roots | None:
+        """Where all files of the store really are; None in a store without files."""
+        return None
+
+    def is_own(self, name: str) -> bool:
+        """Whether only this user and root can have written an object; False where that cannot be told."""
+        return False
+
+    def set_group(self, gid: int | None) -> None:
+        """Let a group read and write all that is in the store and will be, or (None) only its owner.
+
+        Does nothing in a store without files.
+
+        Raises:
+            NotPermitted: that is not for this user to do.
+        """
+        return
+
     @abstractmethod
     def path(self, name: str) -> str | None:
         """Return the path of an object as a local file; None in a store without files."""
@@ -141,6 +161,7 @@ class Store(ABC):
 
         Raises:
             StoreNotVisible: the marker is missing or differs.
+            ContentNotPermitted: this user may not read the marker.
         """
         try:
             found = self.marker()
@@ -152,6 +173,12 @@ class Store(ABC):
                 + ("." if not found else ": there is a different store in its place."),
                 hint="Mount it at the same path, or set the daemon's store to an s3://, gs:// or az:// URL.",
             )
+        self._expected_marker = expected
+
+    def check_again(self) -> None:
+        """Raise as `check_marker` did, if what it found then is not there any more."""
+        if self._expected_marker:
+            self.check_marker(self._expected_marker)
 
 
 def check_name(name: str) -> str:

@@ -5,20 +5,32 @@ This file must not know about stores or chunks. A file submitted in place is ide
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 from threading import Lock
 
-from opsq.errors import ContentChanged, ContentMissing, OpsqError, StorageFull, StoreNotVisible
+from opsq.errors import (
+    ContentChanged,
+    ContentMissing,
+    ContentNotPermitted,
+    OpsqError,
+    StorageFull,
+    StoreNotVisible,
+)
 from opsq.filesystem import is_no_room, room_left
 from opsq.users import make_folder, open_file
 
 DESCRIPTORS_LIMIT = 64
+_SHARE = "Run this as the user of the daemon, or let a group share the queue: see opsq-security(7)."
 SHARED_FOLDER_MODE = 0o2770
 SHARED_FILE_MODE = 0o640
 
 Buffer = bytes | bytearray | memoryview
+
+Roots = tuple[bytes, ...]
+"""Folders, by their real paths, below which a file must really be, wherever links on its path lead."""
 
 Identity = tuple[int, int, int]
 """(size in bytes, mtime in nanoseconds, inode) of a file at one moment."""
@@ -57,6 +69,10 @@ def write_failure(path: str, error: OSError) -> OpsqError:
             f"The storage is full: writing {path} failed with {room_left(path)}.",
             hint="Free some space, or remove finished submissions with `opsq rm`, and retry.",
         )
+    if isinstance(error, PermissionError):
+        return ContentNotPermitted(
+            f"{path} may not be written by uid {os.geteuid()}{_owner_of(os.path.dirname(path))}.", hint=_SHARE
+        )
     return StoreNotVisible(f"Writing {path} failed: {error.strerror}.")
 
 
@@ -64,6 +80,40 @@ def identity_of(descriptor: int) -> Identity:
     """Return size, mtime and inode of an open file."""
     status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def roots_of(*folders: str) -> Roots:
+    """The roots that are these folders."""
+    return tuple(os.fsencode(os.path.realpath(folder)).rstrip(b"/") for folder in folders)
+
+
+def check_path(path: str | bytes, roots: Roots) -> None:
+    """Refuse a path that is not below a root.
+
+    Raises:
+        ContentNotPermitted: as it says.
+    """
+    _check_real_path(path, os.fsencode(os.path.realpath(path)), roots)
+
+
+def _check_real_path(path: str | bytes, real: bytes, roots: Roots) -> None:
+    if not any(real.startswith(root + b"/") for root in roots):
+        where = ", ".join(os.fsdecode(root) or "/" for root in roots)
+        raise ContentNotPermitted(
+            f"{os.fsdecode(path)} may not be read here, because another user or machine has named it:"
+            f" it is not below {where or 'a folder that is allowed'}.",
+            hint="The setting in_place_roots allows folders; see opsq-security(7). Or cancel the submission.",
+        )
+
+
+def _real_path(path: str | bytes, descriptor: int) -> bytes:
+    """The path of what is open, in which no link is left that somebody could have changed meanwhile."""
+    if hasattr(fcntl, "F_GETPATH"):
+        return fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
+    try:
+        return os.readlink(b"/proc/self/fd/%d" % descriptor)
+    except OSError:  # there is no /proc
+        return os.fsencode(os.path.realpath(path))
 
 
 class _Descriptor:
@@ -74,9 +124,13 @@ class _Descriptor:
 
     __slots__ = ("number",)
 
-    def __init__(self, path: str | bytes) -> None:
+    def __init__(self, path: str | bytes, roots: Roots | None) -> None:
         self.number = -1
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if roots is None:
+            self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        _check_real_path(path, _real_path(path, self.number), roots)
 
     def __del__(self) -> None:
         if self.number >= 0:
@@ -87,10 +141,17 @@ class FileReader:
     """Reads ranges of files, caching recently used descriptors. Thread-safe."""
 
     def __init__(self) -> None:
-        self._open: dict[str | bytes, _Descriptor] = {}
+        self._open: dict[tuple[str | bytes, Roots | None], _Descriptor] = {}
         self._lock = Lock()
 
-    def read(self, path: str | bytes, offset: int, size: int, identity: Identity | None = None) -> bytes:
+    def read(
+        self,
+        path: str | bytes,
+        offset: int,
+        size: int,
+        identity: Identity | None = None,
+        roots: Roots | None = None,
+    ) -> bytes:
         """Read exactly `size` bytes at `offset`.
 
         Args:
@@ -98,14 +159,17 @@ class FileReader:
             offset: in bytes.
             size: in bytes.
             identity: what the file must have, also after the read.
+            roots: where it must really be; None: anywhere.
 
         Raises:
-            ContentMissing: the file does not exist, cannot be opened, or is too short.
+            ContentMissing: the file does not exist, or is too short.
+            ContentNotPermitted: this user may not read it, or it is not below a root.
+            StoreNotVisible: its file system does not work from here.
             ContentChanged: the file does not match `identity`.
 
         Cost: one system call, two with `identity`; one more to open a file that is not among the last 64.
         """
-        descriptor = self._descriptor(path)
+        descriptor = self._descriptor(path, roots)
         try:
             content = os.pread(descriptor.number, size, offset)
             while len(content) < size and (
@@ -113,7 +177,7 @@ class FileReader:
             ):
                 content += more
         except OSError as error:
-            raise ContentMissing(f"{os.fsdecode(path)} cannot be read: {error.strerror}.") from error
+            raise read_failure(path, error) from error
         if identity is not None:
             _check_identity(path, descriptor.number, identity)
         if len(content) < size:
@@ -121,9 +185,9 @@ class FileReader:
             raise ContentMissing(f"{os.fsdecode(path)} ends after {end} bytes, but had {offset + size} or more.")
         return content
 
-    def open(self, path: str | bytes, identity: Identity | None = None) -> int:
-        """Return a descriptor that the caller closes; `identity` as for `read`."""
-        descriptor = self._descriptor(path)
+    def open(self, path: str | bytes, identity: Identity | None = None, roots: Roots | None = None) -> int:
+        """Return a descriptor that the caller closes; `identity` and `roots` as for `read`, which it raises as."""
+        descriptor = self._descriptor(path, roots)
         if identity is not None:
             _check_identity(path, descriptor.number, identity)
         return os.dup(descriptor.number)
@@ -131,32 +195,61 @@ class FileReader:
     def forget(self, prefix: str) -> None:
         """Close the descriptors below the folder `prefix`."""
         with self._lock:
-            for path in [path for path in self._open if isinstance(path, str) and path.startswith(prefix + "/")]:
-                del self._open[path]
+            for key in [key for key in self._open if isinstance(key[0], str) and key[0].startswith(prefix + "/")]:
+                del self._open[key]
 
     def close(self) -> None:
         """Close everything."""
         with self._lock:
             self._open.clear()
 
-    def _descriptor(self, path: str | bytes) -> _Descriptor:
+    def _descriptor(self, path: str | bytes, roots: Roots | None) -> _Descriptor:
+        key = (path, roots)
         with self._lock:
-            descriptor = self._open.pop(path, None)
+            descriptor = self._open.pop(key, None)
             if descriptor is None:
-                descriptor = _open_to_read(path)
+                try:
+                    descriptor = _Descriptor(path, roots)
+                except OSError as error:
+                    raise read_failure(path, error) from error
                 if len(self._open) >= DESCRIPTORS_LIMIT:
                     del self._open[next(iter(self._open))]
-            self._open[path] = descriptor
+            self._open[key] = descriptor
         return descriptor
 
 
-def _open_to_read(path: str | bytes) -> _Descriptor:
-    try:
-        return _Descriptor(path)
-    except FileNotFoundError as error:
-        raise ContentMissing(f"{os.fsdecode(path)} is gone.") from error
-    except OSError as error:
-        raise ContentMissing(f"{os.fsdecode(path)} cannot be opened: {error.strerror}.") from error
+_OF_THIS_PROCESS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN}
+)
+"""What another process, or another machine, may not run into: no chunk is to blame for it."""
+
+
+def read_failure(path: str | bytes, error: OSError) -> OpsqError:
+    """Make the exception that explains why `path` cannot be read: is it the content, or this reader?"""
+    name = os.fsdecode(path)
+    if isinstance(error, PermissionError):
+        return ContentNotPermitted(
+            f"{name} may not be read by uid {os.geteuid()}{_owner_of(name)}.",
+            hint=_SHARE,
+        )
+    if error.errno in _OF_THIS_PROCESS:
+        return StoreNotVisible(f"{name} cannot be read from here: {error.strerror}.")
+    if isinstance(error, FileNotFoundError):
+        return ContentMissing(f"{name} is gone.")
+    return ContentMissing(f"{name} cannot be read: {error.strerror}.")
+
+
+def _owner_of(path: str) -> str:
+    """Who has the nearest part of a path that can be looked at, for a message."""
+    while True:
+        try:
+            found = os.stat(path)
+            break
+        except OSError:
+            if path in {"", "/"}:
+                return ""
+            path = os.path.dirname(path)
+    return f": {path} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}"
 
 
 def _check_identity(path: str | bytes, descriptor: int, identity: Identity) -> None:

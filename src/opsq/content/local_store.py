@@ -10,20 +10,28 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from functools import cached_property
 
 from opsq.content.content_store import ObjectWriter, Store, check_name
 from opsq.content.file_io import (
+    SHARED_FILE_MODE,
+    SHARED_FOLDER_MODE,
     Buffer,
+    Roots,
+    is_shared,
     make_folders,
     make_stored_folder,
     open_stored,
+    read_failure,
+    roots_of,
     sync_descriptor,
     sync_path,
     unlink_if_there,
     write_all,
     write_failure,
 )
-from opsq.errors import Conflict, ContentMissing
+from opsq.errors import Conflict, ContentMissing, NotPermitted
+from opsq.users import is_trusted
 
 _SYNC_STEP_BYTES = 64 << 20
 """A background sync starts whenever this much is unsynced, so that the final sync is short."""
@@ -125,6 +133,41 @@ class LocalStore(Store):
         self.root = os.path.abspath(root)
         super().__init__(_url_of(self.root))
 
+    @cached_property
+    def roots(self) -> Roots:
+        """Where its files really are: who may write to a shared store could put links there that lead elsewhere."""
+        return roots_of(self.root)
+
+    def is_own(self, name: str) -> bool:
+        try:
+            found = os.stat(self.path(name), follow_symlinks=False)
+        except OSError:
+            return False
+        return is_trusted(found.st_uid) and not found.st_mode & 0o022
+
+    def set_group(self, gid: int | None) -> None:
+        found = os.stat(self.root)
+        if gid is None:
+            if is_shared(self.root):
+                os.chmod(self.root, 0o700)
+            return
+        if is_shared(self.root) and found.st_gid == gid:
+            return
+        try:
+            for folder, _, names in os.walk(self.root, topdown=False):  # the root last: then all is done
+                for name in names:
+                    _share(f"{folder}/{name}", gid, SHARED_FILE_MODE)
+                _share(folder, gid, SHARED_FOLDER_MODE)
+            is_done = is_shared(self.root)
+        except PermissionError:
+            is_done = False
+        if not is_done:
+            raise NotPermitted(
+                f"{self.root} cannot be shared with group {gid}: uid {os.geteuid()} does not own all that is in it,"
+                " or is not in that group.",
+                hint="Change the group of the state folder (chgrp), or use socket_mode 0600.",
+            )
+
     def path(self, name: str) -> str:
         return f"{self.root}/{check_name(name)}"
 
@@ -182,14 +225,16 @@ class LocalStore(Store):
             raise write_failure(path, error) from error
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
-        return self.files.read(self.path(name), offset, size)
+        return self.files.read(self.path(name), offset, size, None, self.roots)
 
     def size_bytes(self, name: str) -> int:
         path = self.path(name)
         try:
             return os.stat(path).st_size
-        except OSError as error:
+        except FileNotFoundError as error:
             raise ContentMissing(f"{path} cannot be read: {error.strerror}.") from error
+        except OSError as error:
+            raise read_failure(path, error) from error
 
     def delete_folder(self, folder: str) -> None:
         path = self.path(folder)
@@ -225,6 +270,12 @@ class LocalStore(Store):
             return max(_modification_times(path))
         except FileNotFoundError:
             return None
+
+
+def _share(path: str, gid: int, mode: int) -> None:
+    if not os.path.islink(path):
+        os.chown(path, -1, gid)
+        os.chmod(path, mode)
 
 
 def _url_of(path: str) -> str:

@@ -129,7 +129,7 @@ class _Joiner:
         path = self._store.path(name)
         if path is not None and self._copiers:
             self._out.flush()
-            descriptor = self._store.files.open(path)
+            descriptor = self._store.files.open(path, roots=self._store.roots)
             try:
                 position = self._copy_in_kernel(descriptor, path, position, end)
             finally:

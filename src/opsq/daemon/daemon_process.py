@@ -181,6 +181,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
         store = open_store(settings.store)
         stack.callback(store.close)
         store.mark()
+        store.set_group(os.stat(settings.state_dir).st_gid if settings.is_shared else None)
         bound = sockets.open_all(settings)
         for one in bound:
             stack.callback(one.close)

@@ -208,7 +208,7 @@ class Daemon:
         self._quota.greet(session, is_tcp=session.is_tcp)
         if hello.claim is not None:
             self._claims.take(hello.claim, session)
-        peer = self.engine.connect(hello.name, now)
+        peer = self.engine.connect(hello.name, now, session.uid)
         self._sessions[peer] = session
         _log.debug("%s connected", peer.consumer)
         return peer

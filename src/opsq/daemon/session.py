@@ -243,12 +243,17 @@ class Session(asyncio.Protocol):
     @property
     def origin(self) -> str:
         """Where the peer is: host and port, or the user of a process on this machine."""
-        transport = self._transport
         if self.is_tcp:
+            transport = self._transport
             found = None if transport is None else transport.get_extra_info("peername")
             return f"{found[0]}:{found[1]}" if found else "an unknown host"
-        uid = None if transport is None else peer_uid(transport.get_extra_info("socket"))
-        return "this machine" if uid is None else f"uid {uid}"
+        return "this machine" if self.uid is None else f"uid {self.uid}"
+
+    @property
+    def uid(self) -> int | None:
+        """The user of the process at the other end, if it is on this machine and still there."""
+        transport = self._transport
+        return None if self.is_tcp or transport is None else peer_uid(transport.get_extra_info("socket"))
 
     # --- inside -------------------------------------------------------------------------------------------
 

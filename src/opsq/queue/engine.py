@@ -167,9 +167,9 @@ class Engine:
 
     # --- requests ---
 
-    def connect(self, name: str, now: Now) -> Peer:
-        """A new connection of a consumer or producer that calls itself `name`."""
-        return Peer(name, now)
+    def connect(self, name: str, now: Now, uid: int | None = None) -> Peer:
+        """A new connection of a consumer or producer that calls itself `name`; `uid` is its user on this machine."""
+        return Peer(name, now, uid)
 
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started counts as lost, what it had not is free."""

@@ -12,14 +12,19 @@ PARKED_LIMIT = 16_384
 
 
 class Peer:
-    """A connected producer or consumer."""
+    """A connected producer or consumer.
 
-    __slots__ = ("consumer", "described", "heard", "is_connected", "parked_count", "reservation_ids", "watches")
+    Args:
+        uid: the user of its process, if that is on this machine.
+    """
 
-    def __init__(self, name: str, now: Now) -> None:
+    __slots__ = ("consumer", "described", "heard", "is_connected", "parked_count", "reservation_ids", "uid", "watches")
+
+    def __init__(self, name: str, now: Now, uid: int | None = None) -> None:
         self.consumer = f"{name or 'anonymous'}-{secrets.token_hex(4)}"
         self.heard: MonoNs = now.mono
         """When it last sent something: heartbeats keep its reservations."""
+        self.uid = uid
         self.is_connected = True
         self.parked_count = 0
         self.reservation_ids: dict[int, None] = {}

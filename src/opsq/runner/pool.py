@@ -20,6 +20,7 @@ from opsq.client.core.held_block import Lost
 from opsq.client.core.prefetch import SlotPrefetch
 from opsq.client.sync.chunk import Chunk
 from opsq.errors import (
+    READER_ERRORS,
     CommandNotExecutable,
     CommandNotFound,
     ContentChanged,
@@ -85,6 +86,7 @@ def consume(
         CommandNotFound, CommandNotExecutable: the command cannot be run, or ended with 127 or 126, which says the same
             of what it runs itself; no attempt is counted.
         Refused: there is no room for results, or for even one program.
+        StoreNotVisible, ContentNotPermitted: this machine or user cannot read content; no attempt is counted.
         NameTaken: while the daemon was away, another consumer came first and has the name that was claimed.
         OpsqError: the daemon or its store cannot be reached at the start, or the daemon refused the strategy.
 
@@ -346,7 +348,7 @@ class Pool:
             chunk.release()
         except (ContentMissing, ContentChanged) as error:
             self._verdicts.fail_unreadable(chunk, error)
-        except (CommandNotFound, CommandNotExecutable):
+        except (CommandNotFound, CommandNotExecutable, *READER_ERRORS):
             self._verdicts.release(chunk)
             raise
         except Refused:

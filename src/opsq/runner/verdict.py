@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import Literal
 
 from opsq.client.sync.chunk import Chunk
-from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, OpsqError, Refused
+from opsq.errors import (
+    READER_ERRORS,
+    CommandNotExecutable,
+    CommandNotFound,
+    ContentChanged,
+    ContentMissing,
+    OpsqError,
+    Refused,
+)
 from opsq.runner.deadlines import Why
 from opsq.runner.feeding.programs import Finished
 from opsq.runner.pending_failures import PendingFailures
@@ -68,6 +76,7 @@ class VerdictGiver:
         Raises:
             CommandNotFound, CommandNotExecutable: the command cannot be run; the chunk was given back.
             Refused: there is no room for the result; likewise.
+            StoreNotVisible, ContentNotPermitted: this machine or user cannot read content; likewise.
         """
         is_completed = False
         try:
@@ -111,7 +120,7 @@ class VerdictGiver:
             self._fail_by(finished, chunk, limit)
         elif isinstance(error, ContentMissing | ContentChanged):
             self.fail_unreadable(chunk, error, run_s=finished.run_s)
-        elif isinstance(error, Refused | CommandNotFound | CommandNotExecutable):
+        elif isinstance(error, (Refused, CommandNotFound, CommandNotExecutable, *READER_ERRORS)):
             self.release(chunk)
             raise error
         elif error is not None:

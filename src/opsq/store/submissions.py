@@ -51,6 +51,8 @@ class SubmissionRow(NamedTuple):
     unique_until: str
     """`UNTIL_DONE`, `UNTIL_START`, or `STARTED`: the latter has come, and the key is free."""
     reason: str
+    submitter: int | None
+    """The user of the process on this machine that submitted it; None: it came over the network."""
     lanes: bytes
     has_attachment: int
     short_content: bytes | None

@@ -206,7 +206,7 @@ def test_neighbouring_ranges_are_copied_as_one(
     writer.sync()
     opened = []
     open_file = store.files.open
-    monkeypatch.setattr(store.files, "open", lambda path: opened.append(path) or open_file(path))
+    monkeypatch.setattr(store.files, "open", lambda path, **how: opened.append(path) or open_file(path, **how))
     with open(tmp_path / "out", "wb") as out:
         join_results(stored, store, FOLDER, out)
     assert len(opened) == 1

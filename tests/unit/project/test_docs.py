@@ -156,7 +156,7 @@ def test_every_setting_is_in_its_page_with_default_and_variable_and_no_other():
     assert list(told) == [setting.name for setting in SETTINGS]
     for setting in SETTINGS:
         _, *facts = told[setting.name].split("; ")
-        default = setting.kind.write(setting.default) if setting.default not in ("", {}) else ""
+        default = setting.kind.write(setting.default) if setting.default not in ("", (), {}) else ""
         assert facts == ([f"default {default}"] if default else []) + [setting.variable], setting.name
 
 
@@ -333,6 +333,7 @@ def test_protocol_explains_every_code_that_an_error_reply_may_have():
     content = {
         "chunk_too_large",
         "content_missing",
+        "content_not_permitted",
         "store_not_visible",
         "content_changed",
         "database_damaged",
@@ -375,6 +376,6 @@ def _version(man: str) -> str:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_page_points_only_to_pages_that_are_there(path: Path):
     """No reference leads nowhere."""
-    foreign = {"cron(8)", "tr(1)", "chmod(1)", "sqlite3(1)", "ssh(1)"}
+    foreign = {"chgrp(1)", "cron(8)", "tr(1)", "chmod(1)", "sqlite3(1)", "ssh(1)"}
     found = set(re.findall(r"\b([a-z][a-z0-9.-]*\([1-8]\))", page(path.name))) - foreign
     assert {reference for reference in found if not (MAN / re.sub(r"\((\d)\)", r".\1", reference)).is_file()} == set()

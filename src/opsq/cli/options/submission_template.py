@@ -12,10 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from opsq.cli.output.submission_documents import BackoffShape
-from opsq.cli.submission_content import content_of
+from opsq.cli.submission_content import reader_of
 from opsq.client.sync.connection import Connection
 from opsq.content.chunk_reader import ChunkReader
-from opsq.content.content_store import Store
 from opsq.errors import InputUnreadable, NotFound, UsageError
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import Attachment, Backoff, GetAttachment, NewSubmission
@@ -54,15 +53,14 @@ class Template(msgspec.Struct, frozen=True):
         )
         return replace(own, **{name: field for name, field in given.items() if field is not None})
 
-    def open_source(self, daemon: Connection, store: Store) -> ChunkReader:
+    def open_source(self, daemon: Connection) -> ChunkReader:
         """A reader of the chunks of the submission that the template shows."""
         submission_id = parse_submission_id(self.submission_id or "")
         try:
-            content, _ = content_of(daemon, submission_id)
+            return reader_of(daemon, submission_id)
         except NotFound as error:
             error.hint = "Name the FILE to submit."
             raise
-        return ChunkReader(store, content)
 
     def with_attachment(self, daemon: Connection, rules: NewSubmission) -> NewSubmission:
         """`rules` with the attachment of the submission that the template shows, unless they have one."""

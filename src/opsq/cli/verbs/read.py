@@ -9,7 +9,7 @@ import sys
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import argument, option
-from opsq.cli.submission_content import content_of
+from opsq.cli.submission_content import reader_of
 from opsq.errors import InvalidHandle
 from opsq.ids import parse_handle
 
@@ -22,12 +22,7 @@ def read(
     """Write the bytes of a reserved chunk to stdout."""
     with caller.connect() as daemon:
         submission_id, index = _chunk_of(chunk.strip())
-        content, store = content_of(daemon, submission_id)
-        from opsq.content.chunk_reader import ChunkReader
-
-        if content.inline is None:
-            store.check_marker(daemon.welcome.store_marker)
-        found = ChunkReader(store, content).read(index)
+        found = reader_of(daemon, submission_id).read(index)
         if output:
             from opsq.content.result_joiner import atomic_output
 

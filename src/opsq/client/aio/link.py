@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from opsq.client.core.address import Address, show_address
 from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
 from opsq.client.core.transport import (
@@ -23,6 +25,7 @@ from opsq.client.core.transport import (
     dial,
     expect,
     frames,
+    is_own,
 )
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.frames import reply_reader
@@ -232,6 +235,7 @@ class AsyncLink(LinkBase):
                 self._ended(transport, error)
 
         peer = await asyncio.to_thread(dial, self._address)
+        is_daemon_own = is_own(peer)
         peer.setblocking(False)
         if isinstance(self._address, str):
             _, transport = await loop.create_unix_connection(lambda: _Transport(greeted, ended, where), sock=peer)
@@ -240,7 +244,7 @@ class AsyncLink(LinkBase):
         try:
             transport.write([Hello(self.next_id(), VERSION, self._name, self._token)])
             async with asyncio.timeout(DIAL_S):
-                welcome = expect(await answer, Welcome)
+                welcome = replace(expect(await answer, Welcome), is_own=is_daemon_own)
         except TimeoutError as error:
             transport.close()
             raise Unreachable(f"The daemon at {where} accepts but does not answer.") from error

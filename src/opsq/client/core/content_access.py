@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from opsq.users import is_trusted
 from opsq.wire.messages import SubmissionContent, Welcome
 
 if TYPE_CHECKING:
     from opsq.content.chunk_reader import ChunkReader
     from opsq.content.content_store import Store
+    from opsq.content.file_io import Roots
     from opsq.content.manifest import Content
     from opsq.content.result_objects import ResultWriter
 
@@ -65,7 +67,8 @@ class Contents:
             from opsq.content.manifest import decode
 
             content = decode(described.content)
-            reader = ChunkReader(self._store_for(content), content)
+            store = self._store_for(content)
+            reader = ChunkReader(store, content, self._roots_of(described, content, store))
             if len(readers) >= _READERS_LIMIT:
                 del readers[next(iter(readers))]
             readers[described.submission_id] = reader
@@ -94,6 +97,19 @@ class Contents:
         """Let go of open files."""
         if self._store is not None:
             self._store.close()
+
+    def _roots_of(self, described: SubmissionContent, content: Content, store: Store) -> Roots | None:
+        """Where files that a submission names in place must be; None: this user, or root, has named them.
+
+        A daemon of another user, or on another machine, may say anything, and so may who can write to the store.
+        """
+        is_own = self._welcome.is_own and described.submitter is not None and is_trusted(described.submitter)
+        if is_own and (content.parts_object is None or store.is_own(f"{content.folder}/{content.parts_object}")):
+            return None
+        from opsq.content.file_io import roots_of
+        from opsq.settings import load
+
+        return roots_of(*load().in_place_roots)
 
     def _store_for(self, content: Content) -> Store:
         return self.unchecked if content.inline is not None and content.header_object is None else self.store

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opsq.errors import ContentChanged, InputUnreadable, StoreNotVisible
+from opsq.errors import READER_ERRORS, ContentChanged, InputUnreadable
 
 REASON_LIMIT = 16384
 """The daemon keeps this many characters of a reason."""
@@ -106,9 +106,9 @@ def failed(error: Exception) -> Outcome:
     """The outcome of a call that raised.
 
     Raises:
-        StoreNotVisible: that is what it raised: no chunk can be read from here, so none is to blame.
+        StoreNotVisible, ContentNotPermitted: that is what it raised: no chunk is to blame for it.
     """
-    if isinstance(error, StoreNotVisible):
+    if isinstance(error, READER_ERRORS):
         raise error
     if isinstance(error, Retry):
         return Outcome(None, _noted(error, str(error)), error.delay_s)

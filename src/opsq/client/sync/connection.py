@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from opsq.client.core.address import Address, show_address
 from opsq.client.core.transport import (
     DIAL_S,
@@ -25,6 +27,7 @@ from opsq.client.core.transport import (
     dial,
     expect,
     frames,
+    is_own,
 )
 from opsq.errors import OpsqError, TimedOut, Unreachable
 from opsq.wire.frames import reply_reader
@@ -66,7 +69,8 @@ class Connection:
         self._poll.register(peer, select.POLLIN)
         peer.setblocking(False)
         try:
-            self.welcome = self.call(Hello(self.next_id(), VERSION, name, token, claim), Welcome, DIAL_S)
+            welcome = self.call(Hello(self.next_id(), VERSION, name, token, claim), Welcome, DIAL_S)
+            self.welcome = replace(welcome, is_own=is_own(peer))
         except TimedOut as error:
             self.close()
             raise Unreachable(f"The daemon at {show_address(address)} accepts but does not answer.") from error

@@ -382,7 +382,12 @@ class ReserveCalls:
         if content is None:
             content = submissions.content(self._state.reader, submission.id)
         return SubmissionContent(
-            submission.id, submission.total, content, submission.metadata, bool(submission.row.has_attachment)
+            submission.id,
+            submission.total,
+            content,
+            submission.metadata,
+            bool(submission.row.has_attachment),
+            submission.row.submitter,
         )
 
     def _reply_after_commit(self, call: Call, reservation: Reservation, grants: list[Grant]) -> None:

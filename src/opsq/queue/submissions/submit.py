@@ -96,7 +96,7 @@ class Submitter:
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:
             self._keys.check(new)  # again: it may have waited for room
-        created = [self._submit_one(new, now) for new in request.submissions]
+        created = [self._submit_one(peer, new, now) for new in request.submissions]
         self._state.batch.replies.append((peer, Submitted(request.id, created)))
 
     def _needed(self, request: Submit) -> int | None:
@@ -115,12 +115,12 @@ class Submitter:
             known = self._state.unique_keys.holder(new.unique_key)
         return known
 
-    def _submit_one(self, new: NewSubmission, now: Now) -> Created:
+    def _submit_one(self, peer: Peer, new: NewSubmission, now: Now) -> Created:
         state, batch = self._state, self._state.batch
         known = self._known(new)
         if known is not None:
             return Created(known, False)
-        row = self._row(new, now)
+        row = self._row(peer, new, now)
         self._keys.enter(new, row.id)
         if new.unique_key is not None and row.state != "completed":
             state.unique_keys.take(new.unique_key, row.id, until_start=new.unique_until_start)
@@ -136,7 +136,7 @@ class Submitter:
             self._rule_changes.put_weight(key, new.metadata[key], weight, by_submission=True)
         return Created(row.id, True)
 
-    def _row(self, new: NewSubmission, now: Now) -> SubmissionRow:
+    def _row(self, peer: Peer, new: NewSubmission, now: Now) -> SubmissionRow:
         policy = self._state.policy
         backoff = new.backoff or policy.backoff
         not_before_at, delay_ms = _instant(now, new.not_before_at, new.delay_s)
@@ -177,6 +177,7 @@ class Submitter:
             unique_key=new.unique_key,
             unique_until=submissions.UNTIL_START if new.unique_until_start else submissions.UNTIL_DONE,
             reason="",
+            submitter=peer.uid,
             lanes=b"",
             has_attachment=int(new.attachment is not None),
             short_content=new.content if len(new.content) <= submissions.SHORT_CONTENT_BYTES else None,

@@ -28,13 +28,17 @@ class Grant(Record):
 
 
 class SubmissionContent(Record):
-    """What a consumer needs to know of a submission to read its chunks."""
+    """What a consumer needs to know of a submission to read its chunks.
+
+    `submitter` is the user whose process on the daemon's machine submitted it; none if it came over the network.
+    """
 
     submission_id: Id
     chunks_count: Count
     content: bytes
     metadata: dict[str, int | str]
     has_attachment: bool
+    submitter: int | None = None
 
 
 class HeldChunks(Record):

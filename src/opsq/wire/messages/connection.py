@@ -35,7 +35,11 @@ class Hello(Message):
 
 
 class Welcome(Message):
-    """The connection may be used. `store` is the URL of the content store, `store_marker` what its marker must say."""
+    """The connection may be used. `store` is the URL of the content store, `store_marker` what its marker must say.
+
+    A client does not believe `is_own`, and sets it itself: whether the daemon is a process of its user or of root, on
+    the same machine.
+    """
 
     id: Id
     version: int
@@ -48,6 +52,7 @@ class Welcome(Message):
     is_durable: bool
     store: str
     store_marker: str
+    is_own: bool = False
 
 
 class Heartbeat(Message):
