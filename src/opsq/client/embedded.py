@@ -153,6 +153,7 @@ class EmbeddedEngine:
         with self.changed:
             if self._failure:
                 return
+            self._engine.stop_handing_out()  # what one connection gives back is not for another that is about to end
             for wire in list(self._wires.values()):
                 wire.close()
             self._engine.fold_all()

@@ -75,6 +75,20 @@ def test_large_chunks_and_results_go_through_the_store(runtime_dir: Path) -> Non
         wait_until(lambda: not any(path.is_dir() for path in content.iterdir()), what="content and results are gone")
 
 
+def test_a_closed_queue_leases_nothing_to_who_still_waits(runtime_dir: Path) -> None:
+    """What one of its connections gives back is free, not held by another for the time of a lease."""
+    queue = opsq.Queue.open(runtime_dir)
+    submission = queue.submit([b"1"])
+    with queue.consumer() as holder:
+        assert holder.reserve(1).chunks_count == 1
+        waiter = queue.consumer(lease_s=3600.0)
+        waiter.want(1)
+        queue.close()
+    with opsq.Queue.open(runtime_dir) as queue:
+        assert queue.submission(submission.id).state().reserved_count == 0
+        assert [chunk.index for chunk in queue.consume(until_idle=True) if chunk.complete(b"") is None] == [0]
+
+
 def test_a_second_owner_is_refused(runtime_dir: Path) -> None:
     with opsq.Queue.open(runtime_dir), pytest.raises(AlreadyRunning):
         opsq.Queue.open(runtime_dir)
