@@ -64,7 +64,10 @@ def stored(schema: int) -> list[str]:
 
 
 def test_stored_database_is_backed_up_migrated_and_says_the_same(rig: Rig, schema: int) -> None:
-    """And perhaps more: fields that are new stand behind those that were there."""
+    """And perhaps more: fields that are new stand behind those that were there.
+
+    Those who said it counted a chunk in back-off only once they had read its block.
+    """
     assert rig.database.reader.execute("PRAGMA user_version").get == len(migrations())
     [backup] = rig.path.parent.glob("*.bak")
     older = apsw.Connection(str(backup), flags=apsw.SQLITE_OPEN_READONLY)
@@ -72,7 +75,7 @@ def test_stored_database_is_backed_up_migrated_and_says_the_same(rig: Rig, schem
     older.close()
     assert rig.broken_rules() == []
     for now, then in zip(rig.dump(), stored(schema)[:-1], strict=True):
-        assert now.startswith(then.removesuffix(")"))
+        assert now.replace("delayed_count=1", "delayed_count=0").startswith(then.removesuffix(")"))
 
 
 def test_stored_database_goes_on_where_it_stopped(rig: Rig, schema: int) -> None:

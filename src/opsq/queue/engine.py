@@ -41,6 +41,7 @@ from opsq.queue.submissions.keys import Keys
 from opsq.queue.submissions.retention import Retention
 from opsq.queue.submissions.submit import Submitter
 from opsq.queue.submissions.unique_until_start import UniqueUntilStart
+from opsq.queue.views.between_commits import BetweenCommits
 from opsq.queue.views.explain_strategy import StrategyExplainer
 from opsq.queue.views.explain_work import WorkExplainer
 from opsq.queue.views.history import HistoryView
@@ -101,6 +102,7 @@ class Engine:
         reports = Reports(state, folding, reservations, self._reserve_calls, self._admission)
         history_view = HistoryView(state, folding)
         self._flying: Batch | None = None
+        self._views = views = BetweenCommits(state, lambda: self._flying is not None)
         self._heard = now
         self._last_tick: MonoNs = now.mono
         self._full_retry: MonoNs = now.mono
@@ -108,6 +110,7 @@ class Engine:
         self._folding.restore()
         self._admission.restore()
         self._leases.restore(now)
+        state.restore(now)
         self._submitter.restore(now)
         self._finisher.restore(now)
         self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
@@ -128,26 +131,26 @@ class Engine:
             m.CancelWait: self.cancel_wait,
             m.Describe: lambda peer, request, _: reports.describe(peer, request),
             m.GetAttachment: lambda peer, request, _: reports.attachment(peer, request),
-            m.Show: lambda peer, request, _: reports.show(peer, request),
-            m.List: lambda peer, request, _: reports.list(peer, request),
+            m.Show: views.put_off(lambda peer, request, _: reports.show(peer, request)),
+            m.List: views.put_off(lambda peer, request, _: reports.list(peer, request)),
             m.Wait: lambda peer, request, _: self._subscriptions.wait(peer, request),
             m.Results: self._subscriptions.results,
             m.Cancel: self._finisher.cancel,
             m.Remove: self._finisher.remove,
-            m.Dead: lambda peer, request, _: self._dead_letters.dead(peer, request),
+            m.Dead: views.put_off(lambda peer, request, _: self._dead_letters.dead(peer, request)),
             m.Requeue: self._dead_letters.requeue,
             m.Drop: self._dead_letters.drop,
-            m.History: lambda peer, request, _: history_view.history(peer, request),
+            m.History: views.put_off(lambda peer, request, _: history_view.history(peer, request)),
             m.Prune: self._retention.prune,
-            m.Status: reports.status,
-            m.Explain: StrategyExplainer(state, self._reserve_calls).explain,
-            m.ExplainWork: WorkExplainer(state, self._reservations, self._reserve_calls).explain_work,
+            m.Status: views.put_off(reports.status),
+            m.Explain: views.put_off(StrategyExplainer(state, self._reserve_calls).explain),
+            m.ExplainWork: views.put_off(WorkExplainer(state, self._reservations, self._reserve_calls).explain_work),
             m.Pause: rule_changes.pause,
             m.Resume: rule_changes.resume,
             m.Limit: rule_changes.limit,
             m.Unlimit: rule_changes.unlimit,
             m.Weight: rule_changes.set_weight,
-            m.ShowRules: lambda peer, request, _: rule_changes.show(peer, request),
+            m.ShowRules: views.put_off(lambda peer, request, _: rule_changes.show(peer, request)),
         }
 
     @property
@@ -289,6 +292,7 @@ class Engine:
         self._pipelined.add(batch.following)
         self._pipelined.serve(now)
         self._folding.run_waiting(now)
+        self._views.serve(now)
         if batch.has_rows:
             state.has_granted = False  # the transaction that was committed just now has made sure of the owner
         self._serve(now)
@@ -306,6 +310,7 @@ class Engine:
         for lost in (waiting, batch):
             self._admission.ended(lost, is_committed=False)
             state.outbox += [(peer, reply) for peer, reply in lost.cancel(refusal, now) if peer.is_connected]
+        self._views.serve(now)
 
     # --- time ---
 

@@ -114,17 +114,6 @@ class Folding:
                 found |= event.mask
         return found
 
-    def completed_ahead(self, folded_seq: int) -> dict[int, int]:
-        """By submission, the completions that the file has folded (up to `folded_seq`) and memory has not heard of yet.
-
-        There are some between the COMMIT of a fold, which another thread runs, and its `settle`.
-        """
-        found: dict[int, int] = {}
-        for event in self._flying if folded_seq > self.folded_seq else ():
-            if event.kind == history.COMPLETED:
-                found[event.submission_id] = found.get(event.submission_id, 0) + event.mask.bit_count()
-        return found
-
     def deaths(self) -> set[int]:
         """The submissions of which deaths are not folded yet, while no batch is under way.
 

@@ -7,7 +7,7 @@ the cursor and free again, reserved, settling, finished but not folded, or waiti
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -24,6 +24,17 @@ READ_BLOCKS = 64
 
 _NO_RULES: tuple[list[Any], list[Any]] = ([], [])
 """The pauses and limits of a submission as long as there are none at all."""
+
+
+class ChunkCounts(NamedTuple):
+    """The chunks of a submission by what they are doing, as committed; together they are all of them."""
+
+    waiting: int
+    delayed: int
+    reserved: int
+    completed: int
+    dead: int
+    skipped: int
 
 
 class BlockWork:
@@ -159,7 +170,6 @@ class LiveSubmission:
         "delayed_count",
         "folded",
         "frontier",
-        "has_all_delays",
         "id",
         "is_closing",
         "loaded",
@@ -189,8 +199,6 @@ class LiveSubmission:
         self.unfinished = total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
         self.reserved_count = 0
         self.delayed_count = 0
-        self.has_all_delays = False
-        """Whether `delayed_count` includes delays from before the start; others are found as blocks are read."""
         self.is_closing = False
         self.pins = 0
         """Changes under way that will be made to this very object: it stays in memory."""
@@ -238,6 +246,12 @@ class LiveSubmission:
     def backoff(self) -> Backoff:
         """How long its failed chunks wait."""
         return Backoff(self.row.backoff_base_s, self.row.backoff_factor, self.row.backoff_max_s)
+
+    @property
+    def counts(self) -> ChunkCounts:
+        """What its chunks are doing: every view of them draws from here, so that all say the same."""
+        busy = (self.delayed_count, self.reserved_count, self.completed, self.dead, self.row.chunks_skipped)
+        return ChunkCounts(self.total - sum(busy), *busy)
 
     @property
     def is_open(self) -> bool:
@@ -299,18 +313,13 @@ class LiveSubmission:
             work.is_returned = True
             heapq.heappush(self.returned, work.index)
 
-    def next_block(self, reader: apsw.Connection, now: Now) -> tuple[BlockWork, list[tuple[MonoNs, AttemptRow]]] | None:
-        """The lowest block with free chunks; None when nothing is free.
-
-        Returns:
-            The block, and (due, row) of its chunks that were found waiting for a retry from before a restart. Such a
-            block may have nothing free; the caller sets the timers and asks again.
-        """
+    def next_block(self, reader: apsw.Connection) -> BlockWork | None:
+        """The lowest block with free chunks; None when nothing is free."""
         returned = self.returned
         while returned:
             work = self.blocks.get(returned[0])
             if work is not None and work.free:
-                return work, []
+                return work
             heapq.heappop(returned)
             if work is not None:
                 work.is_returned = False
@@ -323,18 +332,15 @@ class LiveSubmission:
                 work = self.blocks.get(index)
                 if work is None:
                     continue
-                late = self._restore_delays(reader, work, now)
             else:
                 index = self.cursor
                 self.cursor += 1
                 work = self.blocks.get(index)
                 if work is None:
                     work = self.blocks[index] = BlockWork(index, block_mask(self.total, index))
-                late = self._restore_delays(reader, work, now) if work.attempts is None else []
             if work.free:
                 self._return(work)
-            if work.free or late:
-                return work, late
+                return work
         return None
 
     def _read(self, reader: apsw.Connection) -> bool:
@@ -359,25 +365,26 @@ class LiveSubmission:
         return True
 
     def restore_delays(self, reader: apsw.Connection, now: Now) -> list[tuple[BlockWork, MonoNs, AttemptRow]]:
-        """Find all chunks that wait for a retry from before a restart. Cost: the rows of failed attempts, once."""
-        self.has_all_delays = True
-        found = []
-        for index in backlog.delayed_blocks(reader, self.id, now.wall):
-            work = self.block(reader, index)
-            found += [(work, due, row) for due, row in self._restore_delays(reader, work, now)]
-        return found
+        """Hold back the chunks that the file says wait for a retry: at most their full delay remains.
 
-    def _restore_delays(self, reader: apsw.Connection, work: BlockWork, now: Now) -> list[tuple[MonoNs, AttemptRow]]:
-        """Chunks of a block read after a restart that are not due yet; at most their full delay remains."""
-        late = []
-        for row in self.attempts_of(reader, work):
-            remaining_ms = min(max(row.due_at - now.wall, 0), row.delay_ms)
+        Cost: the rows of failed attempts, and a look-up for each block that holds such a chunk.
+
+        Returns:
+            The blocks, when their chunks are free again, and the attempts of those.
+        """
+        found = []
+        for index, row in backlog.delayed(reader, self.id, now.wall):
+            work = self.blocks.get(index)
+            if work is None:
+                work = self.block(reader, index)
+                work.attempts = None
             mask = row.mask & work.free
-            if remaining_ms and mask:
+            if mask and row.delay_ms:
                 work.delayed |= mask
                 self.delayed_count += mask.bit_count()
-                late.append((MonoNs(now.mono + remaining_ms * 1_000_000), row._replace(mask=mask)))
-        return late
+                due = now.mono + min(row.due_at - now.wall, row.delay_ms) * 1_000_000
+                found.append((work, MonoNs(due), row._replace(mask=mask)))
+        return found
 
     def forget_if_plain(self, work: BlockWork) -> None:
         """Drop a block from memory that is finished, or of a submission that is, once the file says so too."""

@@ -26,10 +26,15 @@ from opsq.queue.unique_keys import UniqueKeys
 from opsq.store import backlog, meta, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
+from opsq.store.submissions import Removed
 from opsq.wire.messages import Reply
 
 SUBMISSIONS_KEPT = 20_000
 """Submissions of which the file says all that is known stay in memory up to this number (about 1 KiB each)."""
+
+
+LOADED_TOGETHER = 8
+"""Submissions read by one statement at the start."""
 
 
 class EngineState:
@@ -70,8 +75,8 @@ class EngineState:
         self.fronts = Fronts(self)
         self.until_empty = UntilEmpty(self)
         self.starts = meta.get_int(self.reader, "starts")
-        self.has_old_delays = backlog.has_attempts(self.reader)
-        """Retries may be pending that have no timers: from before the start, or of a submission that was revived."""
+        self.removing: dict[int, Removed] = {}
+        """Submissions that are gone for everybody, whose rows are being deleted."""
 
     def note_news(self) -> None:
         """Have parked calls looked at: something may have become free, or the last open submission has ended."""
@@ -120,8 +125,6 @@ class EngineState:
     def keep(self, submission: LiveSubmission) -> LiveSubmission:
         """Hold a submission in memory, and drop the oldest idle ones when there are too many."""
         self.live[submission.id] = submission
-        if not self.has_old_delays:
-            submission.has_all_delays = True
         if len(self.live) > SUBMISSIONS_KEPT:
             # Two for each that comes: so all are looked at in turn, and with 10⁵ at work few looks find none to drop.
             for _ in range(2):
@@ -173,8 +176,16 @@ class EngineState:
         elif submission.give_back(work) or submission.cursor < submission.blocks_count:
             self.became_free(submission)
 
+    def restore(self, now: Now) -> None:
+        """Hold back what waited for a retry when the last process ended."""
+        submission_ids = backlog.submissions_delayed(self.reader, now.wall)
+        for place, submission_id in enumerate(submission_ids):
+            submission = self.submission(submission_id, submission_ids[place + 1 : place + LOADED_TOGETHER])
+            if submission is not None:
+                self.restore_delays(submission, now)
+
     def restore_delays(self, submission: LiveSubmission, now: Now) -> None:
-        """Set the timers of all chunks of a submission that wait for a retry from before a restart."""
+        """Hold back what of a submission waits for a retry, as the file tells: at a start, and when it is revived."""
         for work, due, row in submission.restore_delays(self.reader, now):
             self.add_retry(due, submission, work, row)
 

@@ -109,17 +109,25 @@ def attempts(connection: apsw.Connection, submission_id: int, start: int, end: i
         yield block, AttemptRow(from_sql(mask), *fields)
 
 
-def has_attempts(connection: apsw.Connection) -> bool:
-    """Whether any chunk that is not finished has failed before. Cost: one row."""
-    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM attempt)").get)
-
-
-def delayed_blocks(connection: apsw.Connection, submission_id: int, wall: int) -> list[int]:
-    """The blocks with chunks that are not due at this wall instant. Cost: the rows of the submission."""
+def submissions_delayed(connection: apsw.Connection, wall: int) -> list[int]:
+    """The open submissions with chunks that are not due at this wall instant. Cost: all rows of attempts."""
     rows = connection.execute(
-        "SELECT DISTINCT block FROM attempt WHERE submission_id = ? AND due_at > ?", (submission_id, wall)
+        "SELECT DISTINCT submission_id FROM attempt JOIN submission ON id = submission_id "
+        "WHERE due_at > ? AND state = 'open'",
+        (wall,),
     )
-    return [index for (index,) in rows]
+    return [submission_id for (submission_id,) in rows]
+
+
+def delayed(connection: apsw.Connection, submission_id: int, wall: int) -> list[tuple[int, AttemptRow]]:
+    """(block, row) of the chunks that are not due at this wall instant. Cost: the rows of the submission."""
+    return [
+        (block, AttemptRow(from_sql(mask), *fields))
+        for block, mask, *fields in connection.execute(
+            "SELECT block, mask, attempts, lost, due_at, delay_ms FROM attempt WHERE submission_id = ? AND due_at > ?",
+            (submission_id, wall),
+        )
+    ]
 
 
 def put_attempts(writer: apsw.Connection, submission_id: int, block: int, rows: Iterable[AttemptRow]) -> None:

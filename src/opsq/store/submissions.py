@@ -313,11 +313,25 @@ def hide(writer: apsw.Connection, submission_id: int) -> None:
     writer.execute("UPDATE submission SET state = 'removed', finished_at = NULL WHERE id = ?", (submission_id,))
 
 
-def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, bytes]]:
-    """Submissions being removed: id and request key."""
+class Removed(NamedTuple):
+    """A submission being removed, which nobody is told of any more: what the counters of its lanes still include."""
+
+    request_key: bytes
+    lanes: bytes
+    total: int
+    completed: int
+    dead: int
+    skipped: int
+
+
+def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, Removed]]:
+    """Submissions being removed."""
     return [
-        (SubmissionId(row[0]), bytes(row[1]))
-        for row in connection.execute("SELECT id, request_key FROM submission WHERE state = 'removed'")
+        (SubmissionId(submission_id), Removed(*fields))
+        for submission_id, *fields in connection.execute(
+            "SELECT id, request_key, lanes, chunks_total, chunks_completed, chunks_dead, chunks_skipped "
+            "FROM submission WHERE state = 'removed'"
+        )
     ]
 
 

@@ -28,6 +28,7 @@ from opsq.wire import messages as m
 from unit.model.naive import Model
 from unit.model.rig import Rig, Ticket, tickets_of
 from unit.model.things import FINAL, Chunk, Refusals
+from unit.model.views import check_views, naive_counts
 
 POLICY = Policy(finished_days=10_000.0, history_days=10_000.0, max_backlog_chunks=1 << 50)
 
@@ -326,6 +327,9 @@ class Driver(RuleBasedStateMachine):
         if not self.is_committed:
             self._check_file()
             self._check_counts()
+            if self.model.flying is None:
+                self._see_missed_step()
+                check_views(self.rig, self.model)
             if self.turn % 4 == 0:
                 self._check_results()
 
@@ -345,12 +349,7 @@ class Driver(RuleBasedStateMachine):
         for submission in self.model.submissions.values():
             held = engine_state.submission(submission.id)
             assert held is not None
-            counts = (held.completed, held.dead, held.reserved_count)
-            assert counts == (submission.count("done"), submission.count("dead"), submission.count("reserved")), (
-                submission
-            )
-            if not self.model.has_unread_delays:
-                assert held.delayed_count == submission.count("delayed")
+            assert held.counts == naive_counts(submission), submission
         states = {state: count for state, count in engine_state.states.items() if count}
         expected: dict[str, int] = {}
         for submission in self.model.submissions.values():

@@ -125,7 +125,6 @@ class Model(Working):
                 submission.expires = submission.expires_at = None
                 for chunk in skipped:
                     self._wake(chunk, now)
-                self.has_unread_delays |= any(chunk.had_delay for chunk in skipped)
 
         def undo(now: Now) -> None:
             if is_final:

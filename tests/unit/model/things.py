@@ -69,14 +69,6 @@ class Chunk:
     def is_free(self) -> bool:
         return self.state == "free" and not self.intent and self.submission.is_open
 
-    @property
-    def had_delay(self) -> bool:
-        """Whether its block, when it is read, may tell of a back-off.
-
-        One that is over may seem to go on if the clock steps back before.
-        """
-        return self.state == "delayed" or (self.state == "free" and self.delay_ms > 0)
-
     def let_go(self) -> None:
         """Nobody holds the chunk any more."""
         self.reservation = self.ticket = None

@@ -25,7 +25,6 @@ class Working:
         self.leases: dict[tuple[int, Ticket], frozenset[int]] = {}  # as the file has them
         self.heard: dict[object, int] = {}  # by connection
         self.is_full = False
-        self.has_unread_delays = False  # the engine works them out, and counts them, when it reads the blocks
         self.missed_step_ms = (
             0  # of the wall clock, which the engine has still to see, as the batch that was to move instants is gone
         )

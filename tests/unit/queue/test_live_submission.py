@@ -44,11 +44,9 @@ def supply_of(chunks_count: int, frontier: int = 0) -> LiveSubmission:
 def take_all(submission: LiveSubmission, reader: apsw.Connection) -> list[tuple[int, int]]:
     """(block, mask) of everything free, in the order in which it comes."""
     found = []
-    while (following := submission.next_block(reader, NOW)) is not None:
-        work, _ = following
-        if work.free:
-            found.append((work.index, work.free))
-            work.reserved |= work.free
+    while (work := submission.next_block(reader)) is not None:
+        found.append((work.index, work.free))
+        work.reserved |= work.free
     return found
 
 
@@ -80,7 +78,7 @@ def test_blocks_are_read_ahead_a_few_at_a_time_and_none_is_passed_over(
 def test_returned_block_comes_before_those_not_offered_yet(reader: apsw.Connection) -> None:
     submission = supply_of(64 * 4)
     for _ in range(2):
-        work, _ = submission.next_block(reader, NOW) or (None, None)
+        work = submission.next_block(reader)
         assert work is not None
         work.reserved = FULL
     submission.blocks[0].reserved = FULL >> 1
@@ -91,7 +89,7 @@ def test_returned_block_comes_before_those_not_offered_yet(reader: apsw.Connecti
 def test_block_given_back_a_thousand_times_is_remembered_once(reader: apsw.Connection) -> None:
     submission = supply_of(64)
     for _ in range(1000):
-        work, _ = submission.next_block(reader, NOW) or (None, None)
+        work = submission.next_block(reader)
         assert work is not None
         work.reserved |= 1
         work.reserved &= ~1
@@ -99,17 +97,18 @@ def test_block_given_back_a_thousand_times_is_remembered_once(reader: apsw.Conne
     assert submission.returned == [0]
 
 
-def test_delayed_chunks_of_a_read_block_are_held_back_for_what_remains_of_their_delay(reader: apsw.Connection) -> None:
+def test_delayed_chunks_are_held_back_for_what_remains_of_their_delay(reader: apsw.Connection) -> None:
     backlog.put_blocks(reader, [(1, 0, 0b111)])
     backlog.put_attempts(
         reader, 1, 0, [AttemptRow(0b1, 1, 0, NOW.wall + 4000, 5000), AttemptRow(0b10, 2, 0, NOW.wall - 1, 5000)]
     )
     submission = supply_of(64, frontier=1)
-    work, late = submission.next_block(reader, NOW) or (None, [])
+    late = submission.restore_delays(reader, NOW)
+    assert [(due - NOW.mono, row.mask, row.attempts) for _, due, row in late] == [(4_000_000_000, 1, 1)]
+    work = submission.next_block(reader)
     assert work is not None
     assert work.free == 0b110
-    assert [(due - NOW.mono, row.mask, row.attempts) for due, row in late] == [(4_000_000_000, 1, 1)]
-    assert submission.delayed_count == 1
+    assert submission.counts == (63, 1, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("due_in_ms", "remaining_ms"), [(86_400_000, 5000), (-86_400_000, 0), (5000, 5000)])
@@ -118,9 +117,8 @@ def test_delay_read_after_the_clock_stepped_lasts_between_nothing_and_its_full_l
 ) -> None:
     backlog.put_blocks(reader, [(1, 0, 1)])
     backlog.put_attempts(reader, 1, 0, [AttemptRow(1, 1, 0, NOW.wall + due_in_ms, 5000)])
-    submission = supply_of(1, frontier=1)
-    _, late = submission.next_block(reader, NOW) or (None, [])
-    assert [due - NOW.mono for due, _ in late] == ([remaining_ms * 1_000_000] if remaining_ms else [])
+    late = supply_of(1, frontier=1).restore_delays(reader, NOW)
+    assert [due - NOW.mono for _, due, _ in late] == ([remaining_ms * 1_000_000] if remaining_ms else [])
 
 
 def test_plain_blocks_leave_memory_when_they_are_finished_and_folded(rig: Rig) -> None:

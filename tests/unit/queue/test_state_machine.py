@@ -24,8 +24,7 @@ from opsq.queue.dispatch import front
 from opsq.queue.engine import Peer
 from opsq.store import dead, submissions
 from opsq.wire import messages as m
-from unit.model.consuming import EVERYTHING, Consuming, numbers, times
-from unit.model.driver import refused
+from unit.model.consuming import Consuming, numbers, times
 from unit.model.rig import Ticket
 from unit.model.things import FINAL, SECOND
 
@@ -106,6 +105,12 @@ class Machine(Consuming):
     def turns_are_short_or_not(self, turn_rows: int) -> None:
         reserve.TURN_ROWS = turn_rows
         self.has_short_turns = turn_rows == 6
+
+    @initialize(keys=st.sampled_from([(), ("submission", "k")]))
+    def limits_that_never_bind(self, keys: tuple[str, ...]) -> None:
+        """They are there for what they count."""
+        for key in keys:
+            self.rig.ask(self._peer(0), m.Limit(next(self.rig.ids), key, None, 10_000))
 
     @initialize(counts=st.lists(st.sampled_from([1, 3, 64, 70, 200]), min_size=1, max_size=3), keeps=st.booleans())
     def begin_with_some_work(self, counts: list[int], keeps: bool) -> None:
@@ -191,42 +196,15 @@ class Machine(Consuming):
     @precondition(lambda self: not self.is_committed)
     @rule(step_s=st.sampled_from([-86_400.0, -5.0, 5.0, 86_400.0]))
     def wall_clock_steps(self, step_s: float) -> None:
-        self._read_all_delays()
-        if not self.model.has_unread_delays:
-            self.rig.pass_time(0, wall_s=step_s)
-            self.model.missed_step_ms += int(step_s * 1000)
-            self.heartbeat(0)  # so the engine sees it before anything else
+        self.rig.pass_time(0, wall_s=step_s)
+        self.model.missed_step_ms += int(step_s * 1000)
+        self.heartbeat(0)  # so the engine sees it before anything else
 
     def _tick(self) -> None:
         self._see_missed_step()
         self.model.tick(self.now)
         self.rig.tick()
         self.compare()
-
-    def _read_stepped_delays(self) -> None:
-        """A back-off that seems longer than it is, since the wall clock stepped back, begins anew when it is read.
-
-        Have that be now.
-        """
-        delayed = [chunk for chunk in self.model.chunks() if chunk.state == "delayed"]
-        if any(chunk.due_at - self.now.wall > chunk.delay_ms for chunk in delayed):
-            self._read_all_delays()
-
-    def _read_all_delays(self) -> None:
-        """What remains of a back-off over a restart is worked out when its block is read: have that done now."""
-        if self.model.has_unread_delays and not self.model.is_full:
-            peer = self._peer(0)
-            request = m.Reserve(next(self.rig.ids), EVERYTHING, "OldestFirst")
-            self._wait(peer, request)
-            known = set(self.tickets)
-            self.send(peer, request)
-            for ticket in list(self.tickets):
-                if ticket not in known:
-                    self.model.release(ticket, ticket.indexes, is_genuine=True)
-                    self._ask(peer, m.Release(next(self.rig.ids), [ticket.held()]), lambda reply: refused(reply) == {})
-            self.model.has_unread_delays = any(
-                c.state == "delayed" and not c.submission.is_open for c in self.model.chunks()
-            )
 
     # --- commits ---
 
@@ -266,7 +244,6 @@ class Machine(Consuming):
         ended = {request_id: reply for request_id, reply in ended.items() if reply is not None}
         self.rig.end(None)
         self.compare(ended)
-        self._read_stepped_delays()
 
     @rule()
     def commit(self) -> None:
@@ -386,10 +363,8 @@ class Machine(Consuming):
                 reservation_id, ticket, indexes, deadline_at, length_ms, self.now, for_restart=bool(for_restart)
             )
         assert found == self.model.leases
-        self.model.has_unread_delays = any(chunk.had_delay for chunk in self.model.chunks())
         for _ in range(2):
             self.connect()
-        self._read_stepped_delays()
         self.compare()
 
 

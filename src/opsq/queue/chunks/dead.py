@@ -258,7 +258,7 @@ class DeadLetters:
                 submission.id,
                 masks,
                 is_drop=False,
-                settle=lambda _: self._settle_requeued(submission, works, masks, at),
+                settle=lambda now: self._settle_requeued(submission, works, masks, at, now),
                 cancel=lambda _: self._cancel_requeued(submission, works, count),
             )
         )
@@ -277,16 +277,15 @@ class DeadLetters:
         return True
 
     def _settle_requeued(
-        self, submission: LiveSubmission, works: dict[int, BlockWork], masks: dict[int, int], at: int
+        self, submission: LiveSubmission, works: dict[int, BlockWork], masks: dict[int, int], at: int, now: Now
     ) -> None:
         state = self._state
         self._requeue_is_over(submission)
         submission.dead -= sum(mask.bit_count() for mask in masks.values())
-        if submission.state in submissions.FINAL_STATES:
+        is_revived = submission.state in submissions.FINAL_STATES
+        if is_revived:
             state.set_state(submission, "open")
             submission.is_closing, submission.cursor = False, 0
-            state.has_old_delays = True
-            submission.has_all_delays = False
             submission.taken_until = 0
             submission.row = submission.row._replace(
                 state="open",
@@ -303,6 +302,8 @@ class DeadLetters:
             work = submission.blocks.setdefault(index, kept)
             work.pending |= masks[index]
             submission.give_back(work)
+        if is_revived:
+            state.restore_delays(submission, now)
         state.became_free(submission)
 
     def _cancel_requeued(self, submission: LiveSubmission, works: dict[int, BlockWork], count: int) -> None:

@@ -95,14 +95,8 @@ class Reservations:
 
         None if its next block is not as plain as most are.
         """
-        state = self._state
-        found = submission.next_block(state.reader, now)
-        if found is None:
-            return []
-        work, late = found
-        for due, row in late:
-            state.add_retry(due, submission, work, row)
-        if work.attempts != ():
+        work = submission.next_block(self._state.reader)
+        if work is None or work.attempts != ():
             return []
         length_s = submission.row.reservation_s
         reservation = self.open_single(peer, length_s, now)

@@ -332,16 +332,11 @@ class ReserveCalls:
         state, reservation = self._state, call.reservation
         left = count
         while left and state.rows_left > 0:
-            found = submission.next_block(state.reader, now)
-            if found is None:
+            work = submission.next_block(state.reader)
+            if work is None:
                 break
-            work, late = found
-            for due, row in late:
-                state.add_retry(due, submission, work, row)
             state.rows_left -= 1
             mask = work.free
-            if not mask:
-                continue
             if mask.bit_count() > left:
                 if ends_whole and left < count:
                     break

@@ -64,9 +64,6 @@ class GatedState(Protocol):
     def consumers(self) -> Mapping[Peer, str]:
         """The connected consumers."""
 
-    def restore_delays(self, submission: LiveSubmission, now: Now) -> None:
-        """Set the timers of retries from before a restart."""
-
     def note_news(self) -> None:
         """Have parked calls looked at."""
 
@@ -243,8 +240,6 @@ class Gates:
     def _count(self, number: int, submission: LiveSubmission) -> int:
         if number >= 0:
             return self._live.get(number, 0)
-        if not submission.has_all_delays:
-            self._state.restore_delays(submission, self._clock)
         return submission.reserved_count + submission.delayed_count
 
     def _arm(self, blocker: Blocker, bucket: Bucket) -> None:

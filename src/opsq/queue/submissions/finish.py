@@ -37,7 +37,6 @@ class Finisher:
         self._expiries: Timers[SubmissionId] = Timers()
         self._ending_count = 0
         self._is_behind = False
-        self.removing: dict[SubmissionId, bytes] = {}
         self.removed_content: list[str] = []
 
     def restore(self, now: Now) -> None:
@@ -46,7 +45,7 @@ class Finisher:
             if expires_at is not None and expires_ms is not None:
                 remaining_ms = min(max(expires_at + self._state.missed_step_ms - now.wall, 0), expires_ms)
                 self.expire_after(submission_id, remaining_ms / 1000, now)
-        self.removing = dict(submissions.hidden(self._state.reader))
+        self._state.removing = dict(submissions.hidden(self._state.reader))
 
     # --- ends ---
 
@@ -170,6 +169,7 @@ class Finisher:
             lambda _: self._cancel_hidden(submission),
             lambda database, _: submissions.hide(database.writer, submission.id),
         )
+        self._state.batch.after.append(lambda _: self._note_removed(submission))
 
     def _cancel_hidden(self, submission: LiveSubmission) -> None:
         submission.is_closing = False
@@ -177,10 +177,16 @@ class Finisher:
     def _settle_hidden(self, submission: LiveSubmission) -> None:
         self._state.set_state(submission, "removed")
         self._state.live.pop(submission.id, None)
-        self.removing[submission.id] = submission.row.request_key
+
+    def _note_removed(self, submission: LiveSubmission) -> None:
+        """It was hidden, and what the same batch has folded of it is known."""
+        row = submission.row
+        self._state.removing[submission.id] = submissions.Removed(
+            row.request_key, row.lanes, submission.total, submission.folded, submission.dead, row.chunks_skipped
+        )
 
     def _settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
-        self.removing.pop(submission_id, None)
+        self._state.removing.pop(submission_id, None)
         self._state.unfolded_done.pop(submission_id, None)
         self._state.unfolded_completed.pop(submission_id, None)
         self.removed_content.append(request_key.hex())
@@ -188,7 +194,7 @@ class Finisher:
 
     def remove_slice(self) -> None:
         """Delete a slice of a removed submission with the batch."""
-        submission_id, request_key = next(iter(self.removing.items()))
+        submission_id, removed = next(iter(self._state.removing.items()))
         gone: list[GoneLane] | None = None
 
         def write(database: Database, _: Batch) -> None:
@@ -197,6 +203,6 @@ class Finisher:
 
         def settle(_: Now) -> None:
             if gone is not None:
-                self._settle_removed(submission_id, request_key, gone)
+                self._settle_removed(SubmissionId(submission_id), removed.request_key, gone)
 
         self._state.batch.add(settle, nothing_to_undo, write)

@@ -44,7 +44,7 @@ class Retention:
     @property
     def is_active(self) -> bool:
         """Whether a slice is ready for the next batch."""
-        return (bool(self._finisher.removing) or self._is_pruning) and not self._is_busy and not self._state.is_full
+        return (bool(self._state.removing) or self._is_pruning) and not self._is_busy and not self._state.is_full
 
     def tick(self, now: Now) -> None:
         """Once a minute, look for what is old enough; in between, add a slice to the batch if there is one."""
@@ -64,7 +64,7 @@ class Retention:
             self._garbage.sweep()
         if self.is_active:
             self._is_busy = True
-            if self._finisher.removing:
+            if self._state.removing:
                 self._finisher.remove_slice()
             if self._is_pruning:
                 before_at = now.wall - int(policy.history_days * DAY_MS)

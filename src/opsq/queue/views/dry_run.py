@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 import apsw
 
-from opsq.clock import Now
 from opsq.ids import block_mask
 from opsq.queue.chunks.attempts import split_by_attempt
 from opsq.queue.dispatch.fair import FairFront
@@ -23,7 +22,6 @@ from opsq.queue.dispatch.rules import NO_LIMIT
 from opsq.queue.live_submission import READ_BLOCKS, LiveSubmission
 from opsq.queue.state import EngineState
 from opsq.store import backlog
-from opsq.store.backlog import AttemptRow
 from opsq.strategy.arms import Arm, Gate
 
 PARTS = ("walk", "look_ups", "gates", "order", "supply")
@@ -72,9 +70,8 @@ class DryRun:
         rows: how many rows may be visited in all, and chunks taken.
     """
 
-    def __init__(self, state: EngineState, arms: list[tuple[str, Arm]], rows: int, now: Now) -> None:
+    def __init__(self, state: EngineState, arms: list[tuple[str, Arm]], rows: int) -> None:
         self._state = state
-        self._now = now
         self._watch = MeteredState(state, rows)
         self._taken: list[tuple[LiveSubmission, int]] = []
         self._free: dict[int, _Free] = {}
@@ -141,7 +138,7 @@ class DryRun:
         start = perf_counter_ns()
         free = self._free.get(found.submission.id)
         if free is None:
-            free = self._free[found.submission.id] = _Free(found.submission, self._state, self._now)
+            free = self._free[found.submission.id] = _Free(found.submission, self._state)
         peeked = free.next()
         self.arms[found.arm].used_ns["supply"] += perf_counter_ns() - start
         return peeked
@@ -173,7 +170,7 @@ class DryRun:
                 yield leaf.arm.gates, blocker, len(keys)
 
 
-def free_chunks(submission: LiveSubmission, reader: apsw.Connection, now: Now) -> Iterator[tuple[int, int]]:
+def free_chunks(submission: LiveSubmission, reader: apsw.Connection) -> Iterator[tuple[int, int]]:
     """What may be handed out now, as (block, mask) in index order; changes nothing. Cost: as far as it is read."""
     behind = set(submission.returned)
     for index in sorted(behind):
@@ -184,39 +181,25 @@ def free_chunks(submission: LiveSubmission, reader: apsw.Connection, now: Now) -
     while start < submission.frontier:
         rows = backlog.pending_blocks(reader, submission.id, start, submission.frontier, READ_BLOCKS)
         for index, pending in rows:
-            mask = _free_later(submission, reader, index, pending, now)
+            work = submission.blocks.get(index)
+            mask = pending if work is None else work.free
             if mask and index not in behind:
                 yield index, mask
         start = rows[-1][0] + 1 if rows else submission.frontier
     for index in range(max(submission.cursor, submission.frontier), submission.blocks_count):
-        mask = _free_later(submission, reader, index, block_mask(submission.total, index), now)
+        work = submission.blocks.get(index)
+        mask = block_mask(submission.total, index) if work is None else work.free
         if mask:
             yield index, mask
-
-
-def _free_later(submission: LiveSubmission, reader: apsw.Connection, index: int, pending: int, now: Now) -> int:
-    """What of a block from the cursor on may be handed out when its turn comes now."""
-    work = submission.blocks.get(index)
-    free = pending if work is None else work.free
-    if work is not None and work.attempts is not None:
-        rows: Iterable[AttemptRow] = work.attempts
-    elif index < submission.frontier or work is not None:
-        rows = (row for _, row in backlog.attempts(reader, submission.id, index, index + 1))
-    else:
-        rows = ()
-    for row in rows:
-        if min(max(row.due_at - now.wall, 0), row.delay_ms):
-            free &= ~row.mask
-    return free
 
 
 class _Free:
     """The free chunks of a submission, one by one."""
 
-    def __init__(self, submission: LiveSubmission, state: EngineState, now: Now) -> None:
+    def __init__(self, submission: LiveSubmission, state: EngineState) -> None:
         self._submission = submission
         self._state = state
-        self._blocks = free_chunks(submission, state.reader, now)
+        self._blocks = free_chunks(submission, state.reader)
         self._block = 0
         self._mask = 0
         self._attempts: list[tuple[int, int]] = []

@@ -75,7 +75,7 @@ class StrategyExplainer:
     def _analyze(self, named: list[tuple[str, arms.Arm]], now: Now) -> tuple[list[Analysis], list[Offer]]:
         offers: list[Offer] = []
         offered_count = 0
-        with DryRun(self._state, named, TURN_ROWS, now) as trial:
+        with DryRun(self._state, named, TURN_ROWS) as trial:
             while offered_count < TRIED_COUNT and (found := trial.next()) is not None:
                 peeked = trial.chunk(found)
                 if peeked is None:

@@ -85,30 +85,31 @@ class WorkExplainer:
     # --- a chunk ---
 
     def _chunk(self, submission: LiveSubmission, index: int, now: Now) -> list[Cause]:
-        reader, bit = self._state.reader, 1 << index % 64
+        bit = 1 << index % 64
         work = submission.blocks.get(index // 64)
         if work is not None:
             unfinished = work.unfinished
         elif index // 64 < submission.frontier:
-            unfinished = backlog.pending(reader, submission.id, index // 64)
+            unfinished = backlog.pending(self._state.reader, submission.id, index // 64)
         else:
             unfinished = block_mask(submission.total, index // 64)
         if not unfinished & bit:
             return [self._finished_chunk(submission, index)]
         if submission.state in FINAL_STATES:
             return [Cause("skipped", _found("skipped", state=submission.state), [])]
-        if work is not None and work.settling & bit:
-            return [Cause("reserved", _found("settling"), [])]
+        is_settling = work is not None and bool(work.settling & bit)
         if work is not None and work.reserved & bit:
             holders = [_holder(part.reservation, 1, now) for part in work.parts if part.mask & bit]
             is_started = any(part.started & bit for part in work.parts)
-            return [Cause("reserved", _found("started" if is_started else "not_started"), holders)]
-        due = self._next_retry(submission, now, index)
-        if due is not None:
-            attempts, lost, due_at = due
+            code = "settling" if is_settling else "started" if is_started else "not_started"
+            return [Cause("reserved", _found(code), holders)]
+        if work is not None and work.delayed & bit:
+            attempts, lost, due_at = self._next_retry(submission, index) or (0, 0, now.wall)
             row = submission.row
             tries = _found("tries", attempts=attempts, max_attempts=row.max_attempts, lost=lost, max_lost=row.max_lost)
             return [Cause("delayed", _found("retry", due_at=due_at), [tries])]
+        if is_settling:
+            return [Cause("ending", _found("settling"), [])]
         return self._behind_its_own(submission, index, self._causes(submission, now), now)
 
     def _finished_chunk(self, submission: LiveSubmission, index: int) -> Cause:
@@ -126,7 +127,7 @@ class WorkExplainer:
     def _behind_its_own(self, submission: LiveSubmission, index: int, causes: list[Cause], now: Now) -> list[Cause]:
         """The causes of a submission as those of a free chunk of it: chunks come in index order."""
         before = 0
-        for block, mask in islice(free_chunks(submission, self._state.reader, now), BLOCKS_LOOKED_AT):
+        for block, mask in islice(free_chunks(submission, self._state.reader), BLOCKS_LOOKED_AT):
             if block >= index // 64:
                 before += (mask & (1 << index % 64) - 1).bit_count() if block == index // 64 else 0
                 break
@@ -170,7 +171,7 @@ class WorkExplainer:
         if state.database.is_read_only:
             causes.append(Cause("stopped", _found("stopped"), [_found("start")]))
         causes += [*self._pauses(submission), *self._limits(submission)]
-        if next(free_chunks(submission, state.reader, now), None) is None:
+        if next(free_chunks(submission, state.reader), None) is None:
             busy = self._busy(submission, holding, now)
             return [*causes, *busy] if state.database.is_read_only else [*busy, *causes]
         if not state.database.is_read_only:
@@ -182,7 +183,7 @@ class WorkExplainer:
         found = []
         if holding:
             found.append(Cause("reserved", _found("reserved", chunks=submission.reserved_count), holding))
-        due = self._next_retry(submission, now)
+        due = self._next_retry(submission) if submission.delayed_count else None
         if due is not None:
             _, _, due_at = due
             found.append(Cause("delayed", _found("retries", due_at=due_at), []))
@@ -200,16 +201,14 @@ class WorkExplainer:
         if len(holders) > HOLDERS_SHOWN:
             yield _found("more_holders", count=len(holders) - HOLDERS_SHOWN)
 
-    def _next_retry(
-        self, submission: LiveSubmission, now: Now, index: int | None = None
-    ) -> tuple[int, int, int] | None:
+    def _next_retry(self, submission: LiveSubmission, index: int | None = None) -> tuple[int, int, int] | None:
         """Attempts, losses and due time of the chunk in back-off that is due first (of one chunk, if named)."""
         found: tuple[int, int, int] | None = None
         start, end = (0, submission.blocks_count) if index is None else (index // 64, index // 64 + 1)
         wanted = -1 if index is None else 1 << index % 64
         for block, row in islice(backlog.attempts(self._state.reader, submission.id, start, end), BLOCKS_LOOKED_AT):
             work = submission.blocks.get(block)
-            is_waiting = row.mask & wanted & (work.delayed if work is not None else -1) and row.due_at > now.wall
+            is_waiting = work is not None and row.mask & work.delayed & wanted
             if is_waiting and (found is None or row.due_at < found[2]):
                 found = row.attempts, row.lost, row.due_at
         return found
@@ -278,7 +277,7 @@ class WorkExplainer:
             return Place("unknown"), 0
         seen: set[int] = set()
         chunks = 0
-        with DryRun(self._state, arms, rows, now) as trial:
+        with DryRun(self._state, arms, rows) as trial:
             while (found := trial.next()) is not None and found.submission is not submission:
                 other = found.submission
                 free = other.unfinished - other.reserved_count - other.delayed_count
@@ -336,16 +335,13 @@ def _holder(holder: Reservation, count: int, now: Now) -> Finding:
 
 
 def _counts(submission: LiveSubmission) -> Finding:
-    skipped = submission.row.chunks_skipped
-    waiting = submission.unfinished - submission.reserved_count - submission.delayed_count
-    if submission.state in FINAL_STATES:
-        skipped, waiting = skipped + waiting, 0
-    counts: dict[str, Detail] = {
-        "completed": submission.completed,
-        "reserved": submission.reserved_count,
-        "in_back_off": submission.delayed_count,
-        "waiting": max(waiting, 0),
-        "dead": submission.dead,
-        "skipped": skipped,
+    counts = submission.counts
+    shown: dict[str, Detail] = {
+        "completed": counts.completed,
+        "reserved": counts.reserved,
+        "in_back_off": counts.delayed,
+        "waiting": counts.waiting,
+        "dead": counts.dead,
+        "skipped": counts.skipped,
     }
-    return _found("counts", total=submission.total, **{name: count for name, count in counts.items() if count})
+    return _found("counts", total=submission.total, **{name: count for name, count in shown.items() if count})

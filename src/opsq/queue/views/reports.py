@@ -6,7 +6,7 @@ Reads only, and from counters: it must never scan the backlog.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from opsq.clock import Now
 from opsq.errors import UsageError
@@ -17,8 +17,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
-from opsq.store import lanes, meta, submissions
-from opsq.store.submissions import SubmissionRow
+from opsq.store import lanes, submissions
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import (
     Attachment,
@@ -39,6 +38,8 @@ from opsq.wire.messages import (
 )
 
 CONSUMERS_SHOWN = 1_000
+_NOTHING = (0,) * 7
+"""Submissions; chunks in all, completed, dead, skipped, reserved, delayed."""
 
 
 class Reports:
@@ -83,7 +84,7 @@ class Reports:
         states = []
         for row in rows:
             submission = state.live.get(row.id) or (state.submission(row.id) if row.id in state.unfolded_done else None)
-            states.append(_state_of_row(submission.row if submission else row, submission))
+            states.append(submission_state(submission or LiveSubmission(row)))
         state.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
 
     def describe(self, peer: Peer, request: Describe) -> None:
@@ -109,7 +110,7 @@ class Reports:
     def status(self, peer: Peer, request: Status, now: Now) -> None:
         """Answer with counts and consumers; what only the daemon knows is left empty."""
         state = self._state
-        total = next(self._counts("", None))
+        total = next(self._counts(""))
         oldest = self._reservations.oldest()
         state.reply(
             peer,
@@ -120,7 +121,7 @@ class Reports:
                 state="full" if state.is_full else "draining" if state.is_draining else "running",
                 uptime_s=(now.mono - state.now.mono) / 1e9,
                 total=total,
-                by=list(self._counts(request.by, request.by)) if request.by is not None else [],
+                by=self._by_value(request.by, total) if request.by is not None else [],
                 states=dict(state.states),
                 consumers=self._consumers(now),
                 parked_count=len(self._reserve_calls),
@@ -138,42 +139,50 @@ class Reports:
             ),
         )
 
-    def _counts(self, lane_key: str, by: str | None) -> Iterator[Counts]:
-        """The counters of lanes, with what memory knows on top.
+    def _by_value(self, key: str, total: Counts) -> builtins.list[Counts]:
+        """The counters of each value of a key, and last, with None for a value, of the submissions that lack the key.
 
-        Cost: the values of the key, and the submissions with work in memory.
+        A submission has one value of a key at most, so those are the rest of all.
+        """
+        found = list(self._counts(key))
+        sums = [sum(column) for column in zip(*map(_numbers, found), strict=True)] if found else []
+        rest = (
+            Counts(None, *(count - known for count, known in zip(_numbers(total), sums, strict=True))) if sums else None
+        )
+        return [*found, rest] if rest is not None and rest.submissions_count else found
+
+    def _counts(self, key: str) -> Iterator[Counts]:
+        """The counters of each value of a key ("": of everything), with what memory knows on top.
+
+        Cost: the values of the key, and the submissions with work in memory or being removed.
         """
         state = self._state
-        for submission_id in list(state.unfolded_done) if by is not None else ():
+        beside: dict[int, builtins.list[int]] = {}
+
+        def add(lane_ids: Iterable[int], *counts: int) -> None:
+            for lane_id in lane_ids if key else (lanes.ALL,):
+                known = beside.get(lane_id, _NOTHING)
+                beside[lane_id] = [one + other for one, other in zip(known, counts, strict=True)]
+
+        for submission_id in list(state.unfolded_done) if key else ():
             state.submission(submission_id)
-        with state.reader:  # one snapshot: a fold may be committed at any moment
-            found = list(lanes.counts(state.reader, lane_key))
-            ahead = self._folding.completed_ahead(meta.get_int(state.reader, "folded_seq"))
-        live: dict[int, list[int]] = {}
+        if state.unfolded_completed and not key:
+            add((), 0, 0, sum(state.unfolded_completed.values()), 0, 0, 0, 0)
         for submission in state.live.values():
-            completed = submission.completed - submission.folded - ahead.get(submission.id, 0)
+            completed = submission.completed - submission.folded
             if completed or submission.reserved_count or submission.delayed_count:
-                for lane_id in submission.lanes if by is not None else (lanes.ALL,):
-                    sums = live.setdefault(lane_id, [0, 0, 0])
-                    sums[0] += completed
-                    sums[1] += submission.reserved_count
-                    sums[2] += submission.delayed_count
-        for lane_id, lane in found:
-            completed, reserved, delayed = live.get(lane_id, (0, 0, 0))
-            if by is None:
-                completed += sum(state.unfolded_completed.values())
-            done = lane.completed + completed
-            waiting = lane.total - done - lane.dead - lane.skipped - reserved - delayed
-            yield Counts(
-                lane.value if by is not None else None,
-                lane.submissions,
-                max(waiting, 0),
-                delayed,
-                reserved,
-                done,
-                lane.dead,
-                lane.skipped,
-            )
+                add(submission.lanes, 0, 0, completed, 0, 0, submission.reserved_count, submission.delayed_count)
+        for gone in state.removing.values():
+            lane_ids = (lane_id for lane_id, _ in lanes.decode(gone.lanes).values())
+            add(lane_ids, -1, -gone.total, -gone.completed, -gone.dead, -gone.skipped, 0, 0)
+        for lane_id, (value, *stored) in lanes.counts(state.reader, key):
+            known = zip((*stored, 0, 0), beside.get(lane_id, _NOTHING), strict=True)
+            submissions_count, total, completed, dead, skipped, reserved, delayed = map(sum, known)
+            if submissions_count or not key:
+                waiting = total - completed - dead - skipped - reserved - delayed
+                yield Counts(
+                    value if key else None, submissions_count, waiting, delayed, reserved, completed, dead, skipped
+                )
 
     def _unmatched(self, waiting: int) -> int | None:
         """Waiting chunks that no strategy of a connected consumer takes.
@@ -200,7 +209,7 @@ class Reports:
         (key,) = keys
         taken = {(type(entry.value), entry.value) for filters in wanted for entry in filters}
         matched = sum(
-            counts.waiting_count for counts in self._counts(key, key) if (type(counts.value), counts.value) in taken
+            counts.waiting_count for counts in self._counts(key) if (type(counts.value), counts.value) in taken
         )
         return max(waiting - matched, 0)
 
@@ -226,6 +235,10 @@ class Reports:
         ]
 
 
+def _numbers(counts: Counts) -> builtins.list[int]:
+    return [getattr(counts, name) for name in Counts.__struct_fields__[1:]]
+
+
 def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
     """The filters under which an arm, or an arm inside it, serves anything."""
     if arm.is_impossible:
@@ -238,19 +251,16 @@ def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
 
 def submission_state(submission: LiveSubmission) -> SubmissionState:
     """The state of a submission in memory, as clients see it."""
-    return _state_of_row(submission.row, submission)
-
-
-def _state_of_row(row: SubmissionRow, submission: LiveSubmission | None) -> SubmissionState:
+    row, counts = submission.row, submission.counts
     return SubmissionState(
         submission_id=row.id,
-        state=submission.state if submission else row.state,
+        state=submission.state,
         chunks_count=row.chunks_total,
-        completed_count=submission.completed if submission else row.chunks_completed,
-        dead_count=submission.dead if submission else row.chunks_dead,
-        skipped_count=row.chunks_skipped,
-        reserved_count=submission.reserved_count if submission else 0,
-        delayed_count=submission.delayed_count if submission else 0,
+        completed_count=counts.completed,
+        dead_count=counts.dead,
+        skipped_count=counts.skipped,
+        reserved_count=counts.reserved,
+        delayed_count=counts.delayed,
         metadata={key: value for key, (_, value) in lanes.decode(row.lanes).items()},
         priority=row.priority,
         max_attempts=row.max_attempts,
@@ -268,5 +278,5 @@ def _state_of_row(row: SubmissionRow, submission: LiveSubmission | None) -> Subm
         unique_until_start=row.unique_until != submissions.UNTIL_DONE,
         holds_unique_key=row.unique_key is not None
         and row.unique_until != submissions.STARTED
-        and (submission.state if submission else row.state) not in submissions.FINAL_STATES,
+        and submission.state not in submissions.FINAL_STATES,
     )

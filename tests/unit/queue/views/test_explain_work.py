@@ -135,7 +135,8 @@ def test_reserved_chunks_tell_by_whom_and_for_how_long(rig: Rig) -> None:
     assert "not known to have started" in why(rig, submission_id, 1)[1]
 
 
-def test_back_off_tells_when_it_is_over_also_after_a_restart(rig: Rig) -> None:
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+def test_back_off_tells_when_it_is_over_also_after_a_restart(rig: Rig, ends: str) -> None:
     peer = rig.connect()
     submission_id = rig.submit(1, backoff=m.Backoff(100.0, 1.0, 100.0))
     rig.fail(peer, rig.reserve(peer)[0].held())
@@ -144,7 +145,8 @@ def test_back_off_tells_when_it_is_over_also_after_a_restart(rig: Rig) -> None:
         verdict, text = why(rig, submission_id, 0)
         assert verdict == "delayed"
         assert "Failed attempts: 1 of 5; lost consumers: 0 of 5." in text
-        rig.restart()
+        getattr(rig, ends)()
+        rig.pass_time(0, wall_s=-86_400)
 
 
 def test_finished_chunks_and_submissions_say_how_they_ended(rig: Rig) -> None:
