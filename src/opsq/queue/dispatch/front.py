@@ -7,7 +7,8 @@ Rows that the walk has read ahead wait in the same heap.
 
 What a gate closes is *set aside* under that gate. When the gate opens only the best of it comes back, as its
 representative; the next one follows when the representative leaves the heap and the gate is still open. So a gate with
-10⁵ submissions behind it costs as little as one.
+10⁵ submissions behind it costs as little as one. What was set aside while the representative still waited may be better
+than it: then that follows at the next opening, and represents the gate from then on.
 
 This file knows orders, filters and gates; it must not know chunks, reservations or time.
 
@@ -132,7 +133,7 @@ class Front:
         self._ahead: Iterator[int] = iter(())
         """What the walk has read and nobody has loaded yet, in its order."""
         self._represents: dict[int, Blocker] = {}
-        self._representatives: dict[Blocker, int] = {}
+        self._representatives: dict[Blocker, Key] = {}
 
     # --- what others tell ---
 
@@ -153,18 +154,26 @@ class Front:
             self.on_news()
 
     def readmit(self, gates: FrontGates, blocker: Blocker) -> bool:
-        """A gate may have opened: bring back the best of what is set aside there, unless it has a representative."""
+        """A gate may have opened: bring back the best of what is set aside there, unless its representative is better.
+
+        The representative that is not stays in the heap, and represents nothing any more.
+        """
         keys = self.aside.get(blocker)
-        if not keys or blocker in self._representatives or gates.is_closed(self.arm.gates, blocker):
+        if not keys:
+            return False
+        key, former = self._key_again(keys[0]), self._representatives.get(blocker)
+        if (former is not None and former < key) or gates.is_closed(self.arm.gates, blocker):
             return False
         was_dry = self.is_dry
-        key = self._key_again(heapq.heappop(keys))
+        heapq.heappop(keys)
         if not keys:
             del self.aside[blocker]
             gates.forget(blocker, self)
         heapq.heappush(self.heap, key)
+        if former is not None:
+            del self._represents[former[-1]]
         self._represents[key[-1]] = blocker
-        self._representatives[blocker] = key[-1]
+        self._representatives[blocker] = key
         if was_dry and self.on_news is not None:
             self.on_news()
         return True

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsq.ids import SubmissionId
+from opsq.queue.peer import Peer
 from opsq.strategy.text import parse
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket, tickets_of
@@ -387,6 +388,54 @@ def test_urgent_submission_starts_within_one_reservation(rig: Rig) -> None:
         [ticket] = rig.reserve(peer, 1, strategy)
         assert ticket.submission_id == urgent
         rig.complete(peer, ticket.held())
+
+
+# --- better ones that are set aside later ---
+
+
+def test_newest_that_is_set_aside_last_comes_before_what_an_opened_gate_let_out(rig: Rig) -> None:
+    """A gate has opened and the best behind it is waiting its turn; something newer is set aside there meanwhile."""
+    peer = rig.connect()
+    rig.ask(peer, m.Limit(next(rig.ids), "b", "p", 1))
+    a = rig.submit(1, metadata={"b": "p"})
+    [held] = rig.reserve(peer, 1, "NewestFirst")
+    b = rig.submit(3, metadata={"b": "p"})
+    assert rig.reserve(peer, 1, "NewestFirst") == []
+    rig.release(peer, held.held())
+    c = rig.submit(1)
+    e = rig.submit(3, metadata={"b": "p"})
+    first, second = rig.reserve(peer, 1, "NewestFirst") + rig.reserve(peer, 1, "NewestFirst")
+    assert [first.submission_id, second.submission_id] == [e, c]
+    rig.release(peer, first.held())
+    rig.release(peer, second.held())
+    assert drained(rig, peer, "NewestFirst") == [e, e, e, c, b, b, b, a]
+
+
+def test_urgent_work_is_not_passed_over_for_bulk_that_an_opened_gate_let_out(rig: Rig) -> None:
+    """Three consumers under a limit of one: bulk has come back from behind it when urgent work is set aside there."""
+    peers = [rig.connect() for _ in range(3)]
+    rig.ask(peers[0], m.Limit(next(rig.ids), "b", "p", 1))
+    [*bulk] = [rig.submit(2, metadata={"b": "p"}) for _ in range(2)]
+    [held] = rig.reserve(peers[0], 1, "CustomPriority")
+    assert rig.reserve(peers[1], 1, "CustomPriority") == []
+    rig.release(peers[0], held.held())
+    middle = rig.submit(4, priority=5)
+    urgent = [rig.submit(2, metadata={"b": "p"}, priority=10) for _ in range(2)]
+    tickets = [rig.reserve(peer, 1, "CustomPriority")[0] for peer in peers]
+    assert [ticket.submission_id for ticket in tickets] == [urgent[0], middle, middle]
+    for peer, ticket in zip(peers, tickets, strict=True):
+        rig.release(peer, ticket.held())
+    expected = [one for one in (*urgent, middle, middle, *bulk) for _ in range(2)]
+    assert drained(rig, peers[0], "CustomPriority") == expected
+
+
+def drained(rig: Rig, peer: Peer, strategy: str) -> list[int]:
+    """The submission of each chunk that is reserved, and completed before the next, until there is none."""
+    given = []
+    while tickets := rig.reserve(peer, 1, strategy):
+        given.append(tickets[0].submission_id)
+        rig.complete(peer, tickets[0].held())
+    return given
 
 
 # --- a deck behind gates ---
