@@ -115,8 +115,15 @@ def passes(connection: Reader, scope: str) -> dict[int, float]:
     return {int(lane_id): float(pass_) for lane_id, pass_ in rows.fetchall()}
 
 
+PASSES_KEPT = 10_000
+"""Up to this number of all passes, also those of submissions without the key are kept."""
+
+
 def prune_passes(writer: apsw.Connection, after: tuple[str, int], limit: int) -> tuple[str, int]:
-    """Delete those of the next `limit` passes behind `after` whose lanes are gone, or which are alone in their scope.
+    """Delete those of the next `limit` passes behind `after` whose values are gone.
+
+    A lane above 0 is a value, one below -1 is `~id`, that of a submission. Lane 0 is the lack of a value, which is
+    never gone: beside no value its pass is kept while there are few in all. Lane -1, the pass last served, goes last.
 
     Returns:
         The place after which the next slice begins; from the first on when this was the last.
@@ -127,11 +134,14 @@ def prune_passes(writer: apsw.Connection, after: tuple[str, int], limit: int) ->
             (*after, limit),
         )
     )
+    are_few = writer.execute("SELECT 1 FROM fair_pass LIMIT 1 OFFSET ?", (PASSES_KEPT,)).fetchone() is None
     writer.executemany(
         "DELETE FROM fair_pass WHERE scope = ?1 AND lane_id = ?2 "
-        "AND iif(?2 > 0, NOT EXISTS (SELECT 1 FROM lane WHERE id = ?2), "
-        "NOT EXISTS (SELECT 1 FROM fair_pass WHERE scope = ?1 AND lane_id > 0))",
-        places,
+        "AND CASE WHEN ?2 > 0 THEN NOT EXISTS (SELECT 1 FROM lane WHERE id = ?2) "
+        "WHEN ?2 < -1 THEN NOT EXISTS (SELECT 1 FROM submission WHERE id = ~?2) "
+        "WHEN ?2 = 0 AND ?3 THEN 0 "
+        "ELSE NOT EXISTS (SELECT 1 FROM fair_pass WHERE scope = ?1 AND lane_id NOT IN (-1, ?2)) END",
+        [(*place, are_few) for place in places],
     )
     return places[-1] if len(places) == limit else ("", 0)
 

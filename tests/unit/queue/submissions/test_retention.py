@@ -251,3 +251,20 @@ def test_passes_of_values_that_are_gone_go_and_those_in_use_stay(rig: Rig) -> No
     for _ in range(3):
         look_around(rig)
     assert count(rig, "fair_pass") == 0
+
+
+def test_passes_of_submissions_last_over_a_restart_as_long_as_they_are_known(rig: Rig) -> None:
+    """They are values of a key that every submission has, and in no lane of its own."""
+    peer = rig.connect()
+    served = rig.submit(100)
+    rig.reserve(peer, 40, "Fair(submission)")
+    rig.restart()
+    look_around(rig)
+    new = rig.submit(100)
+    assert [ticket.submission_id for ticket in rig.reserve(peer, 8, "Fair(submission)")] == [new]
+    finish(rig, served)
+    finish(rig, new)
+    rig.pass_time(DAY_S + 60)
+    for _ in range(3):
+        look_around(rig)
+    assert count(rig, "fair_pass") == 0
