@@ -97,12 +97,15 @@ class Rig:
         self.engine = Engine(self.database, self.policy, self.now, rng=SteadyRandom(self._lives), boot=self.boot)
         self.told.clear()
         self.answered: list[int] = []
+        self._given: list[tuple[int, m.Reserved]] = []
         parked = self.engine._reserve_calls
         answer = parked.reserved
 
         def note(peer: Peer, request_id: int, *rest: Any) -> m.Reserved:
+            reply = answer(peer, request_id, *rest)
             self.answered.append(request_id)
-            return answer(peer, request_id, *rest)
+            self._given.append((request_id, reply))
+            return reply
 
         parked.reserved = note  # type: ignore[method-assign]  # only so is the order known in which leases and others are granted
 
@@ -171,6 +174,11 @@ class Rig:
             if isinstance(reply, m.ErrorReply):
                 raise reply.error()
         return mine
+
+    def take_given(self) -> list[tuple[int, m.Reserved]]:
+        """What reserves were given, with their request ids, in that order; leases before their commit."""
+        given, self._given = self._given, []
+        return given
 
     def pushes(self, peer: Peer, kind: type[Wanted]) -> list[Wanted]:
         """Take the pushes of a kind to a connection."""

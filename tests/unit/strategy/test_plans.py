@@ -26,8 +26,8 @@ from opsq.strategy.arms import (
 )
 from opsq.strategy.tree import Strategy
 from unit.model.rig import Rig
-from unit.strategy.test_order import KEYS, MAXIMA, VALUES, in_folder
-from unit.strategy_trees import trees
+from unit.story import KEYS, VALUES, in_folder
+from unit.strategy_trees import MAXIMA, trees
 
 FORBIDDEN = ("SCAN", "USE TEMP B-TREE", "MATERIALIZE")
 

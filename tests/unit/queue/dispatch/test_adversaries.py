@@ -17,7 +17,7 @@ from opsq.strategy.tree import Strategy
 from opsq.wire import messages as m
 from unit.adversaries import ADVERSARIES, Adversary, counting, hold, submit
 from unit.model.rig import Rig, Ticket
-from unit.strategy.test_order import in_folder
+from unit.story import in_folder
 from unit.strategy_trees import trees
 
 SIZE = 1_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opsq.queue.dispatch.fair import SWEEP_MIN, FairFront
 from opsq.wire import messages as m
 from unit.model.rig import Rig
-from unit.strategy.test_order import in_folder
+from unit.story import in_folder
 
 Act = tuple[str, int, int]
 NUMBERS = st.integers(0, 1000)

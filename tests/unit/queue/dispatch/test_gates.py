@@ -17,7 +17,7 @@ from opsq.strategy.text import parse
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket, tickets_of
 from unit.naive import Naive
-from unit.strategy.test_order import in_folder
+from unit.story import in_folder
 
 
 def chunks(tickets: list[Ticket]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from opsq.errors import NotFound, NotPermitted, UsageError
 from opsq.queue.engine import Peer
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket, tickets_of
-from unit.strategy.test_order import in_folder
+from unit.story import in_folder
 
 STRATEGIES = [
     "OldestFirst",
