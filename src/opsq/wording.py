@@ -31,6 +31,7 @@ REFUSALS: dict[str, str] = {
     "too_many_parked": (
         "{limit} calls of this connection are waiting already.\nWait for fewer at once, or open more connections."
     ),
+    "impossible_field": "{field} is not possible: {complaint}.",
     "wrong_request": "{request} cannot be used here.",
     "commit_failed": "There is no space left for {path}.\nNothing of this request was stored; send it again later.",
     "storage_full": "The storage is full, so nothing is handed out.\nFree some space; the daemon retries by itself.",

@@ -22,3 +22,11 @@ def test_limit_without_a_bound_is_refused(queue):
 
 def test_limit_that_does_not_exist_cannot_be_removed(queue):
     assert queue("limit", "tenant", "--lift").status == 3
+
+
+def test_rate_below_one_in_thirty_days_is_refused(queue):
+    queue.ok("limit", "tenant", "--rate", "1/30d")
+    refused = queue("limit", "tenant", "--rate", "1/31d")
+    assert refused.status == 2
+    assert "between 1/30d" in refused.err
+    assert queue("limit", "tenant", "--rate", "0.000000000000000001/s").status == 2

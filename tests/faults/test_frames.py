@@ -36,6 +36,7 @@ from opsq.wire.messages import (
     Submit,
     Submitted,
 )
+from wire_values import variants
 
 RUNS = profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
@@ -272,6 +273,39 @@ def test_request_yields_only_replies_that_the_protocol_lists(
             assert all(getattr(one, "id", None) == getattr(request, "id", None) for one in own)
 
     each()
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_field_beyond_its_bounds_is_refused_by_name_and_the_connection_lives(settings: Settings, name: str) -> None:
+    """At its bounds it is served, or refused for another reason."""
+    kind = REQUESTS[name]
+    numbers = itertools.count(100)
+    known: dict[str, Any] = {
+        "id": lambda: next(numbers),
+        "request_key": lambda: os.urandom(16),
+        "metadata": lambda: {"key": 1},
+        "strategy": lambda: "OldestFirst",
+    }
+    with connected(settings) as client:
+        for variant in variants(kind, known):
+            content = [msgspec.Raw(variant.content), Heartbeat(1)]
+            if "id" in kind.__struct_fields__:
+                content.insert(1, messages.CancelWait(msgspec.msgpack.decode(variant.content)[1]))
+            frame = framed(msgspec.msgpack.encode(content))
+            if len(frame) > 64 << 10:
+                continue
+            client.socket.sendall(frame)
+            replies: list[Reply] = []
+            while not replies or replies[-1] != Alive(1):
+                reply = client.receive()
+                assert reply is not None, (variant, replies)
+                replies.append(reply)
+            refusals = [reply for reply in replies if isinstance(reply, ErrorReply)]
+            assert all(refusal.code not in {"bug", "protocol"} for refusal in refusals), (variant, refusals)
+            named = [refusal.details["field"] for refusal in refusals if refusal.cause == "impossible_field"]
+            is_refused = not variant.is_possible and "id" in kind.__struct_fields__
+            assert named == [variant.field] * is_refused, (variant, refusals)
+    assert_serves(settings)
 
 
 def test_every_request_lists_its_replies() -> None:

@@ -20,14 +20,14 @@ from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
 from opsq.content.store_kinds import open_store
-from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
+from opsq.errors import Bug, Conflict, OpsqError, Unreachable, UsageError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.policy import Policy
 from opsq.store.database import PASSIVE_BYTES, Database
 from opsq.store.integrity import problems
 from opsq.store.state_folder import make_state_dir
 from opsq.version import __version__
-from opsq.wire.frames import FRAME_LIMIT_BYTES
+from opsq.wire.frames import FRAME_LIMIT_BYTES, ImpossibleRequest, received
 from opsq.wire.messages import (
     VERSION,
     Backup,
@@ -105,18 +105,33 @@ class EmbeddedEngine:
             return wire
 
     def handle(self, wire: EmbeddedWire, requests: Sequence[Request]) -> None:
-        """Have the engine handle requests, and commit what they change; `changed` is held."""
-        for request in requests:
+        """Have the engine handle requests as a daemon would, and commit what they change; `changed` is held.
+
+        Raises:
+            UsageError: one has a value that no message can carry.
+        """
+        for request in received(requests):
             try:
+                if isinstance(request, ImpossibleRequest):
+                    raise request.error
                 reply = self._answer(request)
                 if reply is not None:
                     wire.inbox.append(reply)
                 else:
                     self._engine.handle(wire.peer, request, read_clocks())
             except OpsqError as error:
-                request_id: int = getattr(request, "id", 0)
-                wire.inbox.append(ErrorReply.of(request_id, error))
+                self._refuse(wire, request, error)
+            except Fatal:
+                raise
+            except Exception as error:
+                logging.getLogger("opsq").exception("internal error (bug):")
+                self._refuse(wire, request, Bug(f"Internal error (bug): {type(error).__name__}: {error}."))
         self.step()
+
+    @staticmethod
+    def _refuse(wire: EmbeddedWire, request: Request | ImpossibleRequest, error: OpsqError) -> None:
+        if (request_id := getattr(request, "id", None)) is not None:  # what has no id wants no answer
+            wire.inbox.append(ErrorReply.of(request_id, error))
 
     def step(self) -> float:
         """Do what is due, and hand out replies; returns in how many seconds something is due. `changed` is held."""

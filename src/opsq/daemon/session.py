@@ -26,7 +26,7 @@ from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, Versio
 from opsq.peer_credentials import peer_uid
 from opsq.queue.engine import Peer
 from opsq.version import __version__
-from opsq.wire.frames import FrameReader, request_reader
+from opsq.wire.frames import FrameReader, ImpossibleRequest, request_reader
 from opsq.wire.messages import (
     VERSION,
     Backup,
@@ -88,10 +88,10 @@ class Session(asyncio.Protocol):
         self.is_tcp = is_tcp
         self._transport: asyncio.Transport | None = None
         self._greeting = Greeting()
-        self._reader: FrameReader[Request] = request_reader(host.settings.frame_limit_bytes)
+        self._reader: FrameReader[Request | ImpossibleRequest] = request_reader(host.settings.frame_limit_bytes)
         self._replies: list[Reply] = []
         self._is_dirty = False
-        self._unhandled: Iterator[Request] | None = None
+        self._unhandled: Iterator[Request | ImpossibleRequest] | None = None
         """Requests that were received and wait for their turn; nothing is read meanwhile."""
         self._hello_timer: asyncio.TimerHandle | None = None
         self._is_slow = False
@@ -310,7 +310,7 @@ class Session(asyncio.Protocol):
             self._hello_timer.cancel()
             self._hello_timer = None
 
-    def _serve(self, requests: Iterator[Request], now: Now) -> None:
+    def _serve(self, requests: Iterator[Request | ImpossibleRequest], now: Now) -> None:
         """Handle requests; those beyond what one turn may take are kept, and nothing is read until they had theirs."""
         requests_count = 0
         was_behind, self._unhandled = self._unhandled is not None, None
@@ -347,13 +347,13 @@ class Session(asyncio.Protocol):
         else:
             transport.resume_reading()
 
-    def _handle(self, request: Request, now: Now) -> None:
+    def _handle(self, request: Request | ImpossibleRequest, now: Now) -> None:
         peer = self.peer
         if peer is None:
             return  # an earlier message in this frame ended the session
         try:
             if type(request) in self._straight:
-                self._host.engine.handle(peer, request, now)
+                self._host.engine.handle(peer, request, now)  # type: ignore[arg-type]  # only requests are
             else:
                 self._handle_aside(request, peer, now)
         except ProtocolError:
@@ -363,7 +363,9 @@ class Session(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001  # a bug in one request must not close every connection
             self._refuse(request, self._host.report(error))
 
-    def _handle_aside(self, request: Request, peer: Peer, now: Now) -> None:
+    def _handle_aside(self, request: Request | ImpossibleRequest, peer: Peer, now: Now) -> None:
+        if isinstance(request, ImpossibleRequest):
+            raise request.error
         if isinstance(request, Hello):
             raise ProtocolError("A second Hello on one connection.")
         needed = permitting(request)
@@ -380,7 +382,7 @@ class Session(asyncio.Protocol):
         else:
             self._host.engine.handle(peer, request, now)
 
-    def _refuse(self, request: Request, error: OpsqError) -> None:
+    def _refuse(self, request: Request | ImpossibleRequest, error: OpsqError) -> None:
         request_id = getattr(request, "id", None)
         if request_id is None:
             _log.info("%s: %s was ignored: %s", self.name, type(request).__name__, error.message)

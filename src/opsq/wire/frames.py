@@ -5,13 +5,13 @@ This file owns the byte format and its limits; it must not do I/O or know any me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast, get_args
 
 import msgspec
 
-from opsq.errors import ProtocolError
+from opsq.errors import ProtocolError, UsageError
 from opsq.printable import printable
 from opsq.wire.messages import Reply, Request
 
@@ -25,12 +25,38 @@ T = TypeVar("T")
 _encoder = msgspec.msgpack.Encoder()
 
 
+class ImpossibleRequest(msgspec.Struct, frozen=True):
+    """What stands for a request with a field that cannot be: `error` is its answer. `id` None: it wants none."""
+
+    id: int | None
+    error: UsageError
+
+
 def encode(messages: Sequence[Request | Reply]) -> bytes:
     """Encode messages, in order, as one frame."""
     frame = bytearray(4)
     _encoder.encode_into(messages, frame, 4)
     frame[:4] = (len(frame) - 4).to_bytes(4, "big")
     return bytes(frame)
+
+
+def encode_requests(requests: Sequence[Request]) -> bytes:
+    """Encode requests, in order, as one frame.
+
+    Raises:
+        UsageError: a field of one has a value that no message can carry; it is named.
+    """
+    try:
+        return encode(requests)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        from opsq.wire.impossible_fields import UNENCODABLE, unencodable  # hot verbs do without it
+
+        for request in requests:
+            try:
+                _encoder.encode(request)
+            except UNENCODABLE as error:
+                raise unencodable(request, error) from error
+        raise
 
 
 class UndecodableFrame(ValueError):
@@ -55,10 +81,17 @@ class FrameReader(Generic[T]):
     Args:
         decoder: what a frame must hold.
         limit_bytes: the longest frame allowed.
+        salvage: decodes the messages of a frame apart after `decoder` has refused it as a whole.
     """
 
-    def __init__(self, decoder: msgspec.msgpack.Decoder[list[T]], limit_bytes: int = FRAME_LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        decoder: msgspec.msgpack.Decoder[list[T]],
+        limit_bytes: int = FRAME_LIMIT_BYTES,
+        salvage: Callable[[bytes | memoryview], list[T]] | None = None,
+    ) -> None:
         self._decoder = decoder
+        self._salvage = salvage
         self._limit_bytes = limit_bytes
         self._buffer = bytearray()
 
@@ -66,8 +99,8 @@ class FrameReader(Generic[T]):
         """Add received bytes; yields the messages of every frame that is now complete.
 
         Raises:
-            ProtocolError: a frame exceeds the limit, or is not a list of known messages with fields in range; the
-                stream cannot be used any more.
+            ProtocolError: a frame exceeds the limit, or is not a list of known messages with fields in range (of
+                requests: with ids in range); the stream cannot be used any more.
         """
         buffer = self._buffer
         if not buffer and type(data) is bytes and len(data) - 4 == int.from_bytes(data[:4], "big") <= self._limit_bytes:
@@ -93,7 +126,12 @@ class FrameReader(Generic[T]):
 
     def _decode(self, frame: bytes | memoryview) -> list[T]:
         try:
-            return decode(self._decoder, frame)
+            try:
+                return decode(self._decoder, frame)
+            except UndecodableFrame:
+                if self._salvage is None:
+                    raise
+            return self._salvage(frame)
         except UndecodableFrame as error:
             raise ProtocolError(f"A frame of {len(frame)} bytes cannot be decoded: {error}.") from error
 
@@ -102,8 +140,8 @@ class FrameReader(Generic[T]):
 
 
 @cache
-def _requests() -> msgspec.msgpack.Decoder[list[Request]]:
-    return msgspec.msgpack.Decoder(list[Request])
+def _requests() -> msgspec.msgpack.Decoder[list[Request | ImpossibleRequest]]:
+    return cast("msgspec.msgpack.Decoder[list[Request | ImpossibleRequest]]", msgspec.msgpack.Decoder(list[Request]))
 
 
 @cache
@@ -111,9 +149,47 @@ def _replies() -> msgspec.msgpack.Decoder[list[Reply]]:
     return msgspec.msgpack.Decoder(list[Reply])
 
 
-def request_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Request]:
-    """Return a reader for the daemon's side."""
-    return FrameReader(_requests(), limit_bytes)
+@cache
+def _kinds() -> dict[str, type[Request]]:
+    return {kind.__name__: kind for kind in get_args(Request)}
+
+
+def _decode_apart(frame: bytes | memoryview) -> list[Request | ImpossibleRequest]:
+    """Decode each request of a frame by itself."""
+    from opsq.wire.impossible_fields import refusal  # rarely needed
+
+    found: list[Request | ImpossibleRequest] = []
+    for raw in decode(msgspec.msgpack.Decoder(list[msgspec.Raw]), frame):
+        try:
+            name, *fields = decode(msgspec.msgpack.Decoder(list[Any]), raw)
+        except (UndecodableFrame, ValueError) as error:
+            raise UndecodableFrame(str(error)) from error
+        kind = _kinds().get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise UndecodableFrame(f"Invalid value {printable(str(name))[:_REASON_CHARACTERS]!r}")
+        try:
+            found.append(decode(msgspec.msgpack.Decoder(kind), raw))
+        except UndecodableFrame as error:
+            request_id = fields[0] if "id" in kind.__struct_fields__ and fields else None
+            is_answerable = isinstance(request_id, int) and 0 <= request_id < 1 << 63
+            if "id" in kind.__struct_fields__ and not is_answerable:
+                raise
+            found.append(ImpossibleRequest(request_id, refusal(kind, str(error))))
+    return found
+
+
+def request_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Request | ImpossibleRequest]:
+    """Return a reader for the daemon's side; a request with an impossible field costs no other its answer."""
+    return FrameReader(_requests(), limit_bytes, _decode_apart)
+
+
+def received(requests: Sequence[Request]) -> list[Request | ImpossibleRequest]:
+    """The requests as a daemon would receive them, for an engine in the same process.
+
+    Raises:
+        UsageError: as `encode_requests`.
+    """
+    return list(request_reader(1 << 62).feed(encode_requests(requests)))
 
 
 def reply_reader(limit_bytes: int = FRAME_LIMIT_BYTES) -> FrameReader[Reply]:

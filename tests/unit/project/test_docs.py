@@ -251,7 +251,7 @@ def wire_type(annotation: Any) -> str:
 
 def _limits(meta: msgspec.Meta) -> str:
     if meta.pattern is not None:
-        return " that is a key"
+        return " that is a key" if "/" not in meta.pattern else f" that is an absolute path of up to {meta.max_length}"
     parts = []
     if meta.ge is not None:
         parts.append(f"from {_number(meta.ge)}")
@@ -274,6 +274,10 @@ def _number(number: float) -> str:
         -(1 << 63): "-2^63",
         (1 << 63) - 1: "2^63-1",
         1 << 57: "2^57",
+        1 << 24: "2^24",
+        1 << 20: "2^20",
+        253_370_764_800_000: "the year 9999",
+        messages.RATE_MIN_PER_S: "one in 30 days",
         1 << 40: "2^40",
         1 << 31: "2^31",
         1e9: "10^9",

@@ -11,6 +11,7 @@ from opsq.cli.options import values
 from opsq.cli.options.option import argument, option
 from opsq.errors import UsageError
 from opsq.units import parse_duration
+from opsq.wire.messages import RATE_MAX_PER_S, RATE_MIN_PER_S
 
 PAIRS = argument("[KEY=VALUE...]", "Submissions that have every pair, now or later; submission=ID is one submission.")
 
@@ -61,8 +62,10 @@ def rate(origin: str, text: str) -> tuple[float, float]:
         rate_per_s = float(number) / seconds
     except (ValueError, ZeroDivisionError):
         rate_per_s = 0.0
-    if not 0 < rate_per_s <= 1e9 or not re.match(r"[0-9.]", number):
+    if not rate_per_s > 0 or not re.match(r"[0-9.]", number):
         raise UsageError(f"{origin} {text}: write a number and a time, such as 10/s, 100/m or 5/15m.")
+    if not RATE_MIN_PER_S <= rate_per_s <= RATE_MAX_PER_S:
+        raise UsageError(f"{origin} {text}: a rate is between 1/30d and 1000000000/s.")
     return rate_per_s, seconds
 
 

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-import msgspec
-
 from opsq.client.core.content_access import Contents
 from opsq.errors import UsageError
+from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Backoff, CheckCapacity, Created, NewSubmission, SubmissionContent, Welcome
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ class SubmitOptions(TypedDict, total=False):
 
 _NOT_NONE = frozenset({"priority", "on_dead", "unique_until"})
 """The options that None is refused for; for all others it is the default."""
-
-_decoder = msgspec.msgpack.Decoder(NewSubmission)
 
 
 def new_request_key() -> bytes:
@@ -106,8 +103,8 @@ def wait_s_of(wait_for_room: RoomWait, began: float | None = None) -> float | No
     """
     if isinstance(wait_for_room, bool):
         return None if wait_for_room else 0.0
-    if not 0 <= wait_for_room <= 1e9:
-        raise UsageError(f"wait_for_room is {wait_for_room!r}; it is True, False or seconds from 0 to 1e9.")
+    if not (isinstance(wait_for_room, int | float) and 0 <= wait_for_room <= 1e9):
+        raise UsageError(f"wait_for_room is {wait_for_room!r}; it may be True, False or seconds from 0 to 1e9.")
     return max(wait_for_room - (time.monotonic() - began if began is not None else 0.0), 0.0)
 
 
@@ -156,7 +153,11 @@ def new_submission(
             raise UsageError(f"{first} and {second} exclude each other.")
     for name, convert in _CONVERTED.items():
         if name in fields:
-            fields[name] = convert(fields[name])
+            value = fields[name]
+            try:
+                fields[name] = convert(value)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise UsageError(f"{name} is not possible: {value!r}.") from error
     new = NewSubmission(
         request_key,
         chunks_count,
@@ -165,10 +166,7 @@ def new_submission(
         unique_until_start=unique_until == "start",
         **fields,
     )
-    try:
-        return _decoder.decode(msgspec.msgpack.encode(new))
-    except (msgspec.DecodeError, TypeError, OverflowError) as error:
-        raise UsageError(f"The submission is not possible: {_name_field(str(error))}.") from error
+    return checked(new)
 
 
 def check_count(submissions: Sequence[NewSubmission]) -> None:
@@ -226,10 +224,3 @@ _CONVERTED: dict[str, Callable[[Any], Any]] = {
     "not_before_at": _to_ms,
     "expires_at": _to_ms,
 }
-
-
-def _name_field(message: str) -> str:
-    """A complaint of msgspec, with the name of the field in place of its number."""
-    for number, name in enumerate(NewSubmission.__struct_fields__):
-        message = message.replace(f"`$[{number}]`", f"`{name}`").replace(f"`$[{number}]", f"`{name}")
-    return message

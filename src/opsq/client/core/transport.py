@@ -17,7 +17,7 @@ from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, short_socket_owner
 from opsq.peer_credentials import peer_uid
 from opsq.users import is_trusted, may_others_change
-from opsq.wire.frames import encode
+from opsq.wire.frames import encode_requests
 from opsq.wire.messages import ErrorReply, Reply, Request, Welcome
 
 DIAL_S = 10.0
@@ -62,9 +62,9 @@ def frames(requests: Sequence[Request], limit_bytes: int) -> Iterator[bytes]:
     """The requests in one frame, or in several if one would be longer than `limit_bytes`.
 
     Raises:
-        UsageError: a single request is longer than the limit.
+        UsageError: a single request is longer than the limit, or has a value that cannot be sent.
     """
-    frame = encode(requests)
+    frame = encode_requests(requests)
     if len(frame) - 4 <= limit_bytes:
         yield frame
         return

@@ -9,6 +9,7 @@ import math
 
 from opsq.clock import MonoNs
 from opsq.store.rules import LimitRow
+from opsq.wire.messages import RATE_MAX_PER_S, RATE_MIN_PER_S
 
 
 class Bucket:
@@ -17,7 +18,8 @@ class Bucket:
     __slots__ = ("at", "burst", "rate_per_s", "tokens")
 
     def __init__(self, limit: LimitRow, now: MonoNs) -> None:
-        self.rate_per_s = limit.rate_per_s or 0.0
+        # A file of an earlier version may hold any rate, and arithmetic with 1e-300 overflows.
+        self.rate_per_s = min(max(limit.rate_per_s or 0.0, RATE_MIN_PER_S), RATE_MAX_PER_S)
         self.burst = limit.burst or max(1, math.ceil(self.rate_per_s))
         self.tokens = float(self.burst)
         self.at = now

@@ -9,7 +9,22 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from opsq.wire.messages.fields import Count, Duration, Id, Key, Message, Record, Value
+from opsq.wire.messages.fields import (
+    Count,
+    Duration,
+    Id,
+    Key,
+    Message,
+    Metadata,
+    Name,
+    PositiveDuration,
+    Record,
+    Value,
+    WeightNumber,
+)
+
+RATE_MIN_PER_S, RATE_MAX_PER_S = 1 / (30 * 86400), 1e9
+"""One chunk in 30 days; a billion a second."""
 
 
 class PauseState(Record):
@@ -52,16 +67,16 @@ class Pause(Message):
     """Hold back all submissions that have every pair (none: all of them). → Changed (0: they were already)."""
 
     id: Id
-    metadata: dict[Key, Value] = {}
+    metadata: Metadata = {}
     by_operator: bool = False
-    by_name: Annotated[str, Meta(max_length=255)] = ""
+    by_name: Name = ""
 
 
 class Resume(Message):
     """End the pause with exactly these pairs; an operator's needs `by_operator`. → Changed (0: there was none)."""
 
     id: Id
-    metadata: dict[Key, Value] = {}
+    metadata: Metadata = {}
     by_operator: bool = False
 
 
@@ -72,10 +87,10 @@ class Limit(Message):
     key: Key
     value: Value | None = None
     concurrency: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
-    rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    rate_per_s: Annotated[float, Meta(ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)] | None = None
     burst: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
-    by_name: Annotated[str, Meta(max_length=255)] = ""
-    rate_span_s: Annotated[float, Meta(gt=0, le=1e9)] = 1.0
+    by_name: Name = ""
+    rate_span_s: PositiveDuration = 1.0
     """The unit of time for which the rate was given: it only affects how the rate is shown."""
 
 
@@ -93,7 +108,7 @@ class Weight(Message):
     id: Id
     key: Key
     value: Value
-    weight: Annotated[float, Meta(gt=0)]
+    weight: WeightNumber
 
 
 class ShowRules(Message):
@@ -125,7 +140,7 @@ class Backup(Message):
     """
 
     id: Id
-    path: str
+    path: Annotated[str, Meta(pattern=r"^/[^\x00]*\Z", max_length=4096)]
 
 
 class Vacuum(Message):

@@ -11,7 +11,29 @@ import msgspec
 from msgspec import Meta
 
 from opsq.ids import mask_indexes
-from opsq.wire.messages.fields import Block, Count, Detail, Duration, Id, Int64, Key, Mask, Message, Record, Value
+from opsq.wire.messages.fields import (
+    Block,
+    ChunksCount,
+    Count,
+    Detail,
+    Duration,
+    ExitStatus,
+    Id,
+    Instant,
+    Int64,
+    Mask,
+    Message,
+    Metadata,
+    PositiveDuration,
+    Reason,
+    Record,
+    Signal,
+    StrategyText,
+    Unsigned,
+)
+
+HELD_LIMIT = 1 << 20
+"""Parts of blocks that one request may name; a frame has no room for more."""
 
 
 class Grant(Record):
@@ -24,7 +46,7 @@ class Grant(Record):
     block: Block
     mask: Mask
     attempt: Count
-    mac: Count
+    mac: Unsigned
 
 
 class SubmissionContent(Record):
@@ -50,7 +72,7 @@ class HeldChunks(Record):
     reservation_id: Id
     attempt: Count
     granted: Mask
-    mac: Annotated[int, Meta(ge=0)]
+    mac: Unsigned
 
 
 class Completion(Record):
@@ -64,16 +86,16 @@ class Completion(Record):
     results: msgspec.Raw = msgspec.Raw(b"\xc0")
     run_s: Duration = 0.0
     run_max_s: Duration = 0.0
-    exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
+    exit_status: ExitStatus | None = None
 
 
 class Failure(Record):
     """Chunks that failed. `delay_s` replaces the back-off; `is_final` buries the chunks at once."""
 
     held: HeldChunks
-    reason: Annotated[str, Meta(max_length=16384)] = ""
-    exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
-    signal: Annotated[int, Meta(ge=1, le=255)] | None = None
+    reason: Reason = ""
+    exit_status: ExitStatus | None = None
+    signal: Signal | None = None
     run_s: Duration = 0.0
     delay_s: Duration | None = None
     is_final: bool = False
@@ -116,7 +138,7 @@ class Reserve(Message):
 
     id: Id
     count: Annotated[int, Meta(ge=1, le=1_000_000)]
-    strategy: Annotated[str, Meta(max_length=65536)] = "Random"
+    strategy: StrategyText = "Random"
     wait_s: Duration | None = 0.0
     lease_s: Duration | None = None
     until_empty: bool = False
@@ -142,16 +164,16 @@ class Complete(Message):
     """Complete chunks. → Completed, after the commit."""
 
     id: Id
-    completions: list[Completion]
+    completions: Annotated[list[Completion], Meta(max_length=HELD_LIMIT)]
 
 
 class CompleteAndReserve(Message):
     """Complete chunks, then reserve as `Reserve` does. → Completed and later Reserved, both with this id."""
 
     id: Id
-    completions: list[Completion]
+    completions: Annotated[list[Completion], Meta(max_length=HELD_LIMIT)]
     count: Annotated[int, Meta(ge=1, le=1_000_000)]
-    strategy: Annotated[str, Meta(max_length=65536)] = "Random"
+    strategy: StrategyText = "Random"
     wait_s: Duration | None = 0.0
     lease_s: Duration | None = None
     until_empty: bool = False
@@ -161,36 +183,36 @@ class Fail(Message):
     """Report failed attempts. → Completed, after the commit."""
 
     id: Id
-    failures: list[Failure]
+    failures: Annotated[list[Failure], Meta(max_length=HELD_LIMIT)]
 
 
 class Release(Message):
     """Give chunks back without counting an attempt. → Completed."""
 
     id: Id
-    held: list[HeldChunks]
+    held: Annotated[list[HeldChunks], Meta(max_length=HELD_LIMIT)]
 
 
 class ReleaseConsumer(Message):
     """Give back all that a consumer holds, by its id. → Changed with the count of chunks. Operators only."""
 
     id: Id
-    consumer: str
+    consumer: Annotated[str, Meta(max_length=1024)]
 
 
 class Extend(Message):
     """Move the deadline of reservations to `lease_s` from now (None: to a full reservation or lease). → Completed."""
 
     id: Id
-    held: list[HeldChunks]
-    lease_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    held: Annotated[list[HeldChunks], Meta(max_length=HELD_LIMIT)]
+    lease_s: PositiveDuration | None = None
 
 
 class Reclaim(Message):
     """Reclaim chunks that the client still works on after a reconnect. → Completed; what is refused is lost."""
 
     id: Id
-    held: list[HeldChunks]
+    held: Annotated[list[HeldChunks], Meta(max_length=HELD_LIMIT)]
 
 
 class Completed(Message):
@@ -203,7 +225,7 @@ class Completed(Message):
 class Started(Message):
     """One-way: work on these chunks has started, so losing the consumer counts against them."""
 
-    chunks: list[ChunkMask]
+    chunks: Annotated[list[ChunkMask], Meta(max_length=HELD_LIMIT)]
 
 
 class Revoked(Message):
@@ -234,12 +256,12 @@ class DeadFilter(Record):
     """
 
     submission_ids: Annotated[list[Id], Meta(max_length=10_000)] = []
-    metadata: dict[Key, Value] = {}
-    from_at: Count | None = None
-    to_at: Count | None = None
-    reason: Annotated[str, Meta(max_length=16384)] = ""
-    exit_statuses: Annotated[list[int], Meta(max_length=256)] = []
-    signals: Annotated[list[int], Meta(max_length=256)] = []
+    metadata: Metadata = {}
+    from_at: Instant | None = None
+    to_at: Instant | None = None
+    reason: Reason = ""
+    exit_statuses: Annotated[list[ExitStatus], Meta(max_length=256)] = []
+    signals: Annotated[list[Signal], Meta(max_length=256)] = []
 
 
 class DeadChunk(Record):
@@ -281,7 +303,7 @@ class DeadSelection(Message):
 
     id: Id
     submission_id: Id | None
-    indexes: Annotated[list[Count], Meta(max_length=10_000)] | None = None
+    indexes: Annotated[list[ChunksCount], Meta(max_length=10_000)] | None = None
     where: DeadFilter = DeadFilter()
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from opsq.errors import OpsqError, from_code
-from opsq.wire.messages.fields import Detail, Id, Message, Record
+from opsq.wire.messages.fields import Count, Detail, Id, Message, Name, Record, RequestKey
 
 
 class Claim(Record):
@@ -21,16 +21,16 @@ class Claim(Record):
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
-    key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    key: RequestKey
 
 
 class Hello(Message):
     """First message of a connection. → Welcome. `token` is needed over TCP only."""
 
     id: Id
-    version: int
-    name: Annotated[str, Meta(max_length=255)] = ""
-    token: str = ""
+    version: Count
+    name: Name = ""
+    token: Annotated[str, Meta(max_length=1024)] = ""
     claim: Claim | None = None
 
 

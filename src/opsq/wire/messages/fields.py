@@ -16,15 +16,35 @@ VERSION = 1
 RESULT_INLINE_BYTES = 4096
 """Results up to this size travel in the message; of a larger one only the place in the store does."""
 
-Key = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
-Value = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | Annotated[str, Meta(max_length=1024)]
-Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-Id = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_MOST = (1 << 63) - 1
+"""The largest integer of SQLite; what is added to a field on its way there must leave it below that."""
+
+Key = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")]
+Value = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)] | Annotated[str, Meta(max_length=1024)]
+Metadata = Annotated[dict[Key, Value], Meta(max_length=1024)]
+Int64 = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
+Id = Annotated[int, Meta(ge=0, le=_MOST)]
 Block = Annotated[int, Meta(ge=0, lt=1 << 57)]
 Mask = Annotated[int, Meta(gt=0)]
 """1 … 2**64 - 1; MessagePack has no larger integers."""
-Count = Annotated[int, Meta(ge=0)]
+Unsigned = Annotated[int, Meta(ge=0)]
+"""0 … 2**64 - 1."""
+Count = Annotated[int, Meta(ge=0, le=_MOST)]
+ChunksCount = Annotated[int, Meta(ge=0, le=1 << 40)]
+"""How many chunks, or the index of one."""
+Instant = Annotated[int, Meta(ge=0, lt=253_370_764_800_000)]
+"""Milliseconds since 1970 UTC, before the year 9999: the last that every clock and calendar can show."""
 Duration = Annotated[float, Meta(ge=0, le=1e9)]
+PositiveDuration = Annotated[float, Meta(gt=0, le=1e9)]
+ExitStatus = Annotated[int, Meta(ge=0, le=255)]
+Signal = Annotated[int, Meta(ge=1, le=255)]
+RequestKey = Annotated[bytes, Meta(min_length=16, max_length=16)]
+UserKey = Annotated[str, Meta(min_length=1, max_length=1024)]
+Name = Annotated[str, Meta(max_length=255)]
+Reason = Annotated[str, Meta(max_length=16384)]
+Bytes = Annotated[bytes, Meta(max_length=1 << 24)]
+WeightNumber = Annotated[float, Meta(gt=0, le=1e9)]
+StrategyText = Annotated[str, Meta(max_length=65536)]
 Detail = int | float | str
 """A number or name in a sentence."""
 

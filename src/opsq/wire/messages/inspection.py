@@ -9,7 +9,24 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from opsq.wire.messages.fields import Block, Count, Detail, Duration, Id, Key, Message, Record, Value
+from opsq.wire.messages.fields import (
+    Block,
+    ChunksCount,
+    Count,
+    Detail,
+    Duration,
+    ExitStatus,
+    Id,
+    Instant,
+    Key,
+    Message,
+    Metadata,
+    Reason,
+    Record,
+    Signal,
+    StrategyText,
+    Unsigned,
+)
 
 
 class Counts(Record):
@@ -81,15 +98,15 @@ class HistoryFilter(Record):
     """
 
     submission_id: Id | None = None
-    index: Count | None = None
-    events: Annotated[list[str], Meta(max_length=16)] = []
+    index: ChunksCount | None = None
+    events: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=16)] = []
     consumer: Annotated[str, Meta(max_length=1024)] = ""
-    metadata: dict[Key, Value] = {}
-    from_at: Count | None = None
-    to_at: Count | None = None
-    reason: Annotated[str, Meta(max_length=16384)] = ""
-    exit_statuses: Annotated[list[int], Meta(max_length=256)] = []
-    signals: Annotated[list[int], Meta(max_length=256)] = []
+    metadata: Metadata = {}
+    from_at: Instant | None = None
+    to_at: Instant | None = None
+    reason: Reason = ""
+    exit_statuses: Annotated[list[ExitStatus], Meta(max_length=256)] = []
+    signals: Annotated[list[Signal], Meta(max_length=256)] = []
 
 
 class HistoryEvent(Record):
@@ -105,7 +122,7 @@ class HistoryEvent(Record):
     event: str
     submission_id: Id
     block: Block
-    mask: Count
+    mask: Unsigned
     attempt: Count
     consumer: str
     run_s: float
@@ -193,7 +210,7 @@ class Explain(Message):
     """Ask how a strategy is served; `analyze` tries it out without reserving anything. → Explained."""
 
     id: Id
-    strategy: Annotated[str, Meta(max_length=65536)]
+    strategy: StrategyText
     analyze: bool = False
 
 
@@ -212,7 +229,7 @@ class ExplainWork(Message):
 
     id: Id
     submission_id: Id
-    index: Count | None = None
+    index: ChunksCount | None = None
 
 
 class Finding(Record):

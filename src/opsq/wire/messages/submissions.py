@@ -10,7 +10,26 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from opsq.wire.messages.fields import Block, Count, Duration, Id, Int64, Key, Mask, Message, Record, Value
+from opsq.wire.messages.fields import (
+    Block,
+    Bytes,
+    ChunksCount,
+    Count,
+    Duration,
+    Id,
+    Instant,
+    Int64,
+    Key,
+    Mask,
+    Message,
+    Metadata,
+    PositiveDuration,
+    Reason,
+    Record,
+    RequestKey,
+    UserKey,
+    WeightNumber,
+)
 
 
 class Backoff(Record):
@@ -24,24 +43,24 @@ class Backoff(Record):
 class NewSubmission(Record):
     """What a producer submits. `None` means the daemon's default. `delay_s` and `not_before_at` exclude each other."""
 
-    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
-    chunks_count: Annotated[int, Meta(ge=0, le=1 << 40)]
-    content: bytes = b""
-    metadata: dict[Key, Value] = {}
-    attachment: bytes | None = None
+    request_key: RequestKey
+    chunks_count: ChunksCount
+    content: Bytes = b""
+    metadata: Metadata = {}
+    attachment: Bytes | None = None
     priority: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] = 0
     max_attempts: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     max_lost: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     backoff: Backoff | None = None
     keep_on_dead: bool = False
     delay_s: Duration | None = None
-    not_before_at: Count | None = None
+    not_before_at: Instant | None = None
     expires_s: Duration | None = None
-    expires_at: Count | None = None
-    unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
-    reservation_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    weights: dict[Key, Annotated[float, Meta(gt=0)]] = {}
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    expires_at: Instant | None = None
+    unique_key: UserKey | None = None
+    reservation_s: PositiveDuration | None = None
+    weights: Annotated[dict[Key, WeightNumber], Meta(max_length=1024)] = {}
+    idempotency_key: UserKey | None = None
     """Makes one submission for as long as that is known, even after its end; a repeated submit returns that one."""
     unique_until_start: bool = False
     """The unique key is free as soon as a chunk is handed out; else when the submission is final."""
@@ -80,10 +99,10 @@ class CheckCapacity(Message):
     """
 
     id: Id
-    chunks_count: Count
+    chunks_count: ChunksCount
     content_bytes: Count = 0
     wait_s: Duration | None = 0.0
-    unique_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    unique_key: UserKey | None = None
 
 
 class Capacity(Message):
@@ -97,15 +116,15 @@ class Find(Message):
     """Ask which submission a request key, or an idempotency key, has made. → Found."""
 
     id: Id
-    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)] | None = None
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    request_key: RequestKey | None = None
+    idempotency_key: UserKey | None = None
 
 
 class Withdraw(Message):
     """Take back a Submit that may have arrived: unless it has made a submission, it never will. → Found."""
 
     id: Id
-    request_key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    request_key: RequestKey
 
 
 class Found(Message):
@@ -163,8 +182,8 @@ class List(Message):
     """List submissions before `before`, newest first; all conditions must hold; no `states`: any. → Listed."""
 
     id: Id
-    states: list[str] = []
-    metadata: dict[Key, Value] = {}
+    states: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=64)] = []
+    metadata: Metadata = {}
     before: Id | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
 
@@ -214,7 +233,7 @@ class Results(Message):
 
     id: Id
     submission_id: Id
-    from_index: Count = 0
+    from_index: ChunksCount = 0
     limit_blocks: Annotated[int, Meta(ge=1, le=4096)] = 256
     wait_s: Duration | None = 0.0
 
@@ -242,7 +261,7 @@ class Cancel(Message):
 
     id: Id
     submission_id: Id
-    reason: str = ""
+    reason: Reason = ""
 
 
 class Remove(Message):

@@ -414,3 +414,20 @@ def test_weight_is_set_at_submit_or_by_itself_and_one_is_none(rig: Rig) -> None:
     rig.ask(rig.connect(), m.Weight(next(rig.ids), "tenant", 7, 1.0))
     assert weights() == {"x": 3.0}
     assert rig.rows("SELECT value FROM weight") == [("x",)]
+
+
+@pytest.mark.parametrize("rate_per_s", [5e-324, 1e-300, 1e300, float("inf")])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_rate_that_an_earlier_version_has_stored_stops_nothing(rig: Rig, rate_per_s: float, strategy: str) -> None:
+    """One that is refused today, since arithmetic with it overflows."""
+    limit(rig, "tenant", rate_per_s=rate_per_s, burst=1)
+    rig.restart()
+    held = [rig.submit(2, metadata={"tenant": "x"}), rig.submit(1)]
+    peer = rig.connect()
+    rig.reserve(peer, 1, strategy)
+    rig.park(peer, 5, strategy)
+    for number in held:
+        rig.only(peer, m.ExplainWork(next(rig.ids), number), m.WorkExplained)
+    rig.only(peer, m.Explain(next(rig.ids), strategy, analyze=True), m.Explained)
+    rig.only(peer, m.ShowRules(next(rig.ids)), m.RulesState)
+    rig.advance(5)
