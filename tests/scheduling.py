@@ -19,6 +19,7 @@ SHARING = {
     "tests/spark/fleet/test_pipeline_faults.py": "cluster",
     "tests/spark/fleet/test_cluster.py": "cluster",
     "tests/spark/fleet/test_speculation.py": "cluster",
+    "tests/spark/cli/test_one_session.py": "session",
     "tests/spark/cli/": "",
     "tests/spark/": "session",
 }

@@ -98,49 +98,6 @@ def test_history_of_a_stopped_queue_becomes_a_document_and_a_page(runtime_dir: P
     assert "no such host" in page.read_text()
 
 
-@pytest.mark.usefixtures("java")
-def test_tables_that_were_asked_for_are_drawn_in_a_file_without_escapes(daemon: Settings) -> None:
-    work_off(daemon)
-    ran = run(daemon.state_dir, "--by", "tenant", "--tables", *LOCAL)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert not {"\x1b", "\r", "\t"} & set(ran.stdout)
-    lines = ran.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert [line.split()[:4] for line in lines if line.startswith(("tenant  done", "zeta "))][:2] == [
-        ["tenant", "done", "failed", "dead"],
-        ["zeta", "3", "2", "1"],
-    ]
-
-
-@pytest.mark.usefixtures("java")
-def test_lines_off_a_terminal_begin_with_what_they_are_of(daemon: Settings, tmp_path: Path) -> None:
-    work_off(daemon)
-    words = [
-        PROGRAM,
-        "--state-dir",
-        str(daemon.state_dir),
-        "history",
-        "export",
-        "--format",
-        "parquet",
-        "-o",
-        str(tmp_path),
-    ]
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, timeout=DEADLINE_S)
-    ran = run("/nowhere", "--from", str(tmp_path), *LOCAL)
-    assert ran.returncode == 0, ran.stderr
-    rows = [line.split("\t") for line in ran.stdout.splitlines()]
-    assert [row[0] for row in rows if row[0] not in ("window", "fairness")] == [
-        "all",
-        "value",
-        "value",
-        "consumer",
-        "failure",
-        "jain",
-    ]
-    assert rows[0][1:6] == ["-", "9", "2", "0", "1"]
-
-
 def test_tables_on_a_terminal_fit_80_columns_and_cut_no_number() -> None:
     names = ["252265274856701952", "252265274856701953", None]
     drawn_on = io.StringIO()

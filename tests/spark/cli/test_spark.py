@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import subprocess
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -205,71 +203,6 @@ def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(r
     assert [json.loads(line) for line in lines] == [{"id": n, "text": f"line {n}"} for n in range(1000)]
     with opsq.Queue.open(state_dir) as queue:
         assert list(queue.submissions()) == []
-
-
-@pytest.mark.usefixtures("java")
-def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(runtime_dir: Path) -> None:
-    source, output = runtime_dir / "in.parquet", runtime_dir / "out.parquet"
-    numbers = range(50)
-    table = pa.table(
-        {
-            "id": pa.array(numbers, pa.int32()),
-            "price": pa.array([Decimal(n).scaleb(-2) for n in numbers], pa.decimal128(10, 2)),
-            "day": pa.array([dt.date(2026, 1, 1) + dt.timedelta(n) for n in numbers]),
-            "nothing": pa.nulls(50, pa.timestamp("us", "UTC")),
-            "pairs": pa.array([[("k", n / 3)] for n in numbers], pa.map_(pa.string(), pa.float64())),
-        }
-    )
-    pq.write_table(table, source)
-    ran = run(runtime_dir / "state", "run", str(source), "-o", str(output), "--files", "1", *LOCAL, "--", "cat")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-    found = pq.read_table(output)
-    assert [str(kind) for kind in found.schema.types[:3]] == ["int32", "decimal128(10, 2)", "date32[day]"]
-    assert str(found.schema.field("nothing").type).startswith("timestamp")
-    assert (
-        found.drop_columns("nothing").cast(table.drop_columns("nothing").schema).equals(table.drop_columns("nothing"))
-    )
-
-
-@pytest.mark.usefixtures("java")
-def test_results_that_are_refused_leave_no_folder_in_the_way(
-    daemon: Settings, queue: opsq.Queue, runtime_dir: Path
-) -> None:
-    submission = queue.submit([b"{}\n", b"{}\n"], max_attempts=1, on_dead="keep")
-    output = runtime_dir / "out.json"
-    ran = run(daemon.state_dir, "results", str(submission.id), "-o", str(output))
-    assert (ran.returncode, "has not ended: 0 of 2 chunks are done" in ran.stderr) == (5, True), ran.stderr
-    for chunk in queue.consume("OldestFirst"):
-        if chunk.index:
-            chunk.fail("no such word", retry=False)
-        else:
-            chunk.complete(b'{"n": 1}\n')
-    words = ["results", str(submission.id), "-o", str(output), "--result-format", "jsonl", *LOCAL]
-    ran = run(daemon.state_dir, *words)
-    assert (ran.returncode, "--skip-dead reads the rest" in ran.stderr) == (1, True), ran.stderr
-    assert not output.exists()
-    assert run(daemon.state_dir, *words, "--skip-dead").returncode == 0
-
-
-@pytest.mark.usefixtures("java")
-def test_refusal_of_spark_is_told_in_one_line(runtime_dir: Path, rows: Path) -> None:
-    ran = run(
-        runtime_dir / "state",
-        "run",
-        str(rows),
-        "-o",
-        str(runtime_dir / "out"),
-        "--where",
-        "nocol > 3",
-        *LOCAL,
-        "--",
-        "cat",
-    )
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith(
-        "opsq: A column, variable, or function parameter with name `nocol` cannot be resolved."
-    )
-    assert ran.stderr.count("\n") == 1, ran.stderr
 
 
 @pytest.mark.parametrize(("given", "taken"), [(None, None), (" same", "same")])

@@ -1,7 +1,4 @@
-"""Executors that are processes of their own, and a real cluster on loopback.
-
-The whole pipeline, also while a worker is killed.
-"""
+"""The whole pipeline on a real cluster on loopback, whose executors are processes, while a worker is killed."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from opsq.settings import Settings
-from spark.clusters import Cluster, executors, is_alive
-from spark.jvm import DEADLINE_S, Jvm
+from spark.clusters import Cluster, is_alive
+from spark.jvm import DEADLINE_S
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
@@ -55,17 +52,6 @@ def check(output: Path, told: bytes) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.usefixtures("java")
-def test_executors_that_are_processes_of_their_own_do_the_work(
-    daemon: Settings, jvm: Jvm, runtime_dir: Path, rows: Path
-) -> None:
-    output = runtime_dir / "out.json"
-    words = line(daemon, "local-cluster[2,1,700]", executors(jvm.flags), rows, output, "cat")
-    ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S)
-    assert ran.returncode == 0, ran.stderr.decode()
-    assert [task["task"] for task in check(output, ran.stdout)["tasks"]] == [0, 1]
-
-
 def test_killed_worker_costs_no_row_and_leaves_no_program(
     daemon: Settings, cluster: Cluster, runtime_dir: Path, rows: Path
 ) -> None:
@@ -93,5 +79,5 @@ def test_killed_worker_costs_no_row_and_leaves_no_program(
             pipeline.terminate()
             raise
     assert pipeline.returncode == 0, err.decode()
-    check(output, out)
+    assert [task["task"] for task in check(output, out)["tasks"]] == [0, 1]
     assert not any(map(is_alive, programs))
