@@ -17,7 +17,7 @@ PACKAGE = "opsq"
 
 # Everyone may know these; they know nothing but errors.
 BASE = frozenset(
-    {"errors", "filesystem", "ids", "peer_credentials", "printable", "units", "users", "version", "wording"}
+    {"errors", "filesystem", "fsync", "ids", "peer_credentials", "printable", "units", "users", "version", "wording"}
 )
 
 # Unit → what else it may import, each name with all below it ("wire" includes "wire.messages"). A unit is a module or
@@ -57,6 +57,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "setting_kinds": frozenset(),
     "clock": frozenset(),
     "filesystem": frozenset(),
+    "fsync": frozenset(),
     "ids": frozenset({"errors"}),
     "units": frozenset({"errors"}),
     "errors": frozenset({"wording"}),

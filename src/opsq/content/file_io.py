@@ -1,4 +1,4 @@
-"""Regular files: reads ranges by `pread` on cached descriptors, writes durably, and explains failed writes.
+"""Regular files: reads ranges by `pread` on cached descriptors, writes whole buffers, and explains failed writes.
 
 This file must not know about stores or chunks. A file submitted in place is identified by its `Identity`.
 """
@@ -6,9 +6,7 @@ This file must not know about stores or chunks. A file submitted in place is ide
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import stat
 from threading import Lock
 
 from opsq.errors import (
@@ -34,23 +32,6 @@ Roots = tuple[bytes, ...]
 
 Identity = tuple[int, int, int]
 """(size in bytes, mtime in nanoseconds, inode) of a file at one moment."""
-
-
-def sync_descriptor(descriptor: int) -> None:
-    """Make the bytes of an open file durable; on macOS also flush the drive's cache."""
-    if hasattr(fcntl, "F_FULLFSYNC"):
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    else:
-        os.fdatasync(descriptor)
-
-
-def sync_path(path: str) -> None:
-    """Make the entries of a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_all(descriptor: int, content: Buffer) -> None:
@@ -282,20 +263,6 @@ def open_stored(path: str, flags: int) -> int:
 def is_shared(folder: str) -> bool:
     """Whether a group writes to a folder, and what is made in it belongs to that group."""
     return os.stat(folder).st_mode & SHARED_FOLDER_MODE == SHARED_FOLDER_MODE
-
-
-def make_folders(path: str) -> bool:
-    """Create a folder and its missing parents, as `make_stored_folder` does; false if it existed."""
-    try:
-        make_stored_folder(path)
-    except FileExistsError:
-        if not stat.S_ISDIR(os.stat(path).st_mode):
-            raise
-        return False
-    except FileNotFoundError:
-        make_folders(os.path.dirname(path))
-        return make_folders(path)
-    return True
 
 
 def unlink_if_there(path: str) -> None:

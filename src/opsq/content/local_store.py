@@ -12,25 +12,23 @@ import os
 from collections.abc import Iterator
 from functools import cached_property
 
-from opsq.content.content_store import ObjectWriter, Store, check_name
+from opsq.content.content_store import MARKER, ObjectWriter, Store, check_name
 from opsq.content.file_io import (
     SHARED_FILE_MODE,
     SHARED_FOLDER_MODE,
     Buffer,
     Roots,
     is_shared,
-    make_folders,
     make_stored_folder,
     open_stored,
     read_failure,
     roots_of,
-    sync_descriptor,
-    sync_path,
     unlink_if_there,
     write_all,
     write_failure,
 )
 from opsq.errors import Conflict, ContentMissing, NotPermitted
+from opsq.fsync import make_folders, sync_descriptor, sync_path
 from opsq.users import is_trusted
 
 _SYNC_STEP_BYTES = 64 << 20
@@ -171,11 +169,19 @@ class LocalStore(Store):
     def path(self, name: str) -> str:
         return f"{self.root}/{check_name(name)}"
 
+    def mark(self) -> str:
+        try:
+            if not os.path.exists(self.path(MARKER)):
+                make_folders(self.root, make_stored_folder)
+                sync_path(os.path.dirname(self.root))  # whoever has made the root
+        except OSError as error:
+            raise write_failure(self.root, error) from error
+        return super().mark()
+
     def create_folder(self, folder: str) -> None:
         path = self.path(folder)
         try:
-            if make_folders(self.root):
-                sync_path(os.path.dirname(self.root))
+            make_folders(self.root, make_stored_folder)
             make_stored_folder(path)
         except FileExistsError as error:
             raise Conflict(
@@ -188,7 +194,7 @@ class LocalStore(Store):
     def ensure_folder(self, folder: str) -> None:
         path = self.path(folder)
         try:
-            make_folders(path)
+            make_folders(path, make_stored_folder, is_durable=False)  # `sync_folder` follows, whoever has made it
         except OSError as error:
             raise write_failure(path, error) from error
 
@@ -200,7 +206,7 @@ class LocalStore(Store):
         folder = os.path.dirname(path)
         beside = f"{path}.{os.urandom(4).hex()}.new"
         try:
-            make_folders(folder)
+            make_folders(folder, make_stored_folder, is_durable=is_durable)
             writer = FileWriter(beside, is_durable=is_durable)
             try:
                 writer.write(content)

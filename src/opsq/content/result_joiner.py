@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from opsq.content.content_store import Store
-from opsq.content.file_io import Buffer, sync_descriptor, sync_path, unlink_if_there, write_failure
+from opsq.content.file_io import Buffer, unlink_if_there, write_failure
 from opsq.errors import ContentMissing, UsageError
 from opsq.filesystem import is_no_room
+from opsq.fsync import sync_descriptor, sync_path
 
 _GATHER_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16

@@ -11,8 +11,9 @@ import re
 from typing import NamedTuple
 
 from opsq.content.content_store import Store
-from opsq.content.file_io import Buffer, make_folders, open_stored, sync_descriptor, write_all, write_failure
+from opsq.content.file_io import Buffer, make_stored_folder, open_stored, write_all, write_failure
 from opsq.errors import ContentMissing
+from opsq.fsync import make_folders, sync_descriptor
 
 _BATCH_LIMIT_BYTES = 32 << 20
 _READ_BYTES = 1 << 20
@@ -116,7 +117,7 @@ class ResultWriter:
         try:
             if not self._is_new:
                 return os.open(path, flags)
-            make_folders(os.path.dirname(path))
+            make_folders(os.path.dirname(path), make_stored_folder, is_durable=self._is_durable)
             return open_stored(path, flags | os.O_CREAT | os.O_EXCL)
         except FileNotFoundError as error:
             raise ContentMissing(f"{path} is gone: the submission was removed.") from error

@@ -12,6 +12,7 @@ truncated: a COMMIT into an existing log costs half of one that extends it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import time
@@ -23,6 +24,7 @@ import apsw
 
 from opsq.errors import InputUnreadable
 from opsq.filesystem import network_filesystem
+from opsq.fsync import sync_descriptor, sync_path
 from opsq.store.database_file import (
     BUSY_MS,
     check_header,
@@ -324,15 +326,32 @@ class Database:
         """Copy the database to `path`, which must not exist, while work goes on.
 
         Returns:
-            The bytes written; the copy is synced.
+            The bytes written. The copy has its name only when it is whole, and is durable on return.
 
         Raises:
             InputUnreadable: `path` exists, or its folder does not.
         """
+        beside = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.new")
         try:
-            os.close(open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        except OSError as error:
-            raise InputUnreadable(f"Cannot write the backup {path}: {os.strerror(error.errno or 0)}.") from error
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            descriptor = open_file(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+            raise InputUnreadable(f"Cannot write the backup {path}: {reason}.") from error
+        try:
+            self._copy_to(beside)
+            sync_descriptor(descriptor)
+            beside.rename(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        sync_path(str(path.parent))
+        return path.stat().st_size
+
+    def _copy_to(self, path: Path) -> None:
         target = apsw.Connection(str(path))
         try:
             # One read transaction from the first page to the last: otherwise each commit restarts the copy, and it
@@ -340,17 +359,8 @@ class Database:
             with self.snapshot() as source, target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(1024)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
         finally:
             target.close()
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        return path.stat().st_size
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:

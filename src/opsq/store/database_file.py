@@ -28,6 +28,7 @@ from opsq.errors import (
     VersionMismatch,
 )
 from opsq.filesystem import is_no_room, room_left, space
+from opsq.fsync import sync_path
 from opsq.users import open_file
 
 APPLICATION_ID: Final = 0x6F707371  # "opsq"
@@ -124,11 +125,9 @@ def create(path: Path) -> None:
             connection.execute(f"PRAGMA {pragma}")
     finally:
         connection.close()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    folder = os.path.realpath(path.parent)
+    sync_path(folder)
+    sync_path(os.path.dirname(folder))  # whoever has made the folder
 
 
 def check_names(path: Path) -> None:

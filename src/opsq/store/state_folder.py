@@ -11,7 +11,8 @@ import stat
 
 from opsq.errors import InputUnreadable, NotPermitted, StorageFull
 from opsq.filesystem import is_no_room
-from opsq.users import ROOT, is_trusted
+from opsq.fsync import make_folders
+from opsq.users import ROOT, is_trusted, make_folder
 
 _HINT = "Choose another one with --state-dir or OPSQ_STATE_DIR."
 
@@ -27,7 +28,7 @@ def make_state_dir(path: str, *, is_shared: bool = False) -> None:
         OpsqError: it cannot be created.
     """
     try:
-        os.makedirs(path, 0o700, exist_ok=True)
+        make_folders(path, make_folder)
         found = os.stat(path)
     except OSError as error:
         text = f"Cannot create the state folder {path}: {error.strerror}."

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 import msgspec
 
 from opsq.cli.output.submission_documents import EventShape, ranges, started_at
-from opsq.content.file_io import sync_descriptor, sync_path, write_failure
+from opsq.content.file_io import write_failure
 from opsq.content.result_joiner import atomic_output
 from opsq.errors import Conflict, UsageError
 from opsq.filesystem import is_no_room
+from opsq.fsync import sync_descriptor, sync_path
 from opsq.wire.messages import HistoryEvent
 
 if TYPE_CHECKING:
