@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from typing import NamedTuple
 
 from opsq.content.content_store import Store
 from opsq.content.file_io import Buffer, make_stored_folder, open_stored, write_all, write_failure
-from opsq.errors import ContentMissing
+from opsq.errors import ContentMissing, OpsqError
 from opsq.fsync import make_folders, sync_descriptor
 
 _BATCH_LIMIT_BYTES = 32 << 20
@@ -28,10 +29,13 @@ class Stored(NamedTuple):
 
 
 class ResultWriter:
-    """Appends results of one submission. Not thread-safe.
+    """Appends results of one submission. Its calls may overlap, since one that was given up on may still run.
 
     Locations returned by `append` may be used by others after the next `sync`. In a store of files there is one file,
     open only from the first append to the sync; in an object store there is one object per sync.
+
+    Attributes:
+        lost: objects that could not be synced: no location in them may be used.
 
     Args:
         store: the destination.
@@ -41,18 +45,19 @@ class ResultWriter:
     """
 
     def __init__(self, store: Store, folder: str, consumer: str, *, is_durable: bool = True) -> None:
+        self.lost: set[str] = set()
         self._store = store
         self._folder = folder
         self._is_durable = is_durable
+        self._lock = threading.RLock()
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", consumer)[:64]
         self._stem = f"results/{name}-{os.urandom(6).hex()}"
         self._objects_count = 0
-        self._object = f"{self._stem}.part"
-        self._path = store.path(f"{folder}/{self._object}")
-        self._is_new = True
         self._descriptor = -1
-        self._end = 0
+        """Open as long as something is not synced."""
+        self._is_new = True
         self._batch: list[bytes] = []
+        self._begin(f"{self._stem}.part")
 
     def append(self, result: Buffer) -> Stored:
         """Append a result.
@@ -60,15 +65,16 @@ class ResultWriter:
         Raises:
             StorageFull: the storage is full; earlier results are not affected.
         """
-        if self._path is None:
-            if self._end >= _BATCH_LIMIT_BYTES:
-                self._upload()
-            self._batch.append(bytes(result))
-        else:
-            self._write(self._path, result)
-        stored = Stored(self._object, self._end, len(result))
-        self._end += len(result)
-        return stored
+        with self._lock:
+            if self._path is None:
+                if self._end >= _BATCH_LIMIT_BYTES:
+                    self._upload()
+                self._batch.append(bytes(result))
+            else:
+                self._write(self._path, result)
+            stored = Stored(self._object, self._end, len(result))
+            self._end += len(result)
+            return stored
 
     def append_file(self, descriptor: int) -> Stored:
         """Append a whole open file, in constant memory (in a store of files).
@@ -78,30 +84,57 @@ class ResultWriter:
         """
         first: Stored | None = None
         position = 0
-        while piece := os.pread(descriptor, _READ_BYTES if self._path else os.fstat(descriptor).st_size, position):
-            stored = self.append(piece)
-            first = first or stored
-            position += len(piece)
-        return Stored(first.object, first.offset, position) if first else Stored(self._object, self._end, 0)
+        with self._lock:
+            while piece := os.pread(descriptor, _READ_BYTES if self._path else os.fstat(descriptor).st_size, position):
+                stored = self.append(piece)
+                first = first or stored
+                position += len(piece)
+            return Stored(first.object, first.offset, position) if first else Stored(self._object, self._end, 0)
 
     def sync(self) -> None:
-        """Make appended results durable, and readable by others. Cost: one sync; a few the first time."""
-        if self._path is None:
-            self._upload()
-            return
-        if self._descriptor < 0:
-            return
-        descriptor, self._descriptor = self._descriptor, -1
+        """Make appended results durable, and readable by others; after an interrupt it can be called again.
+
+        Raises:
+            OpsqError: they could not be written. In a store of files they are `lost` then, and the next go to another
+                file: the system drops what it failed to write, and a second sync would succeed without it.
+
+        Cost: one sync; a few the first time.
+        """
+        with self._lock:
+            if self._path is None:
+                self._upload()
+            elif self._descriptor >= 0:
+                self._sync_file(self._path)
+
+    def _sync_file(self, path: str) -> None:
         try:
             if self._is_durable:
-                sync_descriptor(descriptor)
+                sync_descriptor(self._descriptor)
+                if self._is_new:
+                    self._store.sync_folder(f"{self._folder}/results")
         except OSError as error:
-            raise write_failure(self._path, error) from error
-        finally:
-            os.close(descriptor)
-        if self._is_new and self._is_durable:
-            self._store.sync_folder(f"{self._folder}/results")
+            self._give_up()
+            raise write_failure(path, error) from error
+        except OpsqError:
+            self._give_up()
+            raise
         self._is_new = False
+        self._close()
+
+    def _give_up(self) -> None:
+        self.lost.add(self._object)
+        self._close()
+        self._begin(f"{self._stem}-{len(self.lost)}.part")
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+    def _begin(self, name: str) -> None:
+        self._object = name
+        self._path = self._store.path(f"{self._folder}/{name}")
+        self._is_new = True
+        self._end = 0
 
     def _write(self, path: str, result: Buffer) -> None:
         if self._descriptor < 0:
@@ -129,6 +162,5 @@ class ResultWriter:
             return
         self._store.write_object(f"{self._folder}/{self._object}", b"".join(self._batch), is_durable=self._is_durable)
         self._batch.clear()
-        self._end = 0
         self._objects_count += 1
-        self._object = f"{self._stem}-{self._objects_count}.part"
+        self._begin(f"{self._stem}-{self._objects_count}.part")

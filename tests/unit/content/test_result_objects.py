@@ -1,5 +1,6 @@
 """Large results: one object per consumer, joined in order into any kind of output, whole files or none."""
 
+import errno
 import io
 import os
 import stat
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opsq.content import result_objects
 from opsq.content.local_store import LocalStore
 from opsq.content.result_joiner import atomic_output, join_results
 from opsq.content.result_objects import ResultWriter
-from opsq.errors import ContentMissing, StorageFull, UsageError
+from opsq.errors import ContentMissing, StorageFull, StoreNotVisible, UsageError
 
 FOLDER = "00112233445566778899aabbccddeeff"
 
@@ -265,3 +267,44 @@ def test_a_full_disk_under_an_output_is_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(StorageFull, match=f"writing {tmp_path}/out failed"), atomic_output(tmp_path / "out") as out:
         out.write(b"x")
     assert os.listdir(tmp_path) == []
+
+
+def test_results_that_could_not_be_synced_are_lost_and_the_next_go_elsewhere(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync would succeed, although the system has dropped what it could not write."""
+    writer = ResultWriter(store, FOLDER, "consumer")
+    kept = writer.append(b"kept")
+    writer.sync()
+    lost = writer.append(b"lost")
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(result_objects, "sync_descriptor", fail)
+        with pytest.raises(StoreNotVisible):
+            writer.sync()
+    assert writer.lost == {lost.object}
+    later = writer.append(b"later")
+    writer.sync()
+    assert later.object not in writer.lost
+    assert joined([kept, later], store) == b"keptlater"
+
+
+def test_interrupted_sync_is_done_by_the_next_call(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = ResultWriter(store, FOLDER, "consumer")
+    stored = writer.append(b"result")
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(result_objects, "sync_descriptor", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.sync()
+    synced: list[int] = []
+    monkeypatch.setattr(result_objects, "sync_descriptor", synced.append)
+    writer.sync()
+    assert len(synced) == 1
+    assert joined([stored], store) == b"result"

@@ -198,8 +198,8 @@ class AsyncVerdictSender(ConsumerBase):
                 return
             try:
                 for submission_id in unsynced:
-                    await asyncio.to_thread(self._writers[submission_id].sync)
-                self._link.send(requests, self._answered)
+                    await asyncio.to_thread(self._sync, submission_id)
+                self._link.send(self._sendable(requests), self._answered)
             except BaseException as error:
                 self._not_sent(requests, unsynced, error)
                 if not isinstance(error, OpsqError):

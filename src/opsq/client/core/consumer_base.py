@@ -78,6 +78,8 @@ class ConsumerBase(ABC):
         self._is_stopping = False
         self._writers: dict[int, ResultWriter] = {}
         self._unsynced: set[int] = set()
+        self._lost_objects: dict[str, OpsqError] = {}
+        """What could not be synced: a completion that names it is never sent, whenever it is entered."""
         self._attachments: dict[int, bytes | None] = {}
 
     @abstractmethod
@@ -120,6 +122,31 @@ class ConsumerBase(ABC):
                 self._asks[ask.request.id] = ask
                 self._verdicts.with_reserve(requests, ask.request)
         return requests, unsynced
+
+    def _sync(self, submission_id: int) -> None:
+        """Make the large results of a submission durable; what is lost is noted.
+
+        Raises:
+            OpsqError: they are not yet written, and kept for another try.
+        """
+        writer = self._writers[submission_id]
+        try:
+            writer.sync()
+        except OpsqError as error:
+            if not writer.lost:
+                raise
+            with self._lock:
+                self._lost_objects.update(dict.fromkeys(writer.lost, error) | self._lost_objects)
+
+    def _sendable(self, requests: list[Request]) -> list[Request]:
+        """The requests without the completions that name lost results."""
+        if not self._lost_objects:
+            return requests
+        with self._lock:
+            kept = self._verdicts.withhold(requests, self._lost_objects)
+            if self._verdicts.buffered_count:
+                self._flush_within(0.0)
+        return kept
 
     def _not_sent(self, requests: Sequence[Request], unsynced: set[int], error: BaseException) -> None:
         """Answer requests that could not be sent; an interrupt counts as a refusal that may pass."""

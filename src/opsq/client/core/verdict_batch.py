@@ -7,7 +7,7 @@ The completions of a block travel as one mask.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -200,6 +200,38 @@ class VerdictBatch:
         requests[-1] = joined
         return joined
 
+    def withhold(self, requests: Sequence[Request], lost: Mapping[str, OpsqError]) -> list[Request]:
+        """Take out completions with a large result that was lost; their chunks are given back, and the error raised.
+
+        Args:
+            requests: which `requests` made, and which are not sent yet.
+            lost: the objects in the store that may not be named, and why.
+        """
+        kept: list[Request] = []
+        for request in requests:
+            if isinstance(request, Complete | CompleteAndReserve):
+                error = next((lost[name] for name in _objects(request.completions) if name in lost), None)
+                if error is not None:
+                    sent = self._sent.pop(request.id)
+                    self.unanswered_count -= sent.completions_count
+                    self._releases += sent.settles
+                    self.buffered_count += sum(mask.bit_count() for _, mask in sent.settles)
+                    self.errors.append(error)
+                    if isinstance(request, CompleteAndReserve):
+                        kept.append(
+                            Reserve(
+                                request.id,
+                                request.count,
+                                request.strategy,
+                                request.wait_s,
+                                request.lease_s,
+                                request.until_empty,
+                            )
+                        )
+                    continue
+            kept.append(request)
+        return kept
+
     def answer(self, reply: Reply) -> None:
         """Enter the answer to one of `requests`."""
         sent = self._sent.pop(getattr(reply, "id", 0), None)
@@ -291,6 +323,14 @@ class VerdictBatch:
             size_bytes += len(completion.results)
         if completions:
             yield completions, settles
+
+
+def _objects(completions: Sequence[Completion]) -> Iterator[str]:
+    """The objects in the store that completions name."""
+    for completion in completions:
+        for result in msgspec.msgpack.decode(completion.results) or ():
+            if not isinstance(result, bytes):
+                yield result[0]
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -245,8 +245,8 @@ class VerdictSender(ConsumerBase):
                 return
             try:
                 for submission_id in unsynced:
-                    self._writers[submission_id].sync()
-                self._link.send(requests, self._answered)
+                    self._sync(submission_id)
+                self._link.send(self._sendable(requests), self._answered)
             except BaseException as error:
                 self._not_sent(requests, unsynced, error)
                 if not isinstance(error, OpsqError):

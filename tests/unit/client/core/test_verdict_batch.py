@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opsq.client.core.held_block import HeldBlock
 from opsq.client.core.ledger import Ledger
 from opsq.client.core.verdict_batch import BUFFERED_LIMIT_BYTES, FailedRun, VerdictBatch
-from opsq.errors import Bug, UsageError
+from opsq.errors import Bug, StorageFull, UsageError
 from opsq.wire.messages import (
     ChunkMask,
     Complete,
@@ -201,6 +201,25 @@ def test_any_other_error_is_raised_later_and_the_chunks_are_forgotten(batch: Ver
     batch.answer(ErrorReply(request.id, "bug", "Oops."))
     assert isinstance(batch.errors[0], Bug)
     assert batch.ledger.holdings() == ([], [])
+
+
+def test_a_completion_that_names_a_lost_result_gives_its_chunks_back(batch: VerdictBatch) -> None:
+    """The reserve that travels with it goes alone, and completions that name other results are sent."""
+    offer(batch, grant(mask=0b11), grant(block=1, mask=1))
+    first, *_ = taken = take_all(batch)
+    for held, bit in taken:
+        batch.complete(held, 1 << bit, [("results/lost.part" if held is first[0] else "results/kept.part", 0, 5000)])
+    requests = batch.requests()
+    joined = batch.with_reserve(requests, Reserve(7, 1))
+    assert requests == [joined]
+    assert batch.withhold([joined], {"results/other.part": StorageFull("lost")}) == [joined]
+    assert batch.withhold([joined], {"results/lost.part": StorageFull("lost")}) == [Reserve(7, 1)]
+    assert batch.errors.popleft().code == "storage_full"
+    (release,) = sent(batch, Release)
+    assert [(held.block, held.mask) for held in release.held] == [(0, 0b11), (1, 1)]
+    batch.answer(Completed(release.id))
+    assert batch.is_settled
+    assert batch.ledger.blocks() == []
 
 
 def test_a_refused_completion_is_told(batch: VerdictBatch) -> None:
