@@ -6,9 +6,10 @@ behind: any error, including an interrupt, removes the folder of the submission.
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -40,6 +41,7 @@ from opsq.content.manifest import (
 )
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, Splitting
 from opsq.errors import Bug, ChunkTooLarge, ContentChanged, InputUnreadable
+from opsq.fsync import sync_descriptor, sync_path
 
 PART_LIMIT_BYTES = 1 << 30
 """A part ends with the first chunk that reaches this size."""
@@ -83,6 +85,7 @@ class ContentWriter:
         self._ends = array("Q")
         """Chunk ends that are not yet in the manifest."""
         self._last_end = 0
+        self._in_place_folders: set[str] = set()
         self._buffer: bytearray | None = None
         self.chunks_count = 0
         self.total_bytes = 0
@@ -142,6 +145,8 @@ class ContentWriter:
             InputUnreadable: the file cannot be read, or is not a regular file.
             ContentChanged: it changed while it was being cut.
 
+        Effects: what its author has not synced is synced, so that the submission is as durable as any other.
+
         Cost: by bytes, a read of a few KiB per chunk; by records or CSV, reads the whole file.
         """
         name = os.fspath(path)
@@ -157,6 +162,9 @@ class ContentWriter:
                 self._header.take(header, name, splitting)
                 skipped_bytes = len(header)
                 self._add_ends([start + end for end in ends])
+            if self._is_durable:
+                self._in_place_folders.add(os.path.dirname(os.path.abspath(name)))
+                _sync_input(lambda: sync_descriptor(file.fileno()), name)
             if identity_of(file.fileno()) != identity:
                 raise ContentChanged(
                     f"{name} changed while it was being cut.",
@@ -206,6 +214,8 @@ class ContentWriter:
         """
         with self._all_or_nothing():
             content = self._describe()
+            for path in self._in_place_folders:
+                _sync_input(lambda path=path: sync_path(path), path)  # type: ignore[misc]
             if self._has_folder and self._is_durable:
                 self._store.sync_folder(self._folder)
             self._is_ended = True
@@ -349,6 +359,15 @@ class ContentWriter:
             if end != chunk_end:
                 return False
         return True
+
+
+def _sync_input(sync: Callable[[], None], name: str) -> None:
+    """Sync something of the user's; a file system that has nothing to sync is passed over."""
+    try:
+        sync()
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EROFS, errno.EBADF, errno.ENOTSUP}:
+            raise InputUnreadable(f"{name} cannot be made durable: {error.strerror}.") from error
 
 
 def in_place(
