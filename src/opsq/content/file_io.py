@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from threading import Lock
 
 from opsq.errors import (
