@@ -6,6 +6,7 @@ This file must not know about stores or chunks. A file submitted in place is ide
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from threading import Lock

@@ -203,7 +203,9 @@ class Database:
         if version > len(scripts):
             raise wrong_version(self.path, version)
         if 0 < version < len(scripts):
-            self.backup(self.path.with_name(f"{self.path.name}.v{version}-{int(time.time())}.bak"))
+            copy = self.path.with_name(f"{self.path.name}.v{version}-{int(time.time())}.bak")
+            if not copy.exists():  # a start that was killed has made it in this second
+                self.backup(copy)
         for number, script in enumerate(scripts[version:], version + 1):
             self.begin()
             self.writer.execute(script)
