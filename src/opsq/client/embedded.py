@@ -20,7 +20,8 @@ from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
 from opsq.content.store_kinds import open_store
-from opsq.errors import Bug, Conflict, OpsqError, Unreachable, UsageError
+from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
+from opsq.queue.batch_writer import describe_bug
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.policy import Policy
 from opsq.store.database import PASSIVE_BYTES, Database
@@ -47,6 +48,12 @@ TICK_LIMIT_S = 0.25
 """Timers are checked this often while no caller waits."""
 
 
+def report_bug(error: Exception) -> OpsqError:
+    """Log an internal error with its traceback; the answer to the request that has met it."""
+    logging.getLogger("opsq").error("internal error (bug):", exc_info=error)
+    return describe_bug(error)
+
+
 class EmbeddedEngine:
     """Drives one engine for the connections of this process.
 
@@ -71,6 +78,7 @@ class EmbeddedEngine:
         except BaseException:
             self._database.close()
             raise
+        self._engine.writer.report = report_bug
         self.changed = threading.Condition()
         self._wires: dict[str, EmbeddedWire] = {}
         self._failure = ""
@@ -123,9 +131,8 @@ class EmbeddedEngine:
                 self._refuse(wire, request, error)
             except Fatal:
                 raise
-            except Exception as error:
-                logging.getLogger("opsq").exception("internal error (bug):")
-                self._refuse(wire, request, Bug(f"Internal error (bug): {type(error).__name__}: {error}."))
+            except Exception as error:  # noqa: BLE001  # as in a daemon: a bug in one request ends nothing else
+                self._refuse(wire, request, report_bug(error))
         self.step()
 
     @staticmethod

@@ -70,6 +70,7 @@ class Daemon:
     ) -> None:
         self.settings = settings
         self.engine = engine
+        engine.writer.report = self.report
         self.loop = asyncio.get_running_loop()
         self.store_marker = store.mark()
         self._unflushed: list[Session] = []

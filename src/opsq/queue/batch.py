@@ -8,7 +8,7 @@ gone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from opsq.clock import Now
 from opsq.errors import OpsqError
@@ -51,6 +51,15 @@ class FoldSlice(Entry, Protocol):
         """Write the changed blocks, the frontiers and the counters."""
 
 
+Again = tuple[Callable[[Peer, Any, Now], None], Peer, Any]
+"""How a request is handled again after all that it had in a batch was cancelled: what handles it, whose it is, it."""
+
+
+def acting(action: Callable[[Now], None]) -> Callable[[Peer, Any, Now], None]:
+    """An action as what handles a request again."""
+    return lambda _, __, now: action(now)
+
+
 class Batch:
     """Intents in the order in which they came, and the rows that they will write."""
 
@@ -68,6 +77,10 @@ class Batch:
         self.statements: list[Callable[[Database, Batch], None]] = []
         self.replies: list[tuple[Peer, Reply]] = []
         self.on_failed: list[Callable[[OpsqError], None]] = []
+        self.again: list[Again] = []
+        """The requests in it."""
+        self.cause: Exception | None = None
+        """What writing it has raised."""
         self.after: list[Callable[[Now], None]] = []
         self.following: list[tuple[Peer, CompleteAndReserve]] = []
         """Reserves to be answered after the commit."""
@@ -136,6 +149,27 @@ class Batch:
             self.fold.apply(database, self.count)
         if self.lane_counts:
             lanes.add_counts(writer, ((*sums, lane_id) for lane_id, sums in self.lane_counts.items()))
+
+    @property
+    def answers_count(self) -> int:
+        """Grows with each request that this batch answers, or refuses if it fails."""
+        return len(self.replies) + len(self.on_failed)
+
+    def absorb(self, other: Batch) -> None:
+        """Take over what another batch has written into the same transaction: both are committed, or neither."""
+        self.entries += other.entries
+        self.history += other.history
+        self.statements += other.statements
+        self.replies += other.replies
+        self.on_failed += other.on_failed
+        self.again += other.again
+        self.after += other.after
+        self.following += other.following
+        self.accepted_count += other.accepted_count
+        for lane_id, sums in other.lane_counts.items():
+            known = self.lane_counts.get(lane_id, (0, 0, 0, 0, 0))
+            s, t, c, d, k = (mine + more for mine, more in zip(known, sums, strict=True))
+            self.lane_counts[lane_id] = (s, t, c, d, k)
 
     def settle(self, now: Now) -> None:
         """The commit succeeded."""

@@ -20,6 +20,7 @@ import apsw
 from opsq.clock import MonoNs, Now
 from opsq.errors import ProtocolError, StorageFull
 from opsq.queue.batch import Batch
+from opsq.queue.batch_writer import BatchWriter
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.dead import DeadLetters
 from opsq.queue.chunks.expiry import Expiry
@@ -103,9 +104,14 @@ class Engine:
         history_view = HistoryView(state, folding)
         self._flying: Batch | None = None
         self._views = views = BetweenCommits(state, lambda: self._flying is not None)
+        self.writer = BatchWriter(
+            state, lambda batch: self._admission.ended(batch, is_committed=False), self._unique_until_start.write
+        )
         self._heard = now
         self._last_tick: MonoNs = now.mono
         self._full_retry: MonoNs = now.mono
+        self._rest_until: MonoNs = now.mono
+        """Nothing is written of our own accord before: something of it, and no request, could not be."""
         self._clock_steps = ClockSteps(state, boot)
         self._folding.restore()
         self._admission.restore()
@@ -198,8 +204,12 @@ class Engine:
         verb = self._verbs.get(type(request))
         if verb is None:
             raise ProtocolError(cause="wrong_request", request=type(request).__name__)
-        verb(peer, request, now)
         state = self._state
+        batch = state.batch
+        answers_count = batch.answers_count
+        verb(peer, request, now)
+        if batch.answers_count > answers_count:
+            batch.again.append((verb, peer, request))
         if state.has_news or state.has_granted or self._reservations.has_singles:
             self._serve(now)
 
@@ -236,10 +246,15 @@ class Engine:
         """Whether there is something to commit, and no commit is under way."""
         if self._flying is not None or (self._state.is_full and now.mono < self._full_retry):
             return False
-        return bool(self._state.batch) or self._folding.is_due(now)
+        return bool(self._state.batch) or self._is_fold_due(now)
+
+    def _is_fold_due(self, now: Now) -> bool:
+        return self._folding.is_due(now) and now.mono >= self._rest_until
 
     def begin_batch(self, now: Now) -> bool:
         """Write the rows of all intents inside a transaction, which the driver then commits.
+
+        What cannot be written costs the request that has brought it its answer, and no other.
 
         Returns:
             Whether there is a transaction to commit; False: nothing was written, call `end_batch` at once.
@@ -249,19 +264,24 @@ class Engine:
             Fatal: we do not own the file any more.
         """
         state = self._state
-        if self._folding.is_due(now):
+        if self._is_fold_due(now):
             state.fronts.save_passes()
         batch = self._flying = state.batch
         state.batch = Batch()
         self._unique_until_start.write(batch)
         batch.first_seq = self._folding.last_seq + 1
-        if not batch.forbids_fold and self._folding.is_due(now):
+        if not batch.forbids_fold and self._is_fold_due(now):
             batch.fold = self._folding.slice(now)
         if not batch.has_rows:
             return False
         try:
-            state.database.begin()
-            batch.apply(state.database, now)
+            requests = self.writer.write(batch, now)
+            if requests is not None:
+                self._flying = apart = Batch()
+                apart.first_seq = batch.first_seq
+                if not self.writer.write_apart(requests, apart, now) and batch.cause is not None:
+                    self.writer.report(batch.cause)
+                    self._rest_until = MonoNs(now.mono + FULL_RETRY_NS)
         except Deposed as error:
             raise Fatal(str(error)) from error
         return True
@@ -322,12 +342,12 @@ class Engine:
             self._expiry.hold(MonoNs(now.mono + heartbeat_ns))
         self._last_tick = now.mono
         self._clock_steps.watch(now)
-        if not state.is_full:
+        if not state.is_full and now.mono >= self._rest_until:
             self._submitter.tick(now)
             self._finisher.tick(now)
             self._expiry.tick(now)
             self._retention.tick(now)
-        elif now.mono >= self._full_retry and not state.batch:
+        elif state.is_full and now.mono >= self._full_retry and not state.batch:
             state.batch.statements.append(lambda database, _: database.probe())
         self._admission.tick(now)
         state.gates.tick(now)
@@ -338,9 +358,12 @@ class Engine:
 
     def next_tick_s(self, now: Now) -> float:
         """Seconds until `tick` has something to do, at most 1."""
+        state = self._state
+        rest_s = max((self._rest_until - now.mono) / 1e9, 0.0)
+        if rest_s:
+            return min(rest_s, 0.1)
         if self._retention.is_active:
             return 0.0
-        state = self._state
         left_s = TICK_LIMIT_S
         for timed in (
             state.retries,

@@ -240,6 +240,12 @@ class Database:
         """
         self.writer.execute("COMMIT")
 
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what is written within if it raises; the rest of the transaction stays."""
+        with self.writer:  # a savepoint of apsw, since a transaction is open
+            yield
+
     def probe(self) -> None:
         """Write a row that changes nothing, to learn whether there is room again."""
         self.writer.execute("UPDATE meta SET value = value WHERE key = 'starts'")

@@ -5,10 +5,12 @@ And when the process dies around them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
 import pytest
 
-from opsq.errors import StorageFull
+from opsq.errors import Bug, StorageFull
 from opsq.queue.engine import Fatal
 from opsq.store import submissions
 from opsq.wire import messages as m
@@ -270,3 +272,136 @@ def test_backlog_and_what_is_done_survive_every_end_of_the_process(rig: Rig, end
     assert (state.state, state.completed_count) == ("open", 64)
     assert sum(ticket.granted.bit_count() for ticket in rig.reserve(rig.connect(), 1000)) == 136
     assert rig.status().states["scheduled"] == 1
+
+
+# --- what cannot be written -----------------------------------------------------------------------------------------
+
+
+def poison(rig: Rig, request_id: int) -> m.Submit:
+    """A submission whose row SQLite cannot take; the types of the wire would have refused it."""
+    return m.Submit(request_id, [m.NewSubmission(rig.request_key(), 1, not_before_at=1 << 63)])
+
+
+def test_what_cannot_be_written_fails_its_request_and_no_other(rig: Rig) -> None:
+    held_id, peer, other = rig.submit(130), rig.connect(), rig.connect()
+    tickets = rig.reserve(peer, 130)
+    rig.send(peer, m.Complete(1, [m.Completion(tickets[0].held([0, 1]))]))
+    rig.send(other, poison(rig, 2))
+    rig.send(peer, m.Complete(3, [m.Completion(tickets[0].held([2, 3]))]))
+    rig.send(peer, m.Fail(4, [m.Failure(tickets[1].held([64]))]))
+    rig.send(other, submit(rig, 7, request_id=5))
+    rig.send(other, m.Reserve(6, 1, "OldestFirst", 0.0, 30.0))
+    rig.send(other, m.Limit(7, "tenant", concurrency=2))
+    rig.send(other, poison(rig, 8))
+    rig.settle()
+    for request_id in (2, 8):
+        with pytest.raises(Bug, match="OverflowError"):
+            rig.replies(other, request_id)
+    assert [rig.replies(peer, number) for number in (1, 3, 4)] == [[m.Completed(number)] for number in (1, 3, 4)]
+    [made], [leased], [limited] = (rig.replies(other, number) for number in (5, 6, 7))
+    assert isinstance(made, m.Submitted)
+    assert isinstance(leased, m.Reserved)
+    assert limited == m.Changed(7)
+    rig.crash()
+    assert rig.broken_rules() == []
+    assert rig.show(held_id).completed_count == 4
+    assert rig.show(made.created[0].submission_id).chunks_count == 7
+    assert rig.status().total.submissions_count == 2
+    assert len(rig.only(rig.connect(), m.ShowRules(9), m.RulesState).limits) == 1
+
+
+def test_last_completion_ends_its_submission_though_something_beside_it_cannot_be_written(rig: Rig) -> None:
+    submission_id, peer = rig.submit(2), rig.connect()
+    first, second = rig.reserve(peer)[0], rig.reserve(peer)[0]
+    rig.send(peer, m.Complete(1, [m.Completion(first.held())]))
+    rig.send(peer, poison(rig, 2))
+    rig.send(peer, m.Complete(3, [m.Completion(second.held())]))
+    waiting = rig.connect()
+    rig.send(waiting, m.Wait(4, submission_id))
+    rig.settle()
+    assert [rig.replies(peer, number) for number in (1, 3)] == [[m.Completed(1)], [m.Completed(3)]]
+    [shown] = rig.replies(waiting, 4)
+    assert isinstance(shown, m.Shown)
+    assert shown.submission.state == "completed"
+    rig.crash()
+    assert rig.broken_rules() == []
+
+
+def test_repeated_submit_beside_what_cannot_be_written_makes_one_submission(rig: Rig) -> None:
+    peer = rig.connect()
+    new = m.NewSubmission(rig.request_key(), 3, unique_key="nightly")
+    rig.send(peer, m.Submit(1, [new]))
+    rig.send(peer, poison(rig, 2))
+    rig.send(peer, m.Submit(3, [new]))
+    rig.settle()
+    [first], [again] = rig.replies(peer, 1), rig.replies(peer, 3)
+    assert isinstance(first, m.Submitted)
+    assert isinstance(again, m.Submitted)
+    assert first.created[0].submission_id == again.created[0].submission_id
+    assert (first.created[0].is_new, again.created[0].is_new) == (True, False)
+    assert rig.status().total.submissions_count == 1
+
+
+def test_dead_chunks_are_requeued_though_something_beside_it_cannot_be_written(rig: Rig) -> None:
+    submission_id, peer = rig.submit(3000, max_attempts=1), rig.connect()
+    rig.fail(peer, *(ticket.held() for ticket in rig.reserve(peer, 3000)))
+    rig.fold()
+    rig.send(peer, m.Requeue(1, submission_id))
+    for number in range(2, 12):
+        rig.send(peer, poison(rig, number))
+        if rig.engine.has_batch(rig.now):
+            rig.commit()
+    rig.fold()
+    [changed] = rig.replies(peer, 1)
+    assert changed == m.Changed(1, 3000)
+    assert rig.show(submission_id).state == "open"
+    rig.crash()
+    assert rig.broken_rules() == []
+
+
+def test_what_the_engine_itself_cannot_write_stops_no_request(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told once a second, and tried again until it can be written."""
+    submission_id, peer = rig.submit(1, expires_s=1.0), rig.connect()
+    reported: list[Exception] = []
+    rig.engine.writer.report = lambda error: reported.append(error) or Bug()  # type: ignore[func-returns-value]  # None is false
+    with monkeypatch.context() as broken:
+        broken.setattr(submissions, "set_final", lambda *_: 1 // 0)
+        rig.advance(10)
+        assert 5 <= len(reported) <= 11
+        assert isinstance(reported[0], ZeroDivisionError)
+        [made] = rig.ask(peer, submit(rig, 1))
+        assert isinstance(made, m.Submitted)
+        assert rig.show(submission_id).state == "open"
+    rig.advance(3)
+    assert rig.show(submission_id).state == "expired"
+    rig.crash()
+    assert rig.broken_rules() == []
+
+
+def test_disk_that_fills_while_requests_are_written_apart_refuses_them_all(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were written by then, and those that were not."""
+    peer = rig.connect()
+    for number in (1, 3, 4):
+        rig.send(peer, submit(rig, 1, request_id=number))
+        if number == 1:
+            rig.send(peer, poison(rig, 2))
+    insert, inserts = submissions.insert, iter([False, False, False, False, True])
+
+    def insert_until_full(*args: Any) -> None:
+        if next(inserts, False):
+            raise apsw.FullError("database or disk is full")
+        insert(*args)
+
+    monkeypatch.setattr(submissions, "insert", insert_until_full)
+    with pytest.raises(apsw.FullError) as full:
+        rig.begin()
+    rig.end(full.value)
+    for number in (1, 3, 4):
+        with pytest.raises(StorageFull):
+            rig.replies(peer, number)
+    rig.advance(2)
+    [made] = rig.ask(peer, submit(rig, 1, request_id=5))
+    assert isinstance(made, m.Submitted)
+    assert rig.status().total.submissions_count == 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from opsq.clock import Now
 from opsq.errors import Conflict, OpsqError
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, acting
 from opsq.queue.chunks.dead_slices import Job, Slice, masks_of, refusal
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import BlockWork, LiveSubmission
@@ -112,12 +112,16 @@ class DeadLetters:
         """Work out one slice; no batch may be under way, since what it has written is seen and not yet known."""
         job = self._ready.popleft()
         job.committed_count = job.count
+        before, batch = job.copy(), self._state.batch
+        answers_count = batch.answers_count
         try:
             if self._folding.is_ending:
                 raise Conflict(cause="stopping")
             self._slice(job, now)
         except OpsqError as error:
             self._state.reply(job.peer, refusal(job, error))
+        if batch.answers_count > answers_count:
+            batch.again.append((acting(lambda _: self._ready.append(before)), job.peer, job.request))
 
     def _after_batch(self, job: Job, then: Callable[[Now], None] | None = None) -> None:
         """Go on when the batch that is being formed is committed; if it fails, so does the request."""

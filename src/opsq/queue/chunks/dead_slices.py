@@ -5,6 +5,7 @@ Must not choose chunks; `dead` does.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,6 +36,12 @@ class Job:
         """The submission of which an earlier slice has revived chunks."""
         self.refused: list[tuple[SubmissionId, SubmissionId, str]] = []
         """Submissions that cannot be revived, each with the one that has its unique key."""
+
+    def copy(self) -> Job:
+        """The job as it stands, whatever becomes of this one."""
+        found = copy.copy(self)
+        found.refused = [*self.refused]
+        return found
 
     @property
     def is_whole(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from opsq.clock import Now
+from opsq.queue.batch import acting
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.fail import Failures
 from opsq.queue.chunks.leases import Leases
@@ -51,7 +52,7 @@ class ChunkRequests:
     ) -> None:
         undecided = self._completions.complete(peer.consumer, completions, refusals, now)
         if undecided:
-            self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, refusals, now))
+            self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, [*refusals], now))
             return
         batch = self._state.batch
         batch.replies.append((peer, m.Completed(request.id, refusals)))
@@ -63,7 +64,12 @@ class ChunkRequests:
     ) -> None:
         """Go on with a request when all that is being committed now has been."""
         batch = self._state.batch
-        batch.after.append(action)
+
+        def go_on(now: Now) -> None:
+            self._state.batch.again.append((acting(action), peer, request))
+            action(now)
+
+        batch.after.append(go_on)
         batch.on_failed.append(lambda error: self._state.reply(peer, m.ErrorReply.of(request.id, error)))
 
     def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:

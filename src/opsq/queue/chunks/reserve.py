@@ -391,6 +391,7 @@ class ReserveCalls:
         self._reservations.store_lease(reservation)
         batch.add(lambda _: self._settle_leased(reservation), lambda _: self._cancel_leased(reservation))
         batch.replies.append((call.peer, self.reserved(call.peer, call.request.id, reservation, grants)))
+        batch.again.append((self.reserve, call.peer, call.request))
 
     def _settle_leased(self, reservation: Reservation) -> None:
         if reservation.peer is not None and not reservation.peer.is_connected:

@@ -14,7 +14,7 @@ from pathlib import Path
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import NoRoom, OpsqError
 from opsq.filesystem import Space, space
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, acting
 from opsq.queue.peer import Peer
 from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
 from opsq.queue.state import EngineState
@@ -26,7 +26,7 @@ from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, Submit
 class _Waiting:
     """A request that waits for room."""
 
-    __slots__ = ("admit", "content_bytes", "due", "needed", "peer", "request_id")
+    __slots__ = ("admit", "content_bytes", "due", "needed", "peer", "request")
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class _Waiting:
         due: MonoNs | None,
     ) -> None:
         self.peer = peer
-        self.request_id = request.id
+        self.request = request
         self.needed = needed
         self.admit = admit
         self.due = due
@@ -168,10 +168,14 @@ class Admission:
             if count is not None and self._lack(count, waiting.content_bytes) is not None:
                 return
             self._leave(*place)
+            batch = self._state.batch
+            answers_count = batch.answers_count
             try:
                 waiting.admit(now)
             except OpsqError as error:
-                self._state.reply(waiting.peer, ErrorReply.of(waiting.request_id, error))
+                self._state.reply(waiting.peer, ErrorReply.of(waiting.request.id, error))
+            if batch.answers_count > answers_count:
+                batch.again.append((acting(waiting.admit), waiting.peer, waiting.request))
 
     def tick(self, now: Now) -> None:
         """Refuse those whose time is over, and check whether the disk has room again: no event reports that."""

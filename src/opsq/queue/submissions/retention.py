@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from opsq.clock import MonoNs, Now
 from opsq.errors import Conflict, OpsqError, UsageError
-from opsq.queue.batch import Batch, nothing_to_undo
+from opsq.queue.batch import Batch, acting, nothing_to_undo
 from opsq.queue.folding import Folding
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
@@ -100,7 +100,7 @@ class Retention:
         before_at = now.wall - int(request.older_than_s * 1000) if request.older_than_s is not None else 0
         keep_count = request.keep_count if request.keep_count is not None else _EVERYTHING
         folding = self._folding
-        pruning = _Pruning(self._state, folding, peer, request.id, before_at, keep_count)
+        pruning = _Pruning(self._state, folding, peer, request, before_at, keep_count)
         self._state.batch.after.append(lambda _: folding.after(folding.last_seq, lambda _: pruning.go_on()))
         self._state.batch.on_failed.append(pruning.refuse)
 
@@ -112,7 +112,7 @@ class _Pruning:
     _state: EngineState
     _folding: Folding
     _peer: Peer
-    _request_id: int
+    _request: Prune
     _before_at: int
     _keep_count: int
     _count: int = 0
@@ -122,6 +122,7 @@ class _Pruning:
         """Have the next batch take a slice."""
         self._state.batch.add(self._settle, nothing_to_undo, self._write)
         self._state.batch.on_failed.append(self.refuse)
+        self._state.batch.again.append((acting(lambda _: self.go_on()), self._peer, self._request))
 
     def _write(self, database: Database, _: Batch) -> None:
         self._slice_count = history.prune_slice(
@@ -136,8 +137,8 @@ class _Pruning:
         elif self._slice_count:
             self.go_on()
         else:
-            self._state.reply(self._peer, Changed(self._request_id, self._count))
+            self._state.reply(self._peer, Changed(self._request.id, self._count))
 
     def refuse(self, error: OpsqError) -> None:
         """The batch is gone."""
-        self._state.reply(self._peer, ErrorReply.of(self._request_id, error, done=self._count))
+        self._state.reply(self._peer, ErrorReply.of(self._request.id, error, done=self._count))
