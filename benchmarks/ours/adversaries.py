@@ -6,13 +6,14 @@ lives.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from opsq.wire.messages import Cancel, Fail, Failure, Pause, Release, Reserve, Reserved
+from opsq.wire.messages import Cancel, Fail, Failure, HeldChunks, Limit, Pause, Release, Reserve, Reserved
 from ours import loads
 from ours.engine import EngineAlone
 from ours.mill import Metadata, hold
@@ -153,6 +154,28 @@ def _one_by_one(engine: EngineAlone, count: int) -> Before:
     return give_back
 
 
+def _reopened(engine: EngineAlone, count: int) -> Before:
+    """Before each reserve the limit on all that is behind opens and closes; now and then something better comes in."""
+    engine.ask(Limit(1, "tenant", "limited", 1))
+    _submit(engine, count, 2, lambda _: {"tenant": "limited"})
+    fill_plain(engine)
+    peer = engine.connect("holder")
+    held: list[HeldChunks] = []
+    turns = itertools.count()
+
+    def reopen() -> None:
+        if held:
+            engine.ask(Release(1, [held.pop()]), peer)
+        if next(turns) % 4 == 0:
+            _submit(engine, 1, 2, lambda _: {"tenant": "limited"})
+        (reserved,) = engine.ask(Reserve(1, 1, "SelectOnly(tenant=limited, NewestFirst)"), peer)
+        if not isinstance(reserved, Reserved) or loads.chunks_of(reserved) != 1:
+            raise RuntimeError(f"the limit was to close again; the engine gave {reserved}")
+        held.append(loads.held(reserved.reservation_id, reserved.grants[0]))
+
+    return reopen
+
+
 def _three_caps(engine: EngineAlone, count: int) -> None:
     """A hundred consumers are there; one tenant has half of all submissions, in front."""
     _submit(engine, count // 2, 10, lambda _: {"tenant": "big"})
@@ -219,6 +242,9 @@ ADVERSARIES: Sequence[Adversary] = (
     Adversary("scheduled, expired, cancelled and back-off around", ("Random",), _not_yet),
     Adversary("scheduled, expired, cancelled and back-off, shared fairly", ("Fair(tenant)",), _not_yet),
     Adversary("reserved chunks in front, given back one by one", ("OldestFirst",), _one_by_one, is_plain=True),
+    Adversary(
+        "a limit that opens and closes while better ones are set aside", ("NewestFirst",), _reopened, is_plain=True
+    ),
     Adversary(
         "one key with max 1, 5 and 50 % at once",
         tuple(f"MaxSimultaneous(tenant, {most}, OldestFirst)" for most in ("1", "5", "50%")),
