@@ -204,7 +204,7 @@ _opsq() {
             '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
             '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
-            '--reservation=[How long a consumer may keep a chunk without a heartbeat.]:D: ' \
+            '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
             '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
             '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \
             '--dry-run[Show how many chunks there would be; write nothing.]' \

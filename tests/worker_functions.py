@@ -96,3 +96,8 @@ def obedient(chunk: Any) -> bytes:
 def wait_for_ever() -> None:
     while True:
         time.sleep(3600)
+
+
+def sleep_four_seconds(chunk: Any) -> None:
+    """Takes its time."""
+    time.sleep(4)

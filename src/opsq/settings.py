@@ -293,7 +293,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("trace_sql", kind.BOOLEAN, False, "write each SQL statement to the log, with what it cost"),
     Setting("drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for reserved chunks"),
     Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its children"),
-    Setting("reservation_s", kind.duration(0.001), 600.0, "length of a reservation"),
+    Setting("reservation_s", kind.duration(0.1), 600.0, "length of a reservation"),
     Setting("heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection sends a heartbeat"),
     Setting("heartbeat_misses", kind.count(1, 1000), 3, "how many missed heartbeats end a connection"),
     Setting("max_attempts", kind.count(1, 1 << 31), 5, "failures until a chunk is dead"),

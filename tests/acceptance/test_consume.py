@@ -1,5 +1,6 @@
 """opsq consume in its plain form: the chunk is stdin, stdout is the result, the exit status is the verdict."""
 
+import json
 import signal
 
 from waiting import wait_until
@@ -96,3 +97,33 @@ def test_single_is_exit_0_with_nothing_done_while_another_has_the_name_and_takes
         queue.ok("consume", "--single", "nightly", "--until-idle", "--json", "--", "cat").documents[-1]["completed"]
         == 1
     )
+
+
+def test_program_that_runs_longer_than_its_reservation_is_run_once(queue):
+    """The heartbeat that the daemon asks for is every 5 s; the reservation is shorter."""
+    submission = queue.submit_lines(1, "--reservation", "1500ms")
+    queue.ok("consume", "--until-empty", "--", "sh", "-c", "echo started >> starts; sleep 4; cat")
+    assert (queue.folder / "starts").read_text() == "started\n"
+    assert queue.ok("results", submission).out == b"0\n"
+    assert queue.ok("history", "list", submission, "--json").json["events"][0]["event"] == "completed"
+
+
+def test_chunk_that_dies_by_loss_counts_as_dead(queue):
+    submission = queue.submit_lines(1, "--reservation", "100ms", "--max-lost", "1")
+    program = "echo > started; while [ ! -e go ]; do sleep 0.01; done"
+    with queue.running("consume", "--until-empty", "--json", "--", "sh", "-c", program) as process:
+        wait_until((queue.folder / "started").exists, 180, "the program runs")
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: queue.ok("show", submission, "--json").json["dead"], 180, "the chunk is dead")
+        process.send_signal(signal.SIGCONT)
+        out, _ = process.communicate()
+    assert process.returncode == 1
+    end = json.loads(out.splitlines()[-1])
+    assert (end["failed"], end["dead"], end["error"]["code"]) == (0, 1, "work_failed")
+
+
+def test_reservation_that_no_heartbeat_could_keep_is_refused(queue):
+    for length in ("0", "99ms"):
+        ran = queue("submit", "-", "--reservation", length, stdin=b"x")
+        assert ran.status == 2
+        assert "0.1s or more" in ran.err

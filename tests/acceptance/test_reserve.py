@@ -45,7 +45,7 @@ def test_short_lease_expires_and_the_chunk_is_offered_again(queue):
 
 
 def test_length_of_the_submission_is_that_of_the_lease(queue):
-    queue.submit_lines(1, "--reservation", "0.05", "--backoff", "0")
+    queue.submit_lines(1, "--reservation", "0.1", "--backoff", "0")
     queue.reserve()
     assert queue.ok("reserve", "--wait", "20", "--lease", "1h").text
 

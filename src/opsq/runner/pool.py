@@ -211,6 +211,7 @@ class Pool:
                 self._consumer.close()
         finally:
             self._verdicts.failures.settle(is_last=True)
+            self.tally.lost(self._consumer.expired)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 

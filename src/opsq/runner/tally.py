@@ -5,6 +5,7 @@ This file gives no verdicts; they are entered here when they are given.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
@@ -22,7 +23,7 @@ class Outcome(NamedTuple):
     failed_count: int
     """Attempts that failed."""
     dead_count: int
-    """Chunks that failed here and are dead."""
+    """Chunks that failed or were lost here and are dead."""
     released_count: int
     """Chunks given back, no attempt counted."""
     signal: int = 0
@@ -44,7 +45,7 @@ class Tally:
         """Records of completed chunks, where they are counted."""
         self._child_status = 0
         self._failed: dict[int, dict[int, int]] = {}
-        """By submission and block, the mask of the chunks that failed: a chunk of its own costs a bit."""
+        """By submission and block, the mask of the chunks that failed or were lost: a chunk of its own costs a bit."""
 
     def completed(self, status: int) -> None:
         """Enter a chunk that is done, and the exit status of its program."""
@@ -70,16 +71,24 @@ class Tally:
         """Enter a failed attempt."""
         self.failed_count += 1
         block, bit = divmod(chunk.index, BLOCK_CHUNKS)
-        blocks = self._failed.setdefault(chunk.submission_id, {})
-        blocks[block] = blocks.get(block, 0) | 1 << bit
+        self._enter(chunk.submission_id, block, 1 << bit)
+
+    def lost(self, masks: Mapping[tuple[int, int], int]) -> None:
+        """Enter chunks whose reservation ended by itself, as masks by submission and block."""
+        for (submission_id, block), mask in masks.items():
+            self._enter(submission_id, block, mask)
+
+    def _enter(self, submission_id: int, block: int, mask: int) -> None:
+        blocks = self._failed.setdefault(submission_id, {})
+        blocks[block] = blocks.get(block, 0) | mask
 
     @property
     def has_failures(self) -> bool:
-        """Whether any attempt failed, so that a chunk may be dead."""
+        """Whether any attempt failed or was lost, so that a chunk may be dead."""
         return bool(self._failed)
 
     def dead_count(self, daemon: Connection) -> int:
-        """How many of the chunks that failed here are dead.
+        """How many of the chunks that failed or were lost here are dead.
 
         Cost: a question per submission and 1000 dead chunks of it.
         """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from daemons import holder, kill, running
 from opsq.client.core.held_block import Lost
 from opsq.daemon import lifecycle
 from opsq.errors import NotPermitted, Unreachable
+from opsq.runner.polled_consumer import PolledConsumer
 from opsq.settings import Settings
-from opsq.wire.messages import Complete, Completed, Completion, HeldChunks
+from opsq.wire.messages import Complete, Completed, Completion, HeldChunks, History, HistoryRows
 from waiting import wait_until
+from worker_functions import sleep_four_seconds
 
 
 @pytest.fixture
@@ -208,15 +212,43 @@ def test_a_late_completion_is_accepted_while_the_chunk_is_unfinished(settings: S
     assert submission.wait(180).state == "completed"
 
 
-def test_heartbeats_keep_a_reservation_while_user_code_runs(settings: Settings, queue: opsq.Queue) -> None:
-    """The work takes several reservations' time without a call of the client."""
-    queue.submit([b"x"], reservation_s=1.0)
-    for chunk in queue.consume():
-        wait_until(lambda: queue.status().oldest_reservation_s > 2.5, 180, "the work is done")
-        assert not chunk.is_revoked
-        assert chunk.attempt == 0
-        chunk.complete()
-    assert queue.status().total.completed_count == 1
+@pytest.mark.parametrize("kind", ["sync", "polled", "threads", "processes", "aio"])
+def test_consumer_keeps_a_reservation_shorter_than_the_heartbeat_of_the_daemon(runtime_dir: Path, kind: str) -> None:
+    """The work takes several reservations' time, and the heartbeats that the daemon asks for come every 5 s."""
+    with running(runtime_dir) as settings, opsq.connect(settings.socket) as queue:
+        submission = queue.submit([b"x"], reservation_s=1.5)
+        if kind == "sync":
+            for chunk in queue.consume():
+                wait_until(lambda: queue.status().oldest_reservation_s > 4, 180, "the work is done")
+                chunk.complete()
+        elif kind == "polled":
+            with (
+                queue.consumer() as other,
+                PolledConsumer(other._link._open_wire, "Random", "empty", pytest.fail) as it,
+            ):
+                it.order(1)
+                while (taken := it.take()) is None:
+                    it.poll()
+                while queue.status().oldest_reservation_s < 4:
+                    it.poll()
+                    time.sleep(min(it.next_poll_s(), 0.2))
+                taken.complete()
+                it.flush()
+        elif kind == "aio":
+            asyncio.run(_consume_slowly(settings))
+        else:
+            with queue.consumer() as consumer:
+                assert consumer.run_each_chunk(sleep_four_seconds, mode=kind).completed_count == 1  # type: ignore[arg-type]
+        assert submission.wait(180).state == "completed"
+        events = queue.link.call(History(queue.link.next_id()), HistoryRows).rows
+        assert [event.event for event in events] == ["completed"]
+
+
+async def _consume_slowly(settings: Settings) -> None:
+    async with opsq.connect_async(settings.socket) as queue, queue.consumer() as consumer:
+        async for chunk in consumer.chunks():
+            await asyncio.sleep(4)
+            await chunk.complete()
 
 
 def test_bulk_work_over_the_socket_keeps_results_in_order(queue: opsq.Queue) -> None:

@@ -6,7 +6,7 @@ It must not write anything.
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from opsq.client.sync.connection import Connection
 from opsq.content.chunk_reader import ChunkReader
 from opsq.errors import InputUnreadable, NotFound, UsageError
 from opsq.ids import parse_submission_id
-from opsq.wire.messages import Attachment, Backoff, GetAttachment, NewSubmission
+from opsq.wire.messages import RESERVATION_MIN_S, Attachment, Backoff, GetAttachment, NewSubmission
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class Template(msgspec.Struct, frozen=True):
     max_lost: int | None = None
     backoff: BackoffShape | None = None
     on_dead: Literal["fail", "keep"] = "fail"
-    reservation_s: float | None = None
+    reservation_s: Annotated[float, msgspec.Meta(ge=RESERVATION_MIN_S)] | None = None
     has_attachment: bool = False
 
     def rules(self, *, metadata: dict[str, int | str] | None = None, **given: Any) -> NewSubmission:

@@ -15,7 +15,7 @@ from opsq.cli.options.option import as_option
 from opsq.errors import UsageError
 from opsq.strategy.tree import parse_value
 from opsq.units import parse_duration, parse_size
-from opsq.wire.messages import Backoff
+from opsq.wire.messages import RESERVATION_MIN_S, Backoff
 
 VALUE_CHARACTERS = 1024
 
@@ -109,6 +109,18 @@ def duration_or_instant(option: str, text: str | None) -> tuple[float | None, in
         return parse_duration(text), None
     except ValueError:
         return None, instant(option, text)
+
+
+def reservation(origin: str, text: str) -> float:
+    """Seconds, as long as a reservation may be.
+
+    Raises:
+        UsageError: it is shorter, or no duration.
+    """
+    length_s = float(as_option(origin, text, parse_duration))
+    if length_s < RESERVATION_MIN_S:
+        raise UsageError(f"{origin} {text}: give {RESERVATION_MIN_S:g}s or more.")
+    return length_s
 
 
 def backoff(origin: str, text: str) -> Backoff:

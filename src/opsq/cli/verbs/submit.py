@@ -53,7 +53,9 @@ def submit(
         "How long the key is held: until the first chunk is handed out, or until the submission ends (default).",
     ),
     reservation_s: float | None = option(
-        "--reservation D", "How long a consumer may keep a chunk without a heartbeat.", duration
+        "--reservation D",
+        "How long a consumer may keep a chunk without a heartbeat, at least 0.1s.",
+        values.reservation,
     ),
     in_place: bool = option(
         "--in-place", "Do not copy: consumers read the files where they are; they must not change."
@@ -104,7 +106,7 @@ def submit(
         max_lost=max_lost,
         keep_on_dead=None if on_dead is None else on_dead == "keep",
         backoff=backoff,
-        reservation_s=reservation_s or None,
+        reservation_s=reservation_s,
         delay_s=delay_s,
         not_before_at=not_before_at,
         expires_s=expires_s,

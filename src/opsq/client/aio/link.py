@@ -19,7 +19,6 @@ from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnRepl
 from opsq.client.core.transport import (
     DIAL_S,
     FRAME_LIMIT_BYTES,
-    MISSES,
     REPLY_LIMIT_BYTES,
     Backoff,
     dial,
@@ -113,14 +112,23 @@ class AsyncLink(LinkBase):
         holdings: Holdings | None = None,
         on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
+        shortest_s: Callable[[], float] | None = None,
     ) -> None:
         self._address = address
         self._name = name
         self._token = token
-        super().__init__(reconnect_s=reconnect_s, holdings=holdings, on_reclaimed=on_reclaimed, on_push=on_push)
+        super().__init__(
+            reconnect_s=reconnect_s,
+            holdings=holdings,
+            on_reclaimed=on_reclaimed,
+            on_push=on_push,
+            shortest_s=shortest_s,
+        )
         self._transport: _Transport | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._beat_at = 0.0
+        self._beat_timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> AsyncLink:
         """Dial and greet.
@@ -129,7 +137,6 @@ class AsyncLink(LinkBase):
             OpsqError: as `Connection.open`.
         """
         self._begin(*await self._dial())
-        self.spawn(self._beat())
         return self
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -202,6 +209,8 @@ class AsyncLink(LinkBase):
         if self._is_closed:
             return
         self._is_closed = True
+        if self._beat_timer is not None:
+            self._beat_timer.cancel()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -262,11 +271,13 @@ class AsyncLink(LinkBase):
         again = self._pending.resent(held, started, self._on_reclaimed)
         if again:
             transport.write(again)
+        self._plan_beat()
 
     def _received(self, replies: list[Reply]) -> None:
         self._unanswered_beats = 0
         for reply in replies:
             self._deliver(reply)
+        self._plan_beat()
         self.wake()
 
     def _ended(self, transport: _Transport, error: OpsqError) -> None:
@@ -294,16 +305,24 @@ class AsyncLink(LinkBase):
                 await asyncio.sleep(pauses.next_s())
         self.wake()
 
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self.welcome.heartbeat_s)
-            if self._transport is None:
-                continue
-            if self._unanswered_beats >= MISSES:
-                self._transport.close()
-            else:
-                self._unanswered_beats += 1
-                self._transport.write([Heartbeat(self.next_id())])
+    def _plan_beat(self) -> None:
+        """Have the next heartbeat sent when it is due, if that is sooner than planned."""
+        beat_at = time.monotonic() + self._pause_s()
+        if self._beat_timer is None or beat_at < self._beat_at:
+            if self._beat_timer is not None:
+                self._beat_timer.cancel()
+            self._beat_at = beat_at
+            self._beat_timer = asyncio.get_running_loop().call_later(self._pause_s(), self._beat)
+
+    def _beat(self) -> None:
+        self._beat_timer = None
+        if self._is_closed:
+            return
+        if self._transport is not None and self._count_beat(time.monotonic()):
+            self._transport.write([Heartbeat(self.next_id())])
+        elif self._transport is not None:
+            self._transport.close()
+        self._plan_beat()
 
     def _fail_all(self, error: OpsqError) -> None:
         super()._fail_all(error)

@@ -61,6 +61,7 @@ class AsyncVerdictSender(ConsumerBase):
         self._link = make_link(
             reconnect_s=reconnect_s,
             holdings=self._holdings,
+            shortest_s=self._shortest_s,
             on_reclaimed=self._reclaimed,
             on_push=self._pushed,
         )
@@ -128,6 +129,8 @@ class AsyncVerdictSender(ConsumerBase):
         reply = await self._link.call(Extend(self._link.next_id(), [block.name(1 << bit)], lease_s), Completed)
         for refusal in reply.refusals:
             raise from_code(refusal.code, refusal.message)
+        if lease_s is not None:
+            self._ledger.extended(block, lease_s)
 
     async def read(self, described: SubmissionContent, index: int) -> bytes:
         """See `AsyncChunk.data`."""

@@ -6,6 +6,7 @@ This file does no I/O but the log; when to send, and how to wait, differs in syn
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -89,6 +90,12 @@ class ConsumerBase(ABC):
     @abstractmethod
     def _flush_within(self, delay_s: float) -> None:
         """Have the verdicts sent in at most `delay_s` seconds."""
+
+    @property
+    def expired(self) -> dict[tuple[int, int], int]:
+        """By submission and block, the mask of chunks whose reservation ended by itself."""
+        with self._lock:
+            return dict(self._ledger.expired)
 
     # --- what a loop waits for ----------------------------------------------------------------------------------------
 
@@ -219,6 +226,10 @@ class ConsumerBase(ABC):
             self._ask_at = time.monotonic() + RETRY_S
         else:
             self._verdicts.errors.append(error)
+
+    def _shortest_s(self) -> float:
+        """The shortest reservation that heartbeats keep; a lease needs none."""
+        return self._ledger.shortest_s if self._lease_s is None else math.inf
 
     def _pushed(self, push: Revoked | Draining) -> None:
         if isinstance(push, Revoked):

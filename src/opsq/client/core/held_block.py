@@ -29,7 +29,8 @@ class HeldBlock:
     Masks: `ready` wait here, `open` are being worked on, `done` wait to be sent.
 
     `held` are all that are reserved by this consumer as far as it knows, including those whose completion was not
-    answered yet; `revoked` are open ones that the daemon may have given to others.
+    answered yet; `revoked` are open ones that the daemon may have given to others. `length_s` is how long they stay
+    reserved without a heartbeat.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class HeldBlock:
         "held",
         "is_offered",
         "is_reported",
+        "length_s",
         "number",
         "open",
         "ready",
@@ -50,11 +52,12 @@ class HeldBlock:
         "token",
     )
 
-    def __init__(self, grant: Grant, reservation_id: int) -> None:
+    def __init__(self, grant: Grant, reservation_id: int, length_s: float) -> None:
         self.submission_id = SubmissionId(grant.submission_id)
         self.number = grant.block
         self.granted = grant.mask
         self.token = Token(reservation_id, grant.attempt, grant.mask, grant.mac)
+        self.length_s = length_s
         self.held = self.ready = grant.mask
         self.open = self.done = self.revoked = 0
         self.is_offered = self.is_reported = False

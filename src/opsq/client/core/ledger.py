@@ -7,7 +7,8 @@ in verdict_batch.py.
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from opsq.client.core.held_block import HeldBlock, Lost
@@ -25,7 +26,13 @@ class Ledger:
         self._ready: deque[HeldBlock] = deque()
         self._unreported: list[HeldBlock] = []
         self._known: dict[int, SubmissionContent] = {}
+        self._lengths: Counter[float] = Counter()
         self.ready_count = 0
+        self.shortest_s = math.inf
+        """The shortest of the reservations of which anything is held, in seconds."""
+        self.expired: dict[tuple[int, int], int] = {}
+        """By submission and block, the mask of chunks whose reservation ended by itself: that may have been the death
+        of them."""
         self.lost: deque[Lost] = deque()
         """What the owner has not reported to its caller yet."""
 
@@ -33,7 +40,10 @@ class Ledger:
         """Enter what was reserved; returns a block per grant, none of whose chunks is taken yet."""
         for described in reply.submissions:
             self.learn(described)
-        blocks = [HeldBlock(grant, reply.reservation_id) for grant in reply.grants]
+        blocks = [HeldBlock(grant, reply.reservation_id, reply.deadline_s) for grant in reply.grants]
+        if blocks:
+            self._lengths[reply.deadline_s] += len(blocks)
+            self.shortest_s = min(self.shortest_s, reply.deadline_s)
         for block in blocks:
             self._blocks.setdefault((block.submission_id, block.number), []).append(block)
         return blocks
@@ -146,13 +156,32 @@ class Ledger:
             blocks = self._blocks.get(key)
             if blocks is not None and block in blocks:
                 blocks.remove(block)
+                self._forget_length(block)
                 if not blocks:
                     del self._blocks[key]
+
+    def extended(self, block: HeldBlock, length_s: float) -> None:
+        """Enter that a reservation was extended, and is of another length from now on."""
+        self._forget_length(block)
+        block.length_s = length_s
+        self._lengths[length_s] += 1
+        self.shortest_s = min(self.shortest_s, length_s)
+
+    def _forget_length(self, block: HeldBlock) -> None:
+        left_count = self._lengths[block.length_s] - 1
+        if left_count:
+            self._lengths[block.length_s] = left_count
+        else:
+            del self._lengths[block.length_s]
+            self.shortest_s = min(self._lengths, default=math.inf)
 
     def _revoke(self, submission_id: int, number: int, mask: int, code: str, message: str) -> None:
         """Forget what was not started; started chunks may still be completed unless finished elsewhere or cancelled."""
         for block in list(self._blocks.get((submission_id, number), ())):
             ready = block.ready & mask
+            expired = (ready | block.open & mask) if code == "reservation_lost" else 0
+            if expired:
+                self.expired[submission_id, number] = self.expired.get((submission_id, number), 0) | expired
             self._unready(block, ready)
             started = block.open & mask & ~block.revoked
             block.revoked |= started

@@ -6,9 +6,11 @@ This file does no I/O and takes no lock; blocking and asyncio links drive it ali
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 
+from opsq.client.core.transport import MISSES
 from opsq.errors import OpsqError, Unreachable
 from opsq.wire.messages import (
     ChunkMask,
@@ -34,6 +36,12 @@ OnPush = Callable[[Revoked | Draining], None]
 
 Holdings = Callable[[], tuple[list[HeldChunks], list[ChunkMask]]]
 """What a consumer holds, and which of it was started."""
+
+
+BEATS = 3
+"""Heartbeats in the time of the shortest reservation that is held: one may be late, another lost."""
+BEAT_MIN_S = 0.03
+"""The shortest time between two, that keeps a reservation of 0.1 s."""
 
 
 class PendingRequests:
@@ -107,6 +115,7 @@ class LinkBase:
         holdings: what to reclaim after a reconnect.
         on_reclaimed: is given the answer to that.
         on_push: is given `Revoked` and `Draining`.
+        shortest_s: tells the shortest of the reservations that heartbeats have to keep, in seconds; infinite: none.
     """
 
     welcome: Welcome
@@ -118,7 +127,9 @@ class LinkBase:
         holdings: Holdings | None = None,
         on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
+        shortest_s: Callable[[], float] | None = None,
     ) -> None:
+        self._shortest_s = shortest_s
         self._reconnect_s = reconnect_s
         self._holdings = holdings
         self._on_reclaimed = on_reclaimed
@@ -128,12 +139,28 @@ class LinkBase:
         self.next_id = self._pending.next_id
         """Gives an id for the next request."""
         self._unanswered_beats = 0
+        self._silent_since = 0.0
+        """When the first of the beats was sent that have no answer."""
         self._is_closed = False
 
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._is_closed
+
+    def _pause_s(self) -> float:
+        """How long after a heartbeat the next is due: a third of the shortest reservation, or what the daemon says."""
+        shortest_s = self._shortest_s() if self._shortest_s is not None else math.inf
+        return min(self.welcome.heartbeat_s, max(shortest_s / BEATS, BEAT_MIN_S))
+
+    def _count_beat(self, now: float) -> bool:
+        """A heartbeat is due. False: the daemon has left so many unanswered, for so long, that it is gone."""
+        if not self._unanswered_beats:
+            self._silent_since = now
+        elif self._unanswered_beats >= MISSES and now - self._silent_since >= MISSES * self.welcome.heartbeat_s:
+            return False
+        self._unanswered_beats += 1
+        return True
 
     def _deliver(self, reply: Reply) -> None:
         if isinstance(reply, Revoked | Draining):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
-from opsq.client.core.transport import MISSES, Backoff, Dial, Wire, expect
+from opsq.client.core.transport import Backoff, Dial, Wire, expect
 from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.messages import CancelWait, Heartbeat, Reply, Request
 
@@ -27,7 +27,7 @@ class Link(LinkBase):
 
     Args:
         open_wire: makes a greeted transport; called now, and after every loss.
-        reconnect_s, holdings, on_reclaimed, on_push: see `LinkBase`.
+        reconnect_s, holdings, on_reclaimed, on_push, shortest_s: see `LinkBase`.
         on_flush: called by the link's thread when the time asked for by `flush_within` has come.
         is_polled: no thread of its own; the owner calls `poll` at least as often as `next_poll_s` says.
 
@@ -45,8 +45,15 @@ class Link(LinkBase):
         on_push: OnPush | None = None,
         on_flush: Callable[[], None] | None = None,
         is_polled: bool = False,
+        shortest_s: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(reconnect_s=reconnect_s, holdings=holdings, on_reclaimed=on_reclaimed, on_push=on_push)
+        super().__init__(
+            reconnect_s=reconnect_s,
+            holdings=holdings,
+            on_reclaimed=on_reclaimed,
+            on_push=on_push,
+            shortest_s=shortest_s,
+        )
         self._open_wire = open_wire
         self._on_flush = on_flush
         self._seat = threading.Condition(threading.Lock())  # who reads
@@ -241,13 +248,17 @@ class Link(LinkBase):
             self._unanswered_beats = 0
         for reply in replies:
             self._deliver(reply)
+        if replies:
+            beat_at = time.monotonic() + self._pause_s()
+            if beat_at < self._beat_at:
+                self._beat_at = beat_at
+                self._wake.set()  # whoever reads next
 
     def _beat(self, wire: Wire, now: float) -> None:
-        self._beat_at = now + self.welcome.heartbeat_s
-        if self._unanswered_beats >= MISSES:
+        self._beat_at = now + self._pause_s()
+        if not self._count_beat(now):
             wire.close()  # the next receive finds it ended
             return
-        self._unanswered_beats += 1
         try:
             wire.send([Heartbeat(self.next_id())])
         except Unreachable:
@@ -299,7 +310,7 @@ class Link(LinkBase):
             again = self._pending.resent(held, started, self._on_reclaimed)
             self.welcome = wire.welcome
             self._unanswered_beats = 0
-            self._beat_at = time.monotonic() + self.welcome.heartbeat_s
+            self._beat_at = time.monotonic() + self._pause_s()
             self._lost_at = None
             self._pauses = Backoff()
             self.generation += 1

@@ -63,6 +63,7 @@ class VerdictSender(ConsumerBase):
             open_wire,
             reconnect_s=reconnect_s,
             holdings=self._holdings,
+            shortest_s=self._shortest_s,
             on_reclaimed=self._reclaimed,
             on_push=self._pushed,
             on_flush=self._flush,
@@ -117,6 +118,9 @@ class VerdictSender(ConsumerBase):
         reply = self._link.call(Extend(self._link.next_id(), [block.name(mask)], lease_s), Completed)
         for refusal in reply.refusals:
             raise from_code(refusal.code, refusal.message)
+        if lease_s is not None:
+            with self._lock:
+                self._ledger.extended(block, lease_s)
 
     # --- what is known of submissions ---------------------------------------------------------------------------------
 

@@ -161,6 +161,7 @@ def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, 
         until = plan.options.until
         with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
             counts = consumer.run_each_chunk(counted, until_empty=until == "empty", until_idle=until == "idle")
+        tally.lost(consumer.expired)
     dead_count = tally.dead_count(queue.link) if tally.has_failures else 0
     return counts.completed_count, counts.failed_count, dead_count, counts.released_count
 

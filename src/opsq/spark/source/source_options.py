@@ -15,6 +15,7 @@ import msgspec
 from opsq.errors import UsageError
 from opsq.strategy.tree import is_integer, parse_value
 from opsq.units import parse_duration, parse_size
+from opsq.wire.messages import RESERVATION_MIN_S
 
 FormatName = Literal["parquet", "arrow", "jsonl", "csv", "text"]
 CHUNK_FORMATS: tuple[FormatName, ...] = ("parquet", "arrow", "jsonl", "csv", "text")
@@ -135,7 +136,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         max_attempts=given.parsed("maxAttempts", _count),
         on_dead=cast("Literal['fail', 'keep']", given.choice("onDead", ("fail", "keep"), "fail")),
         expires_s=given.parsed("expires", parse_duration),
-        reservation_s=given.parsed("reservation", parse_duration),
+        reservation_s=given.parsed("reservation", _reservation),
         wait_for_room=given.parsed("waitForRoom", _wait) or False,
     )
 
@@ -333,19 +334,20 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _at_least_one(parse: Callable[[str], N], unit: str = "") -> Callable[[str], N]:
+def _at_least(least: float, parse: Callable[[str], N], unit: str = "") -> Callable[[str], N]:
     def checked(text: str) -> N:
         number = parse(text)
-        if number < 1:
-            raise ValueError(f"it must be at least 1{unit}")
+        if number < least:
+            raise ValueError(f"it must be at least {least:g}{unit}")
         return number
 
     return checked
 
 
-_count = _at_least_one(_integer)
-_lease = _at_least_one(parse_duration, "s")
-_size = _at_least_one(parse_size, " byte")
+_count = _at_least(1, _integer)
+_lease = _at_least(1, parse_duration, "s")
+_reservation = _at_least(RESERVATION_MIN_S, parse_duration, "s")
+_size = _at_least(1, parse_size, " byte")
 
 
 def _wait(text: str) -> bool | float:

@@ -23,13 +23,15 @@ from opsq.wire.messages.fields import (
     Mask,
     Message,
     Metadata,
-    PositiveDuration,
     Reason,
     Record,
     RequestKey,
     UserKey,
     WeightNumber,
 )
+
+RESERVATION_MIN_S = 0.1
+"""The shortest reservation: three heartbeats of a busy consumer fit into it."""
 
 
 class Backoff(Record):
@@ -58,7 +60,7 @@ class NewSubmission(Record):
     expires_s: Duration | None = None
     expires_at: Instant | None = None
     unique_key: UserKey | None = None
-    reservation_s: PositiveDuration | None = None
+    reservation_s: Annotated[float, Meta(ge=RESERVATION_MIN_S, le=1e9)] | None = None
     weights: Annotated[dict[Key, WeightNumber], Meta(max_length=1024)] = {}
     idempotency_key: UserKey | None = None
     """Makes one submission for as long as that is known, even after its end; a repeated submit returns that one."""

@@ -71,6 +71,7 @@ def test_all_options_reach_the_frame() -> None:
         ({"not_before_at": dt.datetime(2027, 1, 1)}, "time zone"),  # noqa: DTZ001  # that is the mistake
         ({"unique_key": ""}, "unique_key"),
         ({"reservation_s": 0.0}, "reservation_s"),
+        ({"reservation_s": 0.09}, "reservation_s"),
         ({"attachment": "text"}, "attachment"),
     ],
 )

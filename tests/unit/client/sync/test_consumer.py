@@ -6,10 +6,12 @@ When it asks, what it reports, how it ends, what it does when things fail.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from opsq.client.core.held_block import Lost
@@ -408,3 +410,32 @@ def test_a_fast_consumer_reserves_a_quarter_of_a_second_ahead(monkeypatch: pytes
     assert counts == [1, 2, 4, 8, 16, 32, 64, 128, 250, 250] or counts[-1] in {249, 250, 251}
     assert prefetch.is_ahead_due(counts[-1] // 2)
     assert not prefetch.is_ahead_due(counts[-1])
+
+
+def test_consumer_knows_the_shortest_reservation_that_it_holds(daemon: ScriptedDaemon, backlog: Backlog) -> None:
+    lengths = {1: 600.0, 2: 0.5, 3: 9.0}
+
+    def script(request: Request) -> list[Reply]:
+        replies = backlog(request)
+        return [
+            msgspec.structs.replace(reply, deadline_s=lengths[reply.grants[0].mask.bit_count()])
+            if isinstance(reply, Reserved) and reply.grants
+            else reply
+            for reply in replies
+        ]
+
+    daemon.script = script
+    with Consumer(daemon.open_wire) as consumer:
+        assert consumer._shortest_s() == math.inf
+        held = [consumer.reserve(count) for count in (1, 2, 3)]
+        assert consumer._shortest_s() == 0.5
+        held[1].complete()
+        consumer.flush()
+        assert consumer._shortest_s() == 9.0
+        held[2].release()
+        held[0].complete()
+        consumer.flush()
+        assert consumer._shortest_s() == math.inf
+    with Consumer(daemon.open_wire, lease_s=0.3) as consumer:
+        assert consumer.reserve(1).chunks_count == 1
+        assert consumer._shortest_s() == math.inf, "heartbeats do not keep a lease"

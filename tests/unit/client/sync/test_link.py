@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -216,6 +217,30 @@ def test_a_daemon_that_leaves_heartbeats_unanswered_is_left() -> None:
     daemon = ScriptedDaemon(lambda request: [], heartbeat_s=0.01)
     link = Link(daemon.open_wire)
     wait_until(lambda: len(daemon.wires) >= 2, what="a second connection")
+    link.close()
+
+
+def test_heartbeats_come_at_a_third_of_the_shortest_reservation_that_is_held() -> None:
+    """At once, though the next was due in a minute; and as before when nothing is held any more."""
+    daemon = ScriptedDaemon(answer_requeue, heartbeat_s=60.0)
+    held = [math.inf]
+    link = Link(daemon.open_wire, shortest_s=lambda: held[0])
+    assert call(link, 1) == 1
+    assert link.next_poll_s() > 30
+    held[0] = 0.1
+    assert call(link, 2) == 2
+    wait_until(lambda: len(daemon.wire.of(Heartbeat)) >= 5, what="five heartbeats")
+    held[0] = math.inf
+    wait_until(lambda: link.next_poll_s() > 30, what="the usual pace")
+    link.close()
+
+
+def test_daemon_that_answers_slower_than_short_reservations_need_is_not_left() -> None:
+    daemon = ScriptedDaemon(lambda request: [Changed(request.id, 1)] if isinstance(request, Requeue) else [], 60.0)
+    link = Link(daemon.open_wire, shortest_s=lambda: 0.1)
+    assert call(link, 1) == 1
+    wait_until(lambda: len(daemon.wire.of(Heartbeat)) >= 10, what="ten heartbeats without an answer")
+    assert len(daemon.wires) == 1
     link.close()
 
 
