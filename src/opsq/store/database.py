@@ -362,6 +362,8 @@ class Database:
     def _copy_to(self, path: Path) -> None:
         target = apsw.Connection(str(path))
         try:
+            target.execute("PRAGMA synchronous = OFF")  # it is synced once, when it is whole
+            target.execute("PRAGMA journal_mode = OFF")
             # One read transaction from the first page to the last: otherwise each commit restarts the copy, and it
             # never ends.
             with self.snapshot() as source, target.backup("main", source, "main") as copy:

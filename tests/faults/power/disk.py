@@ -153,7 +153,7 @@ class Disk:
         def is_loss(change: Change) -> bool:
             return not isinstance(change, Rename) or any(change.names.values())
 
-        found = self._walk(Luck(1.0), random.Random(0))
+        found = [(".", ROOT), *self._walk(Luck(1.0), random.Random(0))]
         return [path for path, inode in found if any(map(is_loss, self.pending.get(inode, ())))]
 
     def _walk(self, luck: Luck, rng: random.Random) -> Iterator[tuple[str, int]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from opsq.client.core.result_pages import results_of
 from opsq.client.sync.queue import Queue
+from opsq.content.manifest import decode, read_about
 from opsq.errors import NotFound, OpsqError
 from opsq.ids import mask_indexes
 from opsq.store.database import Database
@@ -38,10 +39,14 @@ class Found:
         self.queue = queue
         self.submissions = {one.submission_id: one for one in queue.submissions()}
 
+    def described(self, submission_id: int) -> m.SubmissionContent:
+        """What the daemon says of a submission's content."""
+        request = m.Describe(self.queue.link.next_id(), [submission_id])
+        return self.queue.link.call(request, m.Described).submissions[0]
+
     def chunks(self, submission_id: int) -> list[bytes] | None:
         """The bytes of all chunks; None: the submission was made without a store."""
-        request = m.Describe(self.queue.link.next_id(), [submission_id])
-        [described] = self.queue.link.call(request, m.Described).submissions
+        described = self.described(submission_id)
         if described.content in (b"", CONTENT_OF_COMPAT):
             return None
         reader = self.queue.contents.reader(described)
@@ -100,6 +105,17 @@ class Submitted(NamedTuple):
             return "is gone"
         chunks = found.chunks(self.id)
         return "" if chunks is None or chunks == list(self.chunks) else "has other chunks"
+
+
+class Described(NamedTuple):
+    """The format of the chunks is known."""
+
+    id: int
+    about: bytes
+
+    def broken(self, found: Found) -> str:
+        about = read_about(found.queue.contents.store, decode(found.described(self.id).content))
+        return "" if about == self.about else "has another format"
 
 
 class Completed(NamedTuple):

@@ -50,6 +50,8 @@ class Recording:
         self.operations: list[Operation] = []
         self.on_sync: Callable[[str], None] = lambda _: None
         """Called with the path before each sync; an OSError that it raises is the sync's own."""
+        self.trusts_sqlite = True
+        """Whether SQLite syncs the folder of a new journal, as it is documented; not all its builds do."""
         self.lock = threading.RLock()  # the order of the operations is that in which they happened
         self._inodes = {self.root: ROOT}
         self._paths = {ROOT: self.root}
@@ -246,7 +248,9 @@ class _File(apsw.VFSFile):
 
     def xSync(self, flags: int) -> None:  # noqa: N802
         self._recording.sync(self._inode, lambda: super(_File, self).xSync(flags))
-        if self._folder is not None:  # SQLite syncs the folder of a new journal with its first sync
+        if (
+            self._folder is not None and self._recording.trusts_sqlite
+        ):  # SQLite syncs the folder of a new journal with its first sync
             self._recording.sync(self._folder, lambda: None)
             self._folder = None
 

@@ -29,6 +29,8 @@ from faults.power.recording import Recording, recorded
 from opsq.__main__ import run as run_opsq
 from opsq.client import embedded
 from opsq.client.sync.queue import Queue
+from opsq.content.manifest import ABOUT_LIMIT_BYTES
+from opsq.content.multipart import PartWriter, compose
 from opsq.daemon import committer, daemon_process
 from opsq.daemon.lifecycle import Ready
 from opsq.errors import OpsqError
@@ -160,7 +162,9 @@ def first_start(home: Home) -> None:
 
 
 def embedded_start(home: Home) -> None:
-    """The same in one's own process, with results."""
+    """The same in one's own process, with results, in a folder that somebody has just made."""
+    make_folders(str(home.state.parent), os.mkdir)
+    os.mkdir(home.state)
     for _ in range(2):
         with home.embedded() as queue:
             number = home.submit(queue, home.chunks(3, 70_000))
@@ -191,6 +195,26 @@ def submit_files(home: Home) -> None:
         ):
             number = int(home.opsq("submit", *words, stdin=stdin))
             home.promise(f"submission {number}", p.Submitted(number, tuple(chunks)))
+
+
+def submit_parts(home: Home) -> None:
+    """Parts of one submission, from writers that know nothing of each other; its tables are objects of their own."""
+    with home.daemon() as queue:
+        store, key = queue.contents.store, bytes(16)
+        parts, chunks = [], home.chunks(4, LARGE_BYTES)
+        for number in range(2):
+            with PartWriter(store, key.hex(), f"part-{number}") as writer:
+                for chunk in chunks[2 * number : 2 * number + 2]:
+                    writer.add_chunk(chunk)
+                part = writer.finish()
+                assert part is not None
+                parts.append(part)
+        content = compose(store, key.hex(), parts, header=b"", about=bytes(ABOUT_LIMIT_BYTES + 1))
+        [submission] = queue.submit_many([queue.describe(key, content)])
+        home.promise("submission of parts", p.Submitted(submission.id, tuple(chunks)))
+        nothing = compose(store, "01" * 16, [], header=b"", about=bytes(ABOUT_LIMIT_BYTES + 1))
+        [submission] = queue.submit_many([queue.describe(b"\1" * 16, nothing)])
+        home.promise("submission of no parts", p.Described(submission.id, bytes(ABOUT_LIMIT_BYTES + 1)))
 
 
 def results(home: Home) -> None:
@@ -368,6 +392,7 @@ def failing_syncs(home: Home) -> None:
                     except Interrupted:
                         consumer.flush()
                 except OpsqError:
+                    assert any(isinstance(error, OSError) for error in failure)
                     continue
                 home.promise(f"turn {turn}", p.Completed(number, done))
 
@@ -384,6 +409,7 @@ def failing_syncs(home: Home) -> None:
                             await chunk.complete(done[chunk.index])
                             await consumer.flush()
                         except OpsqError:
+                            assert failure
                             continue
                         home.promise(f"turn {turn} of asyncio", p.Completed(number, done))
 
@@ -396,6 +422,7 @@ SCENARIOS: dict[str, Callable[[Home], None]] = {
         first_start,
         embedded_start,
         submit_files,
+        submit_parts,
         results,
         leases,
         endings,

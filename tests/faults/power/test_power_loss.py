@@ -21,10 +21,12 @@ import pytest
 from daemons import connected, running, settings_of
 from faults.power import promises
 from faults.power.disk import Disk, Luck, Promise
+from faults.power.recording import recorded
 from faults.power.scenarios import INPUTS, SCENARIOS, STATE, Log
 from opsq.client.sync.queue import Queue
 from opsq.content import file_io
 from opsq.errors import OpsqError
+from opsq.store.database_file import create
 from opsq.wire.messages import Check, Checked
 
 CUTS, SOAK_CUTS = 15, 1000
@@ -100,7 +102,7 @@ def told(request: pytest.FixtureRequest, places: Path) -> Told:
     root, log = places / request.param, places / f"{request.param}.log"
     root.mkdir()
     command = [sys.executable, "-m", "faults.power.scenarios", request.param, str(root), str(log)]
-    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run(command, capture_output=True, text=True, env=environ)
     assert run.returncode == 0, run.stderr
     return Told(pickle.loads(log.read_bytes()), root)
@@ -150,6 +152,19 @@ def test_loss_of_power_anywhere_leaves_nothing_half_there(told: Told, pytestconf
     seed = random.randrange(1 << 32) if is_soak else SEED
     print(f"seed {seed}")
     assert wrong_after(told, told.anywhere(SOAK_CUTS if is_soak else CUTS, seed)) == []
+
+
+def test_new_database_has_a_durable_name_whatever_sqlite_syncs(places: Path) -> None:
+    root = places / "new"
+    root.mkdir()
+    disk = Disk()
+    with recorded(root) as recording:
+        recording.trusts_sqlite = False
+        os.mkdir(root / "state")
+        create(root / "state" / "opsq.sqlite")
+    for operation in recording.operations:
+        disk.apply(operation)
+    assert disk.unsynced() == []
 
 
 @pytest.mark.parametrize("told", ["first_start", "migration", "long_log"], indirect=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsq.content import result_objects
+from opsq.content import result_joiner, result_objects
 from opsq.content.local_store import LocalStore
 from opsq.content.result_joiner import atomic_output, join_results
 from opsq.content.result_objects import ResultWriter
@@ -308,3 +308,24 @@ def test_interrupted_sync_is_done_by_the_next_call(store: LocalStore, monkeypatc
     writer.sync()
     assert len(synced) == 1
     assert joined([stored], store) == b"result"
+
+
+def test_output_is_synced_before_it_has_its_name_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run removes its submissions once their results are written."""
+    done: list[str] = []
+    replace = os.replace
+
+    def note_replace(source: str, target: str) -> None:
+        replace(source, target)
+        done.append("name")
+
+    monkeypatch.setattr(os, "replace", note_replace)
+    monkeypatch.setattr(
+        result_joiner, "sync_descriptor", lambda number: done.append(f"{os.fstat(number).st_size} bytes")
+    )
+    monkeypatch.setattr(result_joiner, "sync_path", done.append)
+    with atomic_output(tmp_path / "out") as out:
+        out.write(b"results")
+    assert done == ["7 bytes", "name", str(tmp_path)]
