@@ -68,7 +68,7 @@ _opsq() {
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
         submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --in-place --wait-for-room --dry-run --wait --output -o --from-json' valued='--bytes -b --lines -l --delimiter -d --csv-delimiter --csv-quote --csv-escape --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --output -o --from-json' ;;
         wait) argument=open many=1 options='--timeout -t' valued='--timeout -t' ;;
-        results) argument=ids options='--output -o --follow -f --skip-dead' valued='--output -o' ;;
+        results) argument=ids options='--output -o --follow -f --skip-dead --skip-bad' valued='--output -o' ;;
         show) argument=ids ;;
         list) options='--state --metadata -m --limit -n --before' valued='--state --metadata -m --limit -n --before' ;;
         cancel) argument=open many=1 options=--reason valued=--reason ;;

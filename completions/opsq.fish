@@ -227,6 +227,7 @@ complete -c opsq -n '__opsq_at results' -k -a '(__opsq_ask ids)'
 complete -c opsq -n '__opsq_at results' -s o -l output -r -F -d 'Write to this file: beside it first, then renamed.'
 complete -c opsq -n '__opsq_at results' -s f -l follow -d 'Do not wait for the end: write each result as soon as it is next in order.'
 complete -c opsq -n '__opsq_at results' -l skip-dead -d 'Leave out chunks that died or were skipped, instead of stopping there.'
+complete -c opsq -n '__opsq_at results' -l skip-bad -d 'Leave out chunks whose results cannot be read, and name them on stderr.'
 
 # opsq show
 complete -c opsq -n '__opsq_at show' -k -a '(__opsq_ask ids)'

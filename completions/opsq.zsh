@@ -227,6 +227,7 @@ _opsq() {
             '(-f --follow)-f[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '(-f --follow)--follow[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '--skip-dead[Leave out chunks that died or were skipped, instead of stopping there.]' \
+            '--skip-bad[Leave out chunks whose results cannot be read, and name them on stderr.]' \
             '1:ID:_opsq_ids' && ret=0
           ;;
         show)

@@ -33,6 +33,7 @@ REFUSALS: dict[str, str] = {
     ),
     "impossible_field": "{field} is not possible: {complaint}.",
     "wrong_request": "{request} cannot be used here.",
+    "bad_results": "The results for block {block} of submission {submission_id} are malformed: {complaint}.",
     "batch_undone": "This was undone together with something else that could not be written.\nSend it again.",
     "commit_failed": "There is no space left for {path}.\nNothing of this request was stored; send it again later.",
     "storage_full": "The storage is full, so nothing is handed out.\nFree some space; the daemon retries by itself.",

@@ -1,6 +1,7 @@
 """opsq results: in chunk order, byte exact; never half a result for a whole one."""
 
 import base64
+import sqlite3
 
 
 def complete(queue, count, result=lambda index: b"r%d\n" % index):
@@ -95,3 +96,34 @@ def test_cancelled_submission_gives_its_reason_and_no_advice_about_dead_chunks(q
     assert ran.status == 1
     assert "is cancelled: wrong file" in ran.err
     assert "dead list" not in ran.err
+
+
+def test_malformed_result_is_named_and_left_out_if_asked(queue):
+    """As an earlier version stored whatever a consumer sent."""
+    submission = queue.submit_lines(3)
+    complete(queue, 3)
+    queue.ok("stop")
+    with sqlite3.connect(queue.state_dir / "opsq.sqlite") as database:
+        database.execute("UPDATE result SET results = x'05' WHERE mask = 2")
+    database.close()
+    queue.ok("start")
+    ran = queue("results", submission)
+    assert ran.status == 6
+    assert f"{submission}/1" in ran.err
+    assert "--skip-bad" in ran.err
+    assert ran.out == b"r0\n"
+    ran = queue("results", submission, "--skip-bad")
+    assert (ran.status, ran.out) == (0, b"r0\nr2\n")
+    assert f"{submission}/1" in ran.err
+    assert len(queue("results", submission, "--skip-bad", "--json").json["results"]) == 2
+
+
+def test_result_that_is_gone_from_the_store_is_left_out_if_asked(queue):
+    submission = queue.submit_lines(3)
+    complete(queue, 3, lambda index: b"%d" % index * (5000 if index == 1 else 1))
+    [stored] = (queue.state_dir / "content").glob("*/results/*")
+    stored.unlink()
+    assert queue("results", submission).status == 4
+    ran = queue("results", submission, "--skip-bad")
+    assert (ran.status, ran.out) == (0, b"02")
+    assert f"{submission}/1" in ran.err

@@ -77,14 +77,23 @@ class ResultStream:
         daemon: a connection that nobody else uses at the same time.
         is_following: wait for chunks that are not completed yet, instead of refusing.
         is_skipping: leave out chunks that will never be completed, instead of stopping there.
+        skips_bad: leave out chunks whose results cannot be read, instead of stopping there.
     """
 
     def __init__(
-        self, daemon: Connection, submission_id: SubmissionId, *, is_following: bool, is_skipping: bool
+        self,
+        daemon: Connection,
+        submission_id: SubmissionId,
+        *,
+        is_following: bool,
+        is_skipping: bool,
+        skips_bad: bool = False,
     ) -> None:
         self._daemon = daemon
         self._submission_id = submission_id
-        self._cursor = ResultCursor(submission_id, is_following=is_following, skip_dead=is_skipping)
+        self._cursor = ResultCursor(submission_id, is_following=is_following, skip_dead=is_skipping, skip_bad=skips_bad)
+        self._skips_bad = skips_bad
+        self._sizes: dict[str, int] = {}
         self.store = open_store(daemon.welcome.store)
         self.is_following = is_following
         self.state = ""
@@ -104,7 +113,7 @@ class ResultStream:
             self.state = page.state
             if page.content:  # only the first page has it
                 folder = decode(page.content).folder
-            yield self._worded(page), folder
+            yield self._worded(page, folder), folder
 
     def write(self, out: BinaryIO) -> int:
         """Write all results to `out`; returns how many bytes. When they stop early, what came before is written."""
@@ -120,10 +129,32 @@ class ResultStream:
                 raise given.failure
         return written_bytes
 
-    def _worded(self, page: ResultRows) -> Iterator[Result]:
+    @property
+    def bad(self) -> list[str]:
+        """The chunks that were left out since their results cannot be read."""
+        return [f"{self._submission_id}/{index}" for index in self._cursor.bad]
+
+    def _is_there(self, result: Result, folder: str) -> bool:
+        """Whether the store has all of a result."""
+        if not isinstance(result, tuple):
+            return True
+        name, offset, length = result
+        if self._sizes.get(name, -1) < offset + length:  # it may have grown
+            try:
+                self._sizes[name] = self.store.size_bytes(f"{folder}/{name}")
+            except OpsqError:
+                return False
+        return offset + length <= self._sizes[name]
+
+    def _worded(self, page: ResultRows, folder: str) -> Iterator[Result]:
         """The results of a page; an error has a hint for the user."""
+        cursor = self._cursor
         try:
-            yield from self._cursor.take(page)
+            for result in cursor.take(page):
+                if self._skips_bad and not self._is_there(result, folder):
+                    cursor.bad.append(cursor.index)
+                else:
+                    yield result
         except NotFinished as error:
             error.hint = (
                 f"`opsq wait {self._submission_id}` waits for its end; --follow writes the results as they come."

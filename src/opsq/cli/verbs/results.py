@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from opsq.cli.caller import Caller
 from opsq.cli.options.conditions import submission
 from opsq.cli.options.option import argument, option
@@ -11,6 +13,9 @@ from opsq.cli.output.submission_documents import ResultsDocument
 from opsq.errors import OpsqError
 from opsq.ids import SubmissionId
 
+NAMED_COUNT = 20
+"""At most this many chunks are named."""
+
 
 def results(
     caller: Caller,
@@ -18,6 +23,7 @@ def results(
     output: str | None = option("-o, --output FILE", "Write to this file: beside it first, then renamed."),
     follow: bool = option("-f, --follow", "Do not wait for the end: write each result as soon as it is next in order."),
     skip_dead: bool = option("--skip-dead", "Leave out chunks that died or were skipped, instead of stopping there."),
+    skip_bad: bool = option("--skip-bad", "Leave out chunks whose results cannot be read, and name them on stderr."),
 ) -> None:
     """Write the results of a submission to stdout, in chunk order.
 
@@ -25,13 +31,21 @@ def results(
     skipped chunk.
     """
     with caller.connect() as daemon:
-        stream = ResultStream(daemon, submission_id, is_following=follow, is_skipping=skip_dead)
+        stream = ResultStream(daemon, submission_id, is_following=follow, is_skipping=skip_dead, skips_bad=skip_bad)
         if caller.is_json and output is None:
             _print_all(caller, stream)
             return
         written_bytes = write_output(stream, output)
+        _name_bad(stream)
         if output is not None:
             caller.document(ResultsDocument(str(submission_id), stream.state, written_bytes, output))
+
+
+def _name_bad(stream: ResultStream) -> None:
+    if bad := stream.bad:
+        more = f" and {len(bad) - NAMED_COUNT} more" if len(bad) > NAMED_COUNT else ""
+        named = ", ".join(bad[:NAMED_COUNT])
+        print(f"opsq: left out, since their results cannot be read: {named}{more}", file=sys.stderr, flush=True)
 
 
 def _print_all(caller: Caller, stream: ResultStream) -> None:
@@ -43,6 +57,7 @@ def _print_all(caller: Caller, stream: ResultStream) -> None:
             sink.write(results, stream.store, folder)
     except OpsqError as error:
         failure = error
+    _name_bad(stream)
     sink.end({"state": stream.state} | ({} if failure is None else {"error": ErrorShape.of(failure)}))
     if failure is not None:
         raise caller.report_error(failure)

@@ -11,9 +11,9 @@ from typing import Literal
 import msgspec
 
 from opsq.client.core.held_block import Result
-from opsq.errors import NotFinished, UsageError, WorkFailed
+from opsq.errors import DatabaseDamaged, NotFinished, UsageError, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
-from opsq.wire.messages import DeadChunk, ResultRow, ResultRows, Results, SubmissionState
+from opsq.wire.messages import DeadChunk, ResultPlace, ResultRow, ResultRows, Results, SubmissionState
 
 OnClose = Literal["leave", "cancel"]
 
@@ -23,7 +23,7 @@ NAMED_DEAD_COUNT = 3
 """At most this many dead chunks are named by an exception."""
 CLOSED_REASON = "Nobody waits for its results any more."
 
-_decode = msgspec.msgpack.Decoder(list[bytes | tuple[str, int, int]] | None).decode
+_decode = msgspec.msgpack.Decoder(list[bytes | ResultPlace] | None).decode
 
 
 class ResultCursor:
@@ -33,24 +33,31 @@ class ResultCursor:
         submission_id: whose results.
         is_following: wait for chunks that are not completed yet; False refuses a submission that is not final.
         skip_dead: pass over chunks that will have no result.
+        skip_bad: pass over chunks whose results are malformed.
 
     Attributes:
         content: the description of the submission's content, once a page was taken.
+        index: the chunk whose result was given last.
+        bad: the chunks whose results were passed over.
         is_done: nothing more comes.
     """
 
-    def __init__(self, submission_id: int, *, is_following: bool = False, skip_dead: bool = False) -> None:
+    def __init__(
+        self, submission_id: int, *, is_following: bool = False, skip_dead: bool = False, skip_bad: bool = False
+    ) -> None:
         self.content = b""
+        self.bad: list[int] = []
         self.is_done = False
         self._submission_id = submission_id
         self._is_following = is_following
         self._skip_dead = skip_dead
-        self._index = 0
+        self._skip_bad = skip_bad
+        self.index = 0
 
     def request(self, request_id: int) -> Results:
         """What to ask the daemon for next."""
         wait_s = None if self._is_following else 0.0
-        return Results(request_id, self._submission_id, from_index=self._index, wait_s=wait_s)
+        return Results(request_id, self._submission_id, from_index=self.index, wait_s=wait_s)
 
     def take(self, page: ResultRows) -> Iterator[Result]:
         """The results in the answer, in chunk order, as far as they go without a gap. To be read to its end.
@@ -58,6 +65,7 @@ class ResultCursor:
         Raises:
             NotFinished: the submission is not final.
             WorkFailed: the next chunk has no result and will have none.
+            DatabaseDamaged: the result of the next chunk is malformed.
         """
         self.content = page.content or self.content  # it comes with the first page only
         if not (page.is_final or self._is_following):
@@ -68,14 +76,20 @@ class ResultCursor:
         rows: dict[int, list[ResultRow]] = {}
         for row in page.rows:
             rows.setdefault(row.block, []).append(row)
-        first_block = self._index // BLOCK_CHUNKS
+        first_block = self.index // BLOCK_CHUNKS
         for block, completed in enumerate(page.completed, first_block):
-            kept = results_of(rows.get(block, []))
+            kept = _results_of(rows.get(block, []))
             end = min((block + 1) * BLOCK_CHUNKS, page.chunks_count)
-            for index in range(self._index, end):
-                self._index = index
+            for index in range(self.index, end):
+                self.index = index
                 if completed >> index % BLOCK_CHUNKS & 1:
-                    yield kept.get(index, b"")
+                    result = kept.get(index, b"")
+                    if result is not None:
+                        yield result
+                    elif self._skip_bad:
+                        self.bad.append(index)
+                    else:
+                        raise _malformed(self._submission_id, index)
                 elif not page.is_final:
                     return
                 elif not self._skip_dead:
@@ -83,18 +97,43 @@ class ResultCursor:
                         f"Chunk {self._submission_id}/{index} has no result: it died or was skipped; "
                         f"the submission is {page.state}."
                     )
-            self._index = end
-        self.is_done = self._index >= page.chunks_count
+            self.index = end
+        self.is_done = self.index >= page.chunks_count
 
 
-def results_of(rows: list[ResultRow]) -> dict[int, Result]:
-    """The results that are not empty, by chunk index."""
+def results_of(rows: list[ResultRow], submission_id: int) -> dict[int, Result]:
+    """The results that are not empty, by chunk index.
+
+    Raises:
+        DatabaseDamaged: one of them is malformed.
+    """
     found: dict[int, Result] = {}
-    for row in rows:
-        results = _decode(row.results)
-        if results is not None:
-            found.update(zip(mask_indexes(row.block, row.mask), results, strict=True))
+    for index, result in _results_of(rows).items():
+        if result is None:
+            raise _malformed(submission_id, index)
+        found[index] = result
     return found
+
+
+def _results_of(rows: list[ResultRow]) -> dict[int, Result | None]:
+    """The results that are not empty, by chunk index; None: malformed, with all of its row."""
+    found: dict[int, Result | None] = {}
+    for row in rows:
+        indexes = list(mask_indexes(row.block, row.mask))
+        try:
+            results = _decode(row.results)
+            if results is not None:
+                found.update(zip(indexes, results, strict=True))
+        except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors too
+            found.update(dict.fromkeys(indexes))
+    return found
+
+
+def _malformed(submission_id: int, index: int) -> DatabaseDamaged:
+    return DatabaseDamaged(
+        f"The result of chunk {submission_id}/{index} is malformed: something else than a result was sent.",
+        hint="`opsq results --skip-bad` leaves such chunks out.",
+    )
 
 
 def check_on_close(on_close: str) -> None:

@@ -6,8 +6,12 @@ Must not judge them: completions, failures, reservations and leases do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from opsq.clock import Now
+from opsq.errors import UsageError
 from opsq.queue.batch import acting
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.fail import Failures
@@ -17,6 +21,9 @@ from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.wire import messages as m
+
+_NO_RESULTS = msgspec.Raw(b"\xc0")
+_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(m.ResultEntries)
 
 
 class ChunkRequests:
@@ -39,7 +46,12 @@ class ChunkRequests:
         self._reserve_calls = reserve_calls
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
-        """Complete chunks; answered after the commit."""
+        """Complete chunks; answered after the commit.
+
+        Raises:
+            UsageError: results are not what can be read again; nothing is completed.
+        """
+        _check_results(request.completions)
         self._complete(peer, request, request.completions, [], now)
 
     def _complete(
@@ -75,6 +87,7 @@ class ChunkRequests:
     def complete_and_reserve(self, peer: Peer, request: m.CompleteAndReserve, now: Now) -> None:
         """Complete chunks and, once that is committed, reserve."""
         self._reserve_calls.plan(request.strategy)
+        _check_results(request.completions)
         self._complete(peer, request, request.completions, [], now)
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
@@ -104,3 +117,26 @@ class ChunkRequests:
             return
         refusals = self._leases.reclaim(peer, request.held, now)
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+
+def _check_results(completions: list[m.Completion]) -> None:
+    """Refuse results that nobody could read: they are stored as they came."""
+    for completion in completions:
+        if completion.results == _NO_RESULTS:
+            continue
+        held, chunks_count = completion.held, completion.held.mask.bit_count()
+        try:
+            found: list[Any] | str = _entries.decode(completion.results)
+        except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors too
+            found = str(error)
+        complaint = ""
+        if isinstance(found, str):
+            complaint = found
+        elif len(found) != chunks_count:
+            complaint = f"Expected {chunks_count} entries, got {len(found)}"
+        elif any(type(entry) is bytes and len(entry) > m.RESULT_INLINE_BYTES for entry in found):
+            complaint = f"Expected at most {m.RESULT_INLINE_BYTES} bytes; more go into the store"
+        if complaint:
+            raise UsageError(
+                cause="bad_results", submission_id=held.submission_id, block=held.block, complaint=complaint
+            )

@@ -168,7 +168,9 @@ def places(queue: Queue, source: SourceSubmission) -> Iterator[Result]:
     while index < source.chunks_count:
         page = _page(queue, source, index, limit_blocks)
         for _, rows in sorted(_by_block(page).items()):
-            yield from (result for _, result in sorted(results_of(rows).items()) if size_of(result))
+            yield from (
+                result for _, result in sorted(results_of(rows, source.submission_id).items()) if size_of(result)
+            )
         index, limit_blocks = page.next_block * BLOCK_CHUNKS, _PAGE_BLOCKS
 
 
@@ -181,7 +183,7 @@ def runs(queue: Queue, source: SourceSubmission, chunks_per_partition: int | Non
     count = source.chunks_count
     if chunks_per_partition is None:
         page = _page(queue, source, 0, 64)
-        sizes = [size_of(result) for row in page.rows for result in results_of([row]).values()]
+        sizes = [size_of(result) for row in page.rows for result in results_of([row], source.submission_id).values()]
         seen = min(page.next_block * BLOCK_CHUNKS, count)
         whole_bytes = sum(sizes) * count / max(seen, 1)
         wanted = max(-(-int(whole_bytes) // PARTITION_BYTES), os.cpu_count() or 1)
@@ -201,7 +203,7 @@ def fetch(queue: Queue, source: SourceSubmission, first: int, end: int, *, skips
         page = _page(queue, source, index, min(-(-end // BLOCK_CHUNKS) - index // BLOCK_CHUNKS, _PAGE_BLOCKS))
         rows = _by_block(page)
         for block, completed in enumerate(page.completed, index // BLOCK_CHUNKS):
-            kept = results_of(rows.get(block, []))
+            kept = results_of(rows.get(block, []), source.submission_id)
             for chunk in range(max(index, block * BLOCK_CHUNKS), min((block + 1) * BLOCK_CHUNKS, end)):
                 if completed >> chunk % BLOCK_CHUNKS & 1:
                     yield Fetched(chunk, reader.read(kept.get(chunk, b"")))
@@ -217,7 +219,7 @@ def fetch_pieces(queue: Queue, source: SourceSubmission, pieces: Sequence[Pieces
     """The results of completed chunks, in the order of the pieces."""
     reader = ResultReader(source)
     for piece in pieces:
-        kept = results_of(_page(queue, source, piece.block * BLOCK_CHUNKS, 1).rows)
+        kept = results_of(_page(queue, source, piece.block * BLOCK_CHUNKS, 1).rows, source.submission_id)
         for chunk in mask_indexes(piece.block, piece.mask):
             yield Fetched(chunk, reader.read(kept.get(chunk, b"")))
 

@@ -32,6 +32,15 @@ from opsq.wire.messages.fields import (
     Unsigned,
 )
 
+ResultPlace = tuple[Annotated[str, Meta(min_length=1, max_length=1024)], Count, Count]
+"""Where a large result is: an object in the folder of the content, offset and length."""
+
+ResultEntries = Annotated[list[bytes | ResultPlace], Meta(max_length=64)]
+"""What `Completion.results` holds; it travels undecoded. Bytes are at most `RESULT_INLINE_BYTES` long.
+
+That is not in the type: msgspec 0.22 crashes on a union of bounded bytes and a tuple.
+"""
+
 HELD_LIMIT = 1 << 20
 """Parts of blocks that one request may name; a frame has no room for more."""
 

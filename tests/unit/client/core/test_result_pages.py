@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor
-from opsq.errors import NotFinished, WorkFailed
+from opsq.errors import DatabaseDamaged, NotFinished, WorkFailed
 from opsq.wire.messages import ResultRow, ResultRows
 
 
@@ -102,3 +102,17 @@ def test_pages_of_any_size_give_back_all_results(results: list[bytes], blocks: i
                     rows.append(row(block, (1 << high) - (1 << low), part[low:high]))
         found += cursor.take(page(rows, masks, len(results), next_block=first + len(masks)))
     assert found == results
+
+
+@pytest.mark.parametrize("stored", [5, {}, [0, 1], [[[]], b""], [b"a"], [["part", -1, 2], b""]], ids=str)
+def test_malformed_results_are_named_or_passed_over(stored: object) -> None:
+    rows = [row(0, 0b1001, [b"a", b"d"]), ResultRow(0, 0b0110, msgspec.Raw(msgspec.msgpack.encode(stored)))]
+    cursor = ResultCursor(7)
+    results = cursor.take(page(rows, [0b1111], 4))
+    assert next(results) == b"a"
+    with pytest.raises(DatabaseDamaged, match="7/1"):
+        next(results)
+    cursor = ResultCursor(7, skip_bad=True)
+    assert list(cursor.take(page(rows, [0b1111], 4))) == [b"a", b"d"]
+    assert cursor.bad == [1, 2]
+    assert cursor.is_done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opsq.errors import StorageFull
+from opsq.errors import StorageFull, UsageError
 from opsq.wire import messages as m
 from unit.model.rig import Rig, tickets_of
 
@@ -250,3 +250,49 @@ def test_completed_submission_stays_completed_whatever_comes_later(rig: Rig) -> 
     rig.advance(120)
     rig.restart()
     assert rig.show(submission_id).state == "completed"
+
+
+# --- malformed results ---
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        5,
+        {},
+        "text",
+        [],
+        [0, 1],
+        [[[]], b""],
+        [b"a"],
+        [b"a", b"b", b"c"],
+        [b"a", ["o", -1, 5]],
+        [b"a", ["o", 0, -5]],
+        [b"a", ["o", 0]],
+        [b"a", ["", 0, 1]],
+        [b"a", None],
+        [b"a", b"x" * 4097],
+        [b"a", ["o", 1 << 63, 1]],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [m.Complete, m.CompleteAndReserve])
+def test_malformed_results_are_refused_and_complete_nothing(rig: Rig, kind: type[m.Message], results: object) -> None:
+    submission_id, peer = rig.submit(2), rig.connect()
+    [ticket] = rig.reserve(peer, 2)
+    raw = msgspec.Raw(msgspec.msgpack.encode(results))
+    rest = () if kind is m.Complete else (1, "Random")
+    with pytest.raises(UsageError, match="malformed"):
+        rig.ask(peer, kind(next(rig.ids), [m.Completion(ticket.held(), raw)], *rest))  # type: ignore[call-arg,arg-type]  # one of two
+    assert rig.show(submission_id).completed_count == 0
+    good = msgspec.Raw(msgspec.msgpack.encode([b"a" * 4096, ("o", 0, 1 << 40)]))
+    assert rig.complete(peer, ticket.held(), results=good) == []
+
+
+def test_results_that_are_no_messagepack_are_refused(rig: Rig) -> None:
+    rig.submit(1)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    for content in (b"", b"\xc1", b"\x91", b"\x91" * 100_000 + b"\xc0", b"\x91\xa1\xff"):
+        with pytest.raises(UsageError, match="malformed"):
+            rig.complete(peer, ticket.held(), results=msgspec.Raw(content))
