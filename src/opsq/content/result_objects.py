@@ -150,7 +150,7 @@ class ResultWriter:
         try:
             if not self._is_new:
                 return os.open(path, flags)
-            make_folders(os.path.dirname(path), make_stored_folder, is_durable=self._is_durable)
+            make_folders(os.path.dirname(path), make_stored_folder, is_durable=False)  # the first sync does it
             return open_stored(path, flags | os.O_CREAT | os.O_EXCL)
         except FileNotFoundError as error:
             raise ContentMissing(f"{path} is gone: the submission was removed.") from error

@@ -100,9 +100,9 @@ class Home:
             queue.link.call(m.Stop(queue.link.next_id(), 0.0), m.Changed)
         assert ready.get() is None
 
-    def embedded(self) -> Queue:
+    def embedded(self, *, is_durable: bool = True) -> Queue:
         """The queue in this process."""
-        return Queue.open(self.state)
+        return Queue.open(self.state, is_durable=is_durable)
 
     def opsq(self, *words: str, stdin: bytes = b"") -> str:
         """Run a command line here; its output."""
@@ -363,6 +363,18 @@ def long_log(home: Home) -> None:
                     link.call(m.Vacuum(link.next_id()), m.Changed)
 
 
+def normal_durability(home: Home) -> None:
+    """Without a sync for each commit the last ones may be lost, and nothing is promised but that none is torn."""
+    for _ in range(2):
+        with home.embedded(is_durable=False) as queue:
+            home.promise("nothing is torn", p.Known({}))
+            for _ in range(20):
+                number = int(queue.submit(home.chunks(3, 900)).id)
+                with queue.consumer(f"SelectOnly(submission={number})") as consumer:
+                    for chunk in consumer:
+                        chunk.complete(b"result" * 100)
+
+
 def failing_syncs(home: Home) -> None:
     """The system cannot write some results, or a sync is interrupted; the work goes on, on what is there."""
 
@@ -429,6 +441,7 @@ SCENARIOS: dict[str, Callable[[Home], None]] = {
         backups,
         migration,
         long_log,
+        normal_durability,
         failing_syncs,
     )
 }
