@@ -21,7 +21,7 @@ def test_no_retry_buries_the_chunk_with_its_reason(queue):
     queue.ok("fail", queue.reserve(), "--no-retry", "--reason", "line 3: bad\tdate")
     fields = queue.ok("dead", submission).text.split("\t")
     assert fields[0] == f"{submission}/0"
-    assert fields[-1] == "line 3: bad date"
+    assert fields[-1] == r"line 3: bad\tdate"
 
 
 def test_reason_that_is_no_text_is_written_with_escapes(queue):

@@ -117,10 +117,7 @@ class CsvScanner(Scanner):
     def _pass(self, text: bytes) -> None:
         """Move to the end of a text that begins with the context."""
         context, quote, escape = self._context, self._dialect.quote, self._dialect.escape
-        certain = len(
-            text.rstrip(quote + escape or None)
-        )  # what a quote or an escape at the end is, the next text says
-        opaque = self._opaque.search(text, self._passed.match(text, 0, certain).end())  # type: ignore[union-attr]
+        opaque = self._opaque.search(text, self._passed.match(text).end())  # type: ignore[union-attr]
         if opaque is None or opaque.end() < len(text):
             start = self._start.search(text, max(len(text) - 4, 0))
             self._context = start[0] if start else b""
@@ -155,7 +152,10 @@ def _patterns(dialect: CsvDialect) -> tuple[re.Pattern[bytes], ...]:
     quoted = opening + inside + b"(?:%b%b|%b\\Z)" % (quote, maybe_escape, maybe_escape)
     literal = rb"%b(?<![%b\n]%b)(?<!\n\xef\xbb\xbf%b)" % (quote, delimiter, quote, quote)
     opaque = [*([escaped] if escape else []), *([quoted] if quote else [])]
-    passed = [*([escaped] if escape else []), *([opening + inside + quote + maybe_escape, literal] if quote else [])]
+    # At the end of a text, what comes next may still belong to these.
+    pairs = b"(?:%b.)++%b(?!\\Z)" % (escape, quote and quote + b"?+")
+    closed = opening + inside + quote + (escape and escape + b"?+") + b"(?!\\Z)"
+    passed = [*([pairs] if escape else []), *([closed, literal] if quote else [])]
     return (
         re.compile(b"(%b)" % b"|".join(opaque), re.DOTALL),
         re.compile(

@@ -149,6 +149,7 @@ DIALECTS = [CsvDialect(), CsvDialect(b";", b"'", b"\\"), CsvDialect(escape=b"\\"
     buffer_bytes=st.integers(1, 20),
     by=st.sampled_from(["bytes", "records"]),
 )
+@example(text=b'\\\n"', dialect=DIALECTS[1], count=1, buffer_bytes=9, by="bytes")
 @settings(max_examples=600)
 def test_csv_records_end_where_python_reads_them_and_the_header_is_set_apart(
     text: bytes, dialect: CsvDialect, count: int, buffer_bytes: int, by: str
