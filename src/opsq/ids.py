@@ -62,7 +62,7 @@ def parse_submission_id(text: str) -> SubmissionId:
     Raises:
         NotFound: `text` is no decimal number below 2**63, so no submission can have it.
     """
-    if re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) and int(text) < 1 << 63:
+    if isinstance(text, str) and re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) and int(text) < 1 << 63:
         return SubmissionId(int(text))
     raise NotFound(f"No submission has the id {text!r}: ids are numbers, as `opsq list` prints them.")
 

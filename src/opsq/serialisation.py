@@ -14,6 +14,7 @@ what it holds also when chunks are joined: the records in `a + b` are those in `
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -261,9 +262,9 @@ def find(wanted: Serialisation | str) -> Serialisation:
     """
     if isinstance(wanted, Serialisation):
         return wanted
-    if wanted not in _NAMED:
+    if not isinstance(wanted, str) or wanted not in _NAMED:
         raise UsageError(
-            f"{wanted!r} is no serialisation.",
+            f"{reprlib.repr(wanted)} is no serialisation.",
             hint=f"There are {', '.join(_NAMED)}, and the classes of opsq.serialisation.",
         )
     return _NAMED[wanted]()

@@ -20,6 +20,7 @@ from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core import new_submission
 from opsq.client.core.address import Address, find_daemon
 from opsq.client.core.administration import AsyncRules
+from opsq.client.core.arguments import converted, pairs
 from opsq.client.core.content_access import Contents
 from opsq.client.core.operations import chunks_of, formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
@@ -187,8 +188,9 @@ class AsyncQueue(AsyncRules):
     ) -> AsyncIterator[SubmissionState]:
         """All submissions for which all conditions hold, newest first."""
         before: int | None = None
+        wanted, which = converted("states", states, list, "names of states"), pairs("metadata", metadata or {})
         while True:
-            page = await self.link.call(List(self.link.next_id(), list(states), dict(metadata or {}), before), Listed)
+            page = await self.link.call(List(self.link.next_id(), wanted, which, before), Listed)
             for state in page.submissions:
                 yield state
             if page.next_before is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from opsq.client.aio.link import AsyncLink
+from opsq.client.core.arguments import check_result
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import HeldBlock, Result
@@ -109,6 +110,7 @@ class AsyncVerdictSender(ConsumerBase):
         exit_status: int | None,
     ) -> None:
         """See `AsyncChunk.complete`."""
+        check_result(result)
         if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes):
             result = await self._store_result(described, result)
         self._verdicts.complete(block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from opsq.client.core.arguments import path as path_of
 from opsq.errors import InputUnreadable, UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def find_daemon(
         if state_dir is not None or not settings.address:
             return settings.socket, ""
         return split_address(settings.address), read_token(settings) if token is None else token
-    target = address if isinstance(address, tuple) else parse_address(os.fspath(address))
+    target = address if isinstance(address, tuple) else parse_address(path_of("address", address))
     if token is None and not isinstance(target, str):
         from opsq.settings import load
 

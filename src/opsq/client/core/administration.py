@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
+from opsq.client.core.arguments import pairs
 from opsq.wire.messages import (
     Changed,
     Explain,
@@ -88,7 +89,9 @@ class Rules:
     def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """Pause all submissions that have every pair (no pair: all); False if they were paused already."""
         return bool(
-            self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed).count
+            self.link.call(
+                Pause(self.link.next_id(), pairs("metadata", metadata), by_operator, caller_name()), Changed
+            ).count
         )
 
     def resume(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
@@ -97,7 +100,9 @@ class Rules:
         Raises:
             NotPermitted: an operator set it, and `by_operator` is not given.
         """
-        return bool(self.link.call(Resume(self.link.next_id(), dict(metadata), by_operator), Changed).count)
+        return bool(
+            self.link.call(Resume(self.link.next_id(), pairs("metadata", metadata), by_operator), Changed).count
+        )
 
     def limit(
         self,
@@ -148,13 +153,17 @@ class AsyncRules:
         """Pause; see `Rules.pause`."""
         return bool(
             (
-                await self.link.call(Pause(self.link.next_id(), dict(metadata), by_operator, caller_name()), Changed)
+                await self.link.call(
+                    Pause(self.link.next_id(), pairs("metadata", metadata), by_operator, caller_name()), Changed
+                )
             ).count
         )
 
     async def resume(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """End a pause; see `Rules.resume`."""
-        return bool((await self.link.call(Resume(self.link.next_id(), dict(metadata), by_operator), Changed)).count)
+        return bool(
+            (await self.link.call(Resume(self.link.next_id(), pairs("metadata", metadata), by_operator), Changed)).count
+        )
 
     async def limit(
         self,

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from opsq.client.core.arguments import converted
 from opsq.client.core.held_block import HeldBlock, Lost
 from opsq.client.core.ledger import Ledger
 from opsq.client.core.pending_requests import id_of
@@ -59,8 +61,8 @@ class ConsumerBase(ABC):
     """
 
     def __init__(self, strategy: object, batch: int | None, lease_s: float | None, on_lost: OnLost | None) -> None:
-        if batch is not None and batch < 1:
-            raise UsageError(f"A batch of {batch} chunks is not possible: it starts at 1.")
+        if batch is not None and converted("batch", batch, operator.index, "a whole number, or None") < 1:
+            raise UsageError(f"batch is {batch}; it must be at least 1, or None.")
         self.strategy = str(strategy)
         self.is_ended = False
         """Whether the daemon said that nothing can come any more (see `until_empty`)."""

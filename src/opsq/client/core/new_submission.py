@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+from opsq.client.core.arguments import converted
 from opsq.client.core.content_access import Contents
 from opsq.errors import UsageError
 from opsq.wire.impossible_fields import checked
@@ -70,7 +71,7 @@ def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Content
     from opsq.content.content_writer import ContentWriter
     from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT
 
-    rest = iter(chunks)
+    rest = converted("chunks", chunks, iter, "an iterable of bytes")
     gathered: list[bytes] = []
     size_bytes = 0
     for chunk in rest:
@@ -151,13 +152,10 @@ def new_submission(
     for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
         if first in fields and second in fields:
             raise UsageError(f"{first} and {second} exclude each other.")
-    for name, convert in _CONVERTED.items():
+    for name, how in _CONVERTED.items():
         if name in fields:
-            value = fields[name]
-            try:
-                fields[name] = convert(value)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise UsageError(f"{name} is not possible: {value!r}.") from error
+            wanted, convert = how
+            fields[name] = converted(name, fields[name], convert, wanted)
     new = NewSubmission(
         request_key,
         chunks_count,
@@ -205,7 +203,10 @@ def delete_content(submissions: Iterable[NewSubmission], contents: Contents) -> 
 
 def _checked(chunk: bytes) -> bytes:
     if not isinstance(chunk, bytes | bytearray | memoryview):
-        raise UsageError(f"A chunk is bytes, not {type(chunk).__name__}.", hint="Encode text first: text.encode().")
+        raise UsageError(
+            f"One of the chunks is {type(chunk).__name__}; each must be bytes.",
+            hint="Encode text first: text.encode().",
+        )
     return chunk
 
 
@@ -217,10 +218,13 @@ def _to_ms(moment: Moment) -> int:
     return int(moment.timestamp() * 1000)
 
 
-_CONVERTED: dict[str, Callable[[Any], Any]] = {
-    "metadata": dict,
-    "weights": dict,
-    "backoff": lambda backoff: Backoff(*backoff) if isinstance(backoff, tuple) else backoff,
-    "not_before_at": _to_ms,
-    "expires_at": _to_ms,
+_CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "metadata": ("a mapping of keys to values", dict),
+    "weights": ("a mapping of keys to weights", dict),
+    "backoff": (
+        "base in seconds, factor and longest in seconds",
+        lambda backoff: Backoff(*backoff) if isinstance(backoff, tuple) else backoff,
+    ),
+    "not_before_at": ("a moment", _to_ms),
+    "expires_at": ("a moment", _to_ms),
 }

@@ -5,10 +5,13 @@ This file must not know where the function runs or what becomes of the chunk.
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
+from opsq.client.core.arguments import converted
 from opsq.errors import UsageError
 from opsq.serialisation import Serialisation, find
 
@@ -96,13 +99,14 @@ def chunks_of(items: Iterable[Any], serialisation: Serialisation | None, operati
     Raises:
         UsageError: an operation cannot be written; it is named.
     """
-    if operations_per_chunk < 1:
-        raise UsageError(f"{operations_per_chunk} operations per chunk are not possible: it starts at 1.")
+    operations_per_chunk = converted("operations_per_chunk", operations_per_chunk, operator.index, "a whole number")
+    if not 1 <= operations_per_chunk <= sys.maxsize:
+        raise UsageError(f"operations_per_chunk is {operations_per_chunk}; it must be from 1 to {sys.maxsize}.")
     return items if serialisation is None else _encoded(items, serialisation, operations_per_chunk)
 
 
 def _encoded(operations: Iterable[Any], serialisation: Serialisation, count: int) -> Iterator[bytes]:
-    rest = iter(operations)
+    rest = converted("items", operations, iter, "an iterable of operations")
     first = 1
     while some := list(islice(rest, count)):
         try:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from opsq.client.core.arguments import converted
 from opsq.client.core.held_block import Result
 from opsq.errors import DatabaseDamaged, NotFinished, UsageError, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
@@ -161,4 +162,5 @@ def request_parts(indexes: Sequence[int] | None) -> list[list[int] | None]:
     """Indexes in lists that a request may carry; None, which means all, is one of its own."""
     if indexes is None:
         return [None]
-    return [list(indexes[start : start + INDEXES_LIMIT]) for start in range(0, max(len(indexes), 1), INDEXES_LIMIT)]
+    chosen = converted("indexes", indexes, list, "indexes of chunks")
+    return [chosen[start : start + INDEXES_LIMIT] for start in range(0, max(len(chosen), 1), INDEXES_LIMIT)]

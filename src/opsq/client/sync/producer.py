@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from opsq.client.core import new_submission
+from opsq.client.core.arguments import converted, pairs
 from opsq.client.core.content_access import Contents
 from opsq.client.sync.link import Link
 from opsq.client.sync.submission import Submission
@@ -229,8 +230,9 @@ class Producer:
     ) -> Iterator[SubmissionState]:
         """All submissions for which all conditions hold, newest first, asked for page by page."""
         before: int | None = None
+        wanted, which = converted("states", states, list, "names of states"), pairs("metadata", metadata or {})
         while True:
-            request = List(self.link.next_id(), list(states), dict(metadata or {}), before)
+            request = List(self.link.next_id(), wanted, which, before)
             page = self.link.call(request, Listed)
             yield from page.submissions
             if page.next_before is None:

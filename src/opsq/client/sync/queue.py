@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from opsq.client.core import arguments
 from opsq.client.core.address import find_daemon
 from opsq.client.core.administration import Rules
 from opsq.client.core.consumer_base import OnLost
@@ -60,7 +61,7 @@ class Queue(Producer, Rules):
         """
         from opsq.client.embedded import EmbeddedEngine
 
-        engine = EmbeddedEngine(Path(path), policy, is_durable=is_durable)
+        engine = EmbeddedEngine(Path(arguments.path("path", path)), policy, is_durable=is_durable)
         return cls(engine.open_wire, reconnect_s=DIAL_S, on_close=engine.close)
 
     def consume(

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
+from opsq.client.core.arguments import check_result
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import HeldBlock, Result
@@ -80,6 +81,7 @@ class VerdictSender(ConsumerBase):
 
     def complete_chunk(self, block: HeldBlock, bit: int, result: Result, run_s: float, exit_status: int | None) -> None:
         """See `Chunk.complete`."""
+        check_result(result)
         if len(result) > RESULT_INLINE_BYTES:
             result = self._store_result(block, result)
         with self._lock:
@@ -88,6 +90,8 @@ class VerdictSender(ConsumerBase):
 
     def complete_blocks(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:
         """See `Reservation.complete`."""
+        for result in results or ():
+            check_result(result)
         if results is not None and max(map(len, results), default=0) > RESULT_INLINE_BYTES:
             results = self._store_results(blocks, results)
         first = 0

@@ -1,0 +1,51 @@
+"""Arguments of the Python API that are converted before any message carries them: a wrong one is named.
+
+It must not know ranges; they are in the types of the messages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from opsq.errors import UsageError
+
+T = TypeVar("T")
+
+
+def converted(name: str, value: Any, convert: Callable[[Any], T], wanted: str) -> T:
+    """What `convert` makes of an argument.
+
+    Raises:
+        UsageError: it cannot; `wanted` says what the argument must be.
+    """
+    try:
+        return convert(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        import reprlib  # hot verbs come here only to fail
+
+        raise UsageError(f"{name} is {reprlib.repr(value)}; it must be {wanted}.") from error
+
+
+def pairs(name: str, value: Any) -> dict[str, int | str]:
+    """An argument of metadata."""
+    return converted(name, value, dict, "a mapping of keys to values")
+
+
+def path(name: str, value: Any) -> str:
+    """An argument that is a path."""
+    return converted(name, value, _path, "a path without zero characters")
+
+
+def check_result(result: Any) -> None:
+    """Refuse what is no result: its bytes, or the place where they are stored."""
+    if not isinstance(result, bytes | bytearray | memoryview | tuple):
+        raise UsageError(f"The result is {type(result).__name__}; it must be bytes.", hint="text.encode() makes them.")
+
+
+def _path(value: Any) -> str:
+    text = os.fspath(value)
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(text)
+    return text
