@@ -1,7 +1,8 @@
 """The real engine and store in the caller's process, behind the same messages as a daemon.
 
 This file owns what drives the engine here: one lock, commits inline, a thread for the timers. It must not know more of
-the engine than the daemon does.
+the engine than the daemon does. A bounded run that stopped half-way is gone on with by those who wait for replies, one
+turn each time they have the lock; others come between.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -80,6 +82,8 @@ class EmbeddedEngine:
             raise
         self._engine.writer.report = report_bug
         self.changed = threading.Condition()
+        self._entrance = threading.Lock()
+        """Held by who comes next: so whoever gives way does not come before those who wait."""
         self._wires: dict[str, EmbeddedWire] = {}
         self._failure = ""
         threading.Thread(target=self._tick, name="opsq-engine", daemon=True).start()
@@ -90,7 +94,7 @@ class EmbeddedEngine:
         Raises:
             Conflict: the queue was closed, or cannot be used any more.
         """
-        with self.changed:
+        with self.entered():
             self._check_usable()
             now = read_clocks()
             peer = self._engine.connect(f"embedded-{os.getpid()}", now, os.geteuid())
@@ -111,6 +115,32 @@ class EmbeddedEngine:
             wire = EmbeddedWire(self, peer, welcome)
             self._wires[peer.consumer] = wire
             return wire
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Hold `changed`; whoever holds it already must not enter again."""
+        with self._entrance:
+            self.changed.acquire()
+        try:
+            yield
+        finally:
+            self.changed.release()
+
+    def give_way(self) -> None:
+        """Let those who wait to enter do so first; `changed` is held."""
+        self.changed.release()
+        with self._entrance:
+            self.changed.acquire()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a bounded run stopped half-way; `changed` is held."""
+        return self._engine.has_turn()
+
+    def pass_on(self) -> None:
+        """Have somebody else go on with what is under way; `changed` is held."""
+        if self._engine.has_turn():
+            self.changed.notify()
 
     def handle(self, wire: EmbeddedWire, requests: Sequence[Request]) -> None:
         """Have the engine handle requests as a daemon would, and commit what they change; `changed` is held.
@@ -133,25 +163,27 @@ class EmbeddedEngine:
                 raise
             except Exception as error:  # noqa: BLE001  # as in a daemon: a bug in one request ends nothing else
                 self._refuse(wire, request, report_bug(error))
-        self.step()
+        self.step(goes_on=False)
 
     @staticmethod
     def _refuse(wire: EmbeddedWire, request: Request | ImpossibleRequest, error: OpsqError) -> None:
         if (request_id := getattr(request, "id", None)) is not None:  # what has no id wants no answer
             wire.inbox.append(ErrorReply.of(request_id, error))
 
-    def step(self) -> float:
-        """Do what is due, and hand out replies; returns in how many seconds something is due. `changed` is held."""
+    def step(self, *, goes_on: bool = True) -> float:
+        """Do what is due, and hand out replies; returns in how many seconds something is due. `changed` is held.
+
+        Args:
+            goes_on: with what is under way, by one turn of a few milliseconds.
+        """
         engine = self._engine
         now = read_clocks()
         try:
             engine.tick(now)
-            while engine.has_turn():
+            if goes_on and engine.has_turn():
                 engine.turn(now)
             while engine.has_batch(now):
                 self._commit(now)
-                while engine.has_turn():
-                    engine.turn(now)
         except Fatal as error:
             self._fail(f"The database in {self._path} cannot be used any more: {error}")
             raise
@@ -163,24 +195,30 @@ class EmbeddedEngine:
 
     def disconnect(self, wire: EmbeddedWire) -> None:
         """Note that a connection was closed."""
-        with self.changed:
-            if self._wires.pop(wire.peer.consumer, None) is not None and not self._failure:
-                self._engine.disconnect(wire.peer, read_clocks())
-                with contextlib.suppress(Fatal):
-                    self.step()
-            self.changed.notify_all()
+        with self.entered():
+            self._disconnect(wire)
+
+    def _disconnect(self, wire: EmbeddedWire) -> None:
+        if self._wires.pop(wire.peer.consumer, None) is not None and not self._failure:
+            self._engine.disconnect(wire.peer, read_clocks())
+            with contextlib.suppress(Fatal):
+                self.step(goes_on=False)
+        self.changed.notify_all()
 
     def close(self) -> None:
         """Commit what is left and give the folder back."""
-        with self.changed:
+        with self.entered():
             if self._failure:
                 return
             self._engine.stop_handing_out()  # what one connection gives back is not for another that is about to end
             for wire in list(self._wires.values()):
-                wire.close()
+                wire.is_closed = True
+                self._disconnect(wire)
             self._engine.fold_all()
             with contextlib.suppress(Fatal):
                 self.step()
+                while self._engine.has_turn():
+                    self.step()
             self._fail("The queue was closed.")
         self._database.close()
 
@@ -190,13 +228,16 @@ class EmbeddedEngine:
 
     def _tick(self) -> None:
         """Do what is due while no caller waits; ends with the engine."""
-        with self.changed:
+        with self.entered():
             while not self._failure:
                 try:
                     next_s = self.step()
                 except Fatal:
                     return
-                self.changed.wait(min(max(next_s, 0.001), TICK_LIMIT_S))
+                if self.is_under_way:
+                    self.give_way()
+                else:
+                    self.changed.wait(min(max(next_s, 0.001), TICK_LIMIT_S))
 
     def _commit(self, now: Now) -> None:
         engine = self._engine
@@ -259,18 +300,19 @@ class EmbeddedWire:
     def __init__(self, engine: EmbeddedEngine, peer: Peer, welcome: Welcome) -> None:
         self.welcome = welcome
         self.peer = peer
-        self.inbox: list[Reply] = []
+        self.inbox: deque[Reply] = deque()
+        """Appended to with `changed` held; what is in it may be taken at any time."""
         self._owner = engine
-        self._is_closed = False
+        self.is_closed = False
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Handle requests now; what they change is committed on return.
+        """Handle requests now; what they change is committed on return, but for what is done in slices.
 
         Raises:
             Unreachable: the connection or the queue was closed, or the database cannot be used any more.
         """
         owner = self._owner
-        with owner.changed:
+        with owner.entered():
             self._check_usable()
             try:
                 owner.handle(self, requests)
@@ -278,12 +320,15 @@ class EmbeddedWire:
                 raise Unreachable(f"The engine has ended: {error}") from error
             if self.inbox:
                 owner.changed.notify_all()
+            owner.pass_on()
 
     def receive(self, timeout_s: float | None) -> list[Reply]:
         """See `Wire.receive`; drives the engine while it waits."""
+        if replies := self._taken():
+            return replies
         owner = self._owner
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with owner.changed:
+        with owner.entered():
             while True:
                 if not self.inbox:
                     self._check_usable()
@@ -291,13 +336,20 @@ class EmbeddedWire:
                         next_s = owner.step()
                     except Fatal as error:
                         raise Unreachable(f"The engine has ended: {error}") from error
-                if self.inbox:
-                    replies, self.inbox = self.inbox, []
+                if replies := self._taken():
+                    owner.pass_on()
                     return replies
                 left_s = 1.0 if deadline is None else deadline - time.monotonic()
                 if left_s <= 0:
+                    owner.pass_on()
                     return []
-                owner.changed.wait(min(left_s, max(next_s, 0.001)))
+                if owner.is_under_way:
+                    owner.give_way()
+                else:
+                    owner.changed.wait(min(left_s, max(next_s, 0.001)))
+
+    def _taken(self) -> list[Reply]:
+        return [self.inbox.popleft() for _ in range(len(self.inbox))]
 
     def fileno(self) -> int:
         """There is no descriptor to watch for replies."""
@@ -305,10 +357,10 @@ class EmbeddedWire:
 
     def close(self) -> None:
         """End the connection: what it holds counts as for a consumer that is gone."""
-        if not self._is_closed:
-            self._is_closed = True
+        if not self.is_closed:
+            self.is_closed = True
             self._owner.disconnect(self)
 
     def _check_usable(self) -> None:
-        if self._is_closed or not self._owner.is_usable():
+        if self.is_closed or not self._owner.is_usable():
             raise Unreachable("The embedded queue was closed, or cannot be used any more.")

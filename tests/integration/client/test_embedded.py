@@ -9,6 +9,7 @@ import pytest
 
 import opsq
 from opsq.client.core.result_pages import request_parts
+from opsq.clock import Now
 from opsq.errors import (
     AlreadyRunning,
     Conflict,
@@ -19,6 +20,9 @@ from opsq.errors import (
     UsageError,
     WorkFailed,
 )
+from opsq.queue.chunks import reserve
+from opsq.queue.dispatch import front
+from opsq.queue.engine import Engine
 from opsq.queue.policy import Policy
 from opsq.strategy import OldestFirst
 from opsq.wire.messages import Backup, Changed, Check, Checked, Stop
@@ -234,6 +238,40 @@ def test_many_threads_share_one_queue(runtime_dir: Path) -> None:
         for thread in threads:
             thread.join(180)
         assert len(seen) == len(set(seen)) == 900, "every chunk was handed out exactly once"
+
+
+def test_others_are_answered_while_a_reserve_looks_through_many_submissions(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut into turns, and gives way after each."""
+    monkeypatch.setattr(reserve, "TURN_ROWS", 1)
+    monkeypatch.setattr(front, "WALK_ROWS", 2)
+    turns, began = 0, threading.Event()
+    turn = Engine.turn
+
+    def counted(engine: Engine, now: Now) -> None:
+        nonlocal turns
+        turns += 1
+        began.set()
+        turn(engine, now)
+
+    with opsq.Queue.open(runtime_dir) as queue:
+        for n in range(2):
+            queue.submit_many([queue.prepare([b"x"], metadata={"ab"[n]: 1}) for _ in range(1000)])
+        monkeypatch.setattr(Engine, "turn", counted)
+
+        def look() -> None:
+            with queue.consumer("SelectOnly(a=1, SelectOnly(b=1))") as consumer:
+                assert consumer.reserve(1).chunks_count == 0
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        assert began.wait(180)
+        queue.submit([b"y"])
+        served_at = turns
+        looking.join(180)
+    assert turns >= 500
+    assert served_at < turns - 10
 
 
 def test_maintenance_works_and_stopping_is_refused(runtime_dir: Path) -> None:

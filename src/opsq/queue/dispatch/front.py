@@ -294,12 +294,17 @@ class Front:
         return not self.heap and self.has_more
 
     def _rows(self, state: FrontState, *bound: int) -> list[Any]:
-        """The next rows above a bound; each ends with whether it passes the filters."""
+        """The next rows above a bound; each ends with whether it passes the filters.
+
+        A look into another lane costs a turn as much as the row itself.
+        """
         walk = self.walk
         rows: list[Any] = state.reader.execute(
             self.walk_statement, (walk.lane_id, WALK_ROWS, *bound, *walk.probes, *walk.absent_keys)
         ).fetchall()
         self.rows_visited += len(rows)
+        if walk.probes or walk.absent_keys:
+            state.charge(len(rows) * (len(walk.probes) + len(walk.absent_keys)))
         self._ahead = iter([row[-2] for row in rows if row[-1]])
         return rows
 
