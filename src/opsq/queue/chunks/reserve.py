@@ -14,6 +14,7 @@ from opsq.errors import StorageFull
 from opsq.ids import first_bits
 from opsq.queue.chunks.parked_calls import Call, Line
 from opsq.queue.chunks.reservations import Reservations
+from opsq.queue.chunks.slow_runs import SlowRuns
 from opsq.queue.dispatch.fair import FairFront
 from opsq.queue.dispatch.front import Front
 from opsq.queue.live_submission import LiveSubmission, Reservation
@@ -61,6 +62,7 @@ class ReserveCalls:
         self._deadlines: Timers[Call] = Timers()
         self._has_turn = False
         self._until_empty = state.until_empty
+        self._slow_runs = SlowRuns(state.fronts, state.rules)
 
     def plan(self, text: str) -> _Plan:
         """The canonical text and the arms of a strategy; `InvalidStrategy` if it is none."""
@@ -205,6 +207,8 @@ class ReserveCalls:
         if not calls:
             self._calls.pop(call.peer, None)
         line = self._lines[call.text]
+        if line.first is call:
+            self._slow_runs.abandoned(call.text)
         line.leave(call)
         if not line:
             del self._lines[call.text]
@@ -235,7 +239,9 @@ class ReserveCalls:
                 is_dealt = (
                     not call.parts and _is_single(call.request) and self._deal(call.peer, call.request, plan, now)
                 )
-                if not is_dealt and not self._answer(call, plan, now):
+                if is_dealt:
+                    self._slow_runs.ended(plan.text, plan.arms, now)
+                elif not self._answer(call, plan, now):
                     break
                 self._leave(call)
                 state.charge(ANSWER_ROWS)
@@ -251,8 +257,10 @@ class ReserveCalls:
         """Answer a call if it can be answered now: with grants, or with nothing when it does not want to wait."""
         state, request = self._state, call.request
         if not self._fill(call, plan, now):
+            self._slow_runs.interrupted(plan.text, plan.arms, now)
             self._has_turn = True
             return False
+        self._slow_runs.ended(plan.text, plan.arms, now)
         reservation, grants = call.reservation, self._grants(call)
         if reservation is None or not grants:
             return self._answer_nothing(call, plan)
