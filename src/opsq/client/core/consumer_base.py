@@ -126,10 +126,12 @@ class ConsumerBase(ABC):
         """All verdicts, and with them a reserve; and the submissions whose results have to be synced before."""
         with self._lock:
             requests = self._verdicts.requests()
-            unsynced, self._unsynced = self._unsynced, set()
             if ask is not None:
                 self._asks[ask.request.id] = ask
                 self._verdicts.with_reserve(requests, ask.request)
+            unsynced: set[int] = set()
+            if requests:  # else nothing is sent, nor synced: a result may be stored whose verdict is yet to be given
+                unsynced, self._unsynced = self._unsynced, unsynced
         return requests, unsynced
 
     def _sync(self, submission_id: int) -> None:
