@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+from hypothesis import strategies as st
 from msgspec import inspect
 
 LONG_COUNT = 20_000
@@ -204,3 +205,50 @@ def _of(
             raise AssertionError(f"no values for {kind}")
     if is_alone:
         yield name, {"of": ["another", "type"]} if not isinstance(kind, inspect.DictType) else "text", False
+
+
+def values(
+    kind: inspect.Type, ids: list[int], known: Mapping[str, st.SearchStrategy[Any]] | None = None
+) -> st.SearchStrategy[Any]:
+    """Values of a field, as its type and bounds allow them; small numbers and ids that exist are likely."""
+    match kind:
+        case inspect.IntType(ge=low, gt=above, le=high, lt=below):
+            least = low if low is not None else above + 1 if above is not None else -(1 << 63)
+            most = min(high if high is not None else (1 << 64) - 1, below - 1 if below is not None else 1 << 64)
+            small = [value for value in (0, 1, 2, 63, 64, *ids) if least <= value <= most]
+            return st.sampled_from(small) | st.integers(least, most) if small else st.integers(least, most)
+        case inspect.FloatType(ge=low, gt=above, le=high):
+            least = low if low is not None else above if above is not None else 0.0
+            return st.floats(
+                least, min(high or 1e9, 1e9), allow_nan=False, exclude_min=low is None and above is not None
+            )
+        case inspect.StrType(pattern=pattern, max_length=longest, min_length=least):
+            if pattern is not None:
+                return st.sampled_from(["key", "submission", "a.b-c"])
+            texts = st.sampled_from(["Random", "OldestFirst", "open", "NewestFirst(", "x"]) | st.text(
+                max_size=min(longest or 20, 20)
+            )
+            return texts.filter(lambda text: len(text) >= (least or 0))
+        case inspect.BytesType(min_length=least, max_length=most):
+            return st.binary(min_size=least or 0, max_size=min(most or 50, 50))
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.NoneType():
+            return st.none()
+        case inspect.UnionType(types=types):
+            return st.one_of([values(one, ids, known) for one in types])
+        case inspect.ListType(item_type=item):
+            return st.lists(values(item, ids, known), max_size=3)
+        case inspect.TupleType(item_types=items):
+            return st.tuples(*(values(item, ids, known) for item in items))
+        case inspect.DictType(key_type=key, value_type=value):
+            return st.dictionaries(values(key, ids, known), values(value, ids, known), max_size=2)
+        case inspect.RawType():
+            return st.sampled_from([None, [], [b"r"], [b"a", b"b"], 7, ["o", 0, 1]]).map(
+                lambda one: msgspec.Raw(msgspec.msgpack.encode(one))
+            )
+        case inspect.StructType(cls=cls) if known and cls.__name__ in known:
+            return known[cls.__name__]
+        case inspect.StructType(fields=fields, cls=cls):
+            return st.builds(cls, **{field.name: values(field.type, ids, known) for field in fields})
+    raise AssertionError(f"no values for {kind}")

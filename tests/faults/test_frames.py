@@ -36,7 +36,7 @@ from opsq.wire.messages import (
     Submit,
     Submitted,
 )
-from wire_values import variants
+from wire_values import values, variants
 
 RUNS = profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
@@ -176,49 +176,6 @@ def documented(kind: type[messages.Message]) -> set[str]:
     """The replies that a request's docstring lists behind its arrow."""
     after = (kind.__doc__ or "").partition("→")[2]
     return {name for name in re.findall(r"[A-Z]\w+", after.partition(".")[0]) if hasattr(messages, name)}
-
-
-def values(kind: inspect.Type, ids: list[int]) -> st.SearchStrategy[Any]:
-    """Values of a field, as its type and bounds allow them; small numbers and ids that exist are likely."""
-    match kind:
-        case inspect.IntType(ge=low, gt=above, le=high, lt=below):
-            least = low if low is not None else above + 1 if above is not None else -(1 << 63)
-            most = min(high if high is not None else (1 << 64) - 1, below - 1 if below is not None else 1 << 64)
-            small = [value for value in (0, 1, 2, 63, 64, *ids) if least <= value <= most]
-            return st.sampled_from(small) | st.integers(least, most) if small else st.integers(least, most)
-        case inspect.FloatType(ge=low, gt=above, le=high):
-            least = low if low is not None else above if above is not None else 0.0
-            return st.floats(
-                least, min(high or 1e9, 1e9), allow_nan=False, exclude_min=low is None and above is not None
-            )
-        case inspect.StrType(pattern=pattern, max_length=longest, min_length=least):
-            if pattern is not None:
-                return st.sampled_from(["key", "submission", "a.b-c"])
-            texts = st.sampled_from(["Random", "OldestFirst", "open", "NewestFirst(", "x"]) | st.text(
-                max_size=min(longest or 20, 20)
-            )
-            return texts.filter(lambda text: len(text) >= (least or 0))
-        case inspect.BytesType(min_length=least, max_length=most):
-            return st.binary(min_size=least or 0, max_size=min(most or 50, 50))
-        case inspect.BoolType():
-            return st.booleans()
-        case inspect.NoneType():
-            return st.none()
-        case inspect.UnionType(types=types):
-            return st.one_of([values(one, ids) for one in types])
-        case inspect.ListType(item_type=item):
-            return st.lists(values(item, ids), max_size=3)
-        case inspect.TupleType(item_types=items):
-            return st.tuples(*(values(item, ids) for item in items))
-        case inspect.DictType(key_type=key, value_type=value):
-            return st.dictionaries(values(key, ids), values(value, ids), max_size=2)
-        case inspect.RawType():
-            return st.sampled_from([None, [], [b"r"], [b"a", b"b"], 7, ["o", 0, 1]]).map(
-                lambda one: msgspec.Raw(msgspec.msgpack.encode(one))
-            )
-        case inspect.StructType(fields=fields, cls=cls):
-            return st.builds(cls, **{field.name: values(field.type, ids) for field in fields})
-    raise AssertionError(f"no values for {kind}")
 
 
 @pytest.fixture(scope="module")

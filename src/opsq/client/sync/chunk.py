@@ -102,9 +102,9 @@ class Chunk(ChunkBase):
         self._consumer.release_blocks([self._block], 1 << self._bit)
 
     def extend(self, lease_s: float | None = None) -> None:
-        """Move its deadline to `lease_s` seconds from now (None: the full length of a reservation).
+        """Move its deadline to `lease_s` seconds from now (None: the length of its reservation).
 
-        Rarely needed: heartbeats extend what a connected consumer holds.
+        Rarely needed: heartbeats extend what a connected consumer holds, by `lease_s` from then on.
 
         Raises:
             ReservationLost: it is not held any more.

@@ -354,7 +354,10 @@ class Reservations:
                     part.started |= part.mask & chunk.mask
 
     def extend(self, held_list: list[HeldChunks], lease_s: float | None, now: Now) -> list[Refusal]:
-        """Move the deadline of the reservations that hold these chunks to `lease_s` (None: their length) from now."""
+        """Move the deadline of the reservations that hold these chunks to `lease_s` (None: their length) from now.
+
+        That is their length from then on, by which heartbeats move the deadline.
+        """
         refusals = []
         for held in held_list:
             part = self.find(held)

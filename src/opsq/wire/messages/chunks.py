@@ -210,7 +210,10 @@ class ReleaseConsumer(Message):
 
 
 class Extend(Message):
-    """Move the deadline of reservations to `lease_s` from now (None: to a full reservation or lease). → Completed."""
+    """Move the deadline of reservations to `lease_s` from now, and make that their length. → Completed.
+
+    None: to a full reservation or lease from now, as long as it is by then.
+    """
 
     id: Id
     held: Annotated[list[HeldChunks], Meta(max_length=HELD_LIMIT)]

@@ -197,7 +197,7 @@ class Arm(Record):
 
 
 class Offer(Record):
-    """A chunk that a strategy would hand out now."""
+    """A chunk that a strategy would hand out now; arms are counted from 1."""
 
     submission_id: Id
     index: Count

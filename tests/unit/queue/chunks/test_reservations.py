@@ -201,6 +201,19 @@ def test_extended_lease_ends_at_its_new_deadline_also_after_a_restart(rig: Rig) 
     assert rig.show(submission_id).reserved_count == 0
 
 
+def test_extension_is_the_length_by_which_heartbeats_move_the_deadline_from_then_on(rig: Rig) -> None:
+    submission_id = rig.submit(1, reservation_s=5.0)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    assert rig.only(peer, m.Extend(1, [ticket.held()], 30.0), m.Completed).refusals == []
+    rig.advance(29)
+    rig.send(peer, m.Heartbeat(2))
+    rig.advance(29)
+    assert rig.show(submission_id).reserved_count == 1
+    rig.advance(2)
+    assert rig.show(submission_id).reserved_count == 0
+
+
 def test_lease_can_be_shortened(rig: Rig) -> None:
     submission_id = rig.submit(1)
     peer = rig.connect()

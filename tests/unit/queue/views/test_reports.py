@@ -307,3 +307,15 @@ def test_abandoned_waits_get_a_last_reply(rig: Rig) -> None:
     assert [type(reply) for request_id in (8, 9) for reply in rig.replies(peer, request_id)] == [m.Shown, m.ResultRows]
     rig.ask(peer, m.Cancel(1, submission_id))
     assert rig.replies(peer, 8) == []
+
+
+def test_what_was_removed_is_counted_no_more_once_that_is_answered(rig: Rig) -> None:
+    peer = rig.connect()
+    removed_id, kept_id = rig.submit(3, metadata={"k": 1}), rig.submit(2, metadata={"k": 1})
+    rig.only(peer, m.Cancel(next(rig.ids), removed_id), m.Changed)
+    rig.only(peer, m.Remove(next(rig.ids), removed_id), m.Changed)
+    status = rig.status("k")
+    assert (status.total.submissions_count, status.total.skipped_count) == (1, 0)
+    assert [(counts.value, counts.submissions_count) for counts in status.by] == [(1, 1)]
+    assert status.states["cancelled"] == 0
+    assert rig.show(kept_id).state == "open"
