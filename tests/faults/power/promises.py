@@ -62,7 +62,7 @@ class Found:
             content = page.content or content
             kept: dict[int, Any] = {}
             for row in page.rows:
-                kept.update(results_of([row]))
+                kept.update(results_of([row], submission_id))
             for number, completed in enumerate(page.completed, block):
                 for index in mask_indexes(number, completed):
                     result = kept.get(index, b"")

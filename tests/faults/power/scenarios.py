@@ -59,6 +59,7 @@ class Home:
         self.root = Path(recording.root)
         self.state = self.root / STATE
         self.random = random.Random(0)
+        self.first_cut = 1
         self._starts: queues.SimpleQueue[Callable[[], None] | None] = queues.SimpleQueue()
 
     def serve(self, story: Callable[[Home], None]) -> None:
@@ -115,6 +116,10 @@ class Home:
         with contextlib.redirect_stdout(out):
             assert run_opsq(list(words)) == 0, words
         return out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+    def begin(self) -> None:
+        """Here the story begins: the power is not cut before."""
+        self.first_cut = len(self.recording.operations)
 
     def promise(self, key: str, fact: p.Fact) -> None:
         """Note what was acknowledged."""
@@ -330,6 +335,7 @@ def migration(home: Home) -> None:
     sync_descriptor(descriptor)
     os.close(descriptor)
     sync_path(str(home.state))
+    home.begin()
     home.promise("what it says", p.Known(_stored()))
     with home.embedded() as queue:
         [backup] = home.state.glob("*.bak")
@@ -451,6 +457,8 @@ class Log(NamedTuple):
     """A recorded story."""
 
     operations: list[Operation]
+    first_cut: int
+    """How many operations led to its beginning."""
     unlike: list[str]
     """Paths that were written past the recording."""
 
@@ -461,9 +469,10 @@ def main(name: str, root: str, log: str) -> None:
     committer.RESTART_BYTES = 1 << 18  # type: ignore[misc]
     os.environ["OPSQ_STATE_DIR"] = f"{root}/{STATE}"
     with recorded(Path(root)) as recording:
-        Home(recording).serve(SCENARIOS[name])
+        home = Home(recording)
+        home.serve(SCENARIOS[name])
         unlike = recording.unlike()
-    Path(log).write_bytes(pickle.dumps(Log(recording.operations, unlike)))
+    Path(log).write_bytes(pickle.dumps(Log(recording.operations, home.first_cut, unlike)))
 
 
 if __name__ == "__main__":

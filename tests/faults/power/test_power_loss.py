@@ -61,7 +61,7 @@ class Told(NamedTuple):
         for _ in range(count):
             share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
             luck = Luck(share, rng.choice((0, 512, 4096)), rng.getrandbits(32))
-            cuts.append(Cut(rng.randrange(1, len(self.log.operations) + 1), luck))
+            cuts.append(Cut(rng.randrange(self.log.first_cut, len(self.log.operations) + 1), luck))
         return sorted(cuts)
 
     def found(self, cuts: list[Cut]) -> Iterator[tuple[Cut, dict[str, promises.Fact]]]:
@@ -99,7 +99,8 @@ def places() -> Iterator[Path]:
 @pytest.fixture(scope="module", params=SCENARIOS)
 def told(request: pytest.FixtureRequest, places: Path) -> Told:
     """A story, recorded in a process of its own."""
-    root, log = places / request.param, places / f"{request.param}.log"
+    place = Path(tempfile.mkdtemp(prefix=f"{request.param}-", dir=places))
+    root, log = place / "disk", place / "log"
     root.mkdir()
     command = [sys.executable, "-m", "faults.power.scenarios", request.param, str(root), str(log)]
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
