@@ -100,7 +100,7 @@ def test_guard_that_cannot_be_started_keeps_nobody_from_working(
         child = children.start(["true"])
         assert child._place == -1
         wait_until(lambda: bool(children.poll(1)), 180)
-    assert len(os.listdir("/dev/fd")) == len(before)
+    assert set(os.listdir("/dev/fd")) <= set(before)
 
 
 def test_table_that_is_full_leaves_further_groups_unguarded(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
