@@ -44,6 +44,8 @@ from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, He
 LINGERING_LIMIT = 64
 _CLOSE_S = 2.0
 
+_WATCH_NS = 1_000_000_000
+"""How often those who wait for long are looked after, one strategy each time."""
 _log = logging.getLogger("opsq.daemon")
 
 
@@ -95,6 +97,7 @@ class Daemon:
         self._has_pulse = False
         self._tick_at = 0.0
         self._tick_timer: asyncio.TimerHandle | None = None
+        self._watched_ns = time.monotonic_ns()
         self._heartbeats = Heartbeats(settings, time.monotonic_ns())
         self._worked_at = time.monotonic()
         self._commits_seen = 0
@@ -369,6 +372,9 @@ class Daemon:
         now = read_clocks()
         self._heartbeats.note_delay(self.loop.time() - self._tick_at, now.mono)
         self._guarded(lambda: self.engine.tick(now))
+        if now.mono - self._watched_ns >= _WATCH_NS:
+            self._watched_ns = now.mono
+            self._guarded(lambda: self._watch(now))
         self._heartbeats.check(self._connections, now.mono)
         self._refusals.tick()
         self.check_tokens()
@@ -376,6 +382,22 @@ class Daemon:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
         self._housekeeping.tick(time.monotonic() - self._worked_at)
         self.pulse_soon()
+
+    def _watch(self, now: Now) -> None:
+        """Log what is found about those who wait for long."""
+        found = self.engine.watch(now)
+        if found is None:
+            return
+        who = ", ".join(found.consumers)
+        if found.is_overlooked:
+            _log.error(
+                "something was free for 5 s for %s, and %s waited for it: a mistake in opsq, mended for now; plan: %s",
+                found.strategy,
+                who,
+                found.plan,
+            )
+        else:
+            _log.warning("%s: %s matches nothing that waits; see `opsq explain ID`", who, found.strategy)
 
     # --- the end ------------------------------------------------------------------------------------------
 

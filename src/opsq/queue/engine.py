@@ -48,6 +48,7 @@ from opsq.queue.views.explain_work import WorkExplainer
 from opsq.queue.views.history import HistoryView
 from opsq.queue.views.reports import Reports
 from opsq.queue.views.subscriptions import Subscriptions
+from opsq.queue.views.watchdog import Waiting, Watchdog
 from opsq.store.database import Database, Deposed
 from opsq.wire import messages as m
 
@@ -100,6 +101,7 @@ class Engine:
         chunk_requests = ChunkRequests(state, completions, self._failures, reservations, leases, self._reserve_calls)
         self._retention = Retention(state, folding, finisher)
         self._unique_until_start = UniqueUntilStart(state, reservations)
+        self._watchdog = Watchdog(state, self._reserve_calls)
         reports = Reports(state, folding, reservations, self._reserve_calls, self._admission)
         history_view = HistoryView(state, folding)
         self._flying: Batch | None = None
@@ -379,6 +381,18 @@ class Engine:
             if due is not None and due - now.mono < left_s * 1e9:
                 left_s = max((due - now.mono) / 1e9, 0.0)
         return left_s
+
+    def watch(self, now: Now) -> Waiting | None:
+        """Look after those who wait for long; the driver logs what is found. If it is our mistake, it is mended."""
+        state = self._state
+        if self._flying is not None or self.has_turn() or state.is_full or state.is_draining:
+            return None
+        found = self._watchdog.look(now)
+        if found is not None and found.is_overlooked:
+            state.fronts.renew(name for name, _ in self._reserve_calls.plan(found.strategy).arms)
+            state.note_news()
+            self._serve(now)
+        return found
 
     def has_turn(self) -> bool:
         """Whether a bounded run stopped half-way; `turn` goes on."""

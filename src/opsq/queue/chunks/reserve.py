@@ -7,6 +7,7 @@ which submission comes next.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now, after
@@ -80,6 +81,14 @@ class ReserveCalls:
     def waiting(self) -> dict[str, str]:
         """The strategy that each waiting consumer waits with."""
         return {call.peer.consumer: text for text, line in self._lines.items() for call in line}
+
+    def waiting_since(self) -> dict[str, MonoNs]:
+        """By strategy, since when the first call waits."""
+        return {text: line.first.since for text, line in self._lines.items()}
+
+    def waiting_with(self, text: str, most: int) -> list[str]:
+        """Consumers that wait with a strategy, the first calls' first."""
+        return list(dict.fromkeys(call.peer.consumer for call in islice(self._lines.get(text, ()), most)))
 
     # --- calls ---
 

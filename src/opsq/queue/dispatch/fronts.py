@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
@@ -90,6 +90,13 @@ class Fronts:
     def front_in_use(self, name: str) -> Front | FairFront | None:
         """The front of an arm if there is one."""
         return self._by_name.get(name)
+
+    def renew(self, names: Iterable[str]) -> None:
+        """Have fronts made again when they are asked next: they may have missed something."""
+        for name in names:
+            front = self._by_name.get(name)
+            if front is not None:
+                front.is_stale = True
 
     def make(
         self,

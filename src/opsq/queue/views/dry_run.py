@@ -68,10 +68,12 @@ class DryRun:
     Args:
         arms: the arms under their names, as a plan has them.
         rows: how many rows may be visited in all, and chunks taken.
+        is_new: walk from the beginning, whatever the fronts in use have found.
     """
 
-    def __init__(self, state: EngineState, arms: list[tuple[str, Arm]], rows: int) -> None:
+    def __init__(self, state: EngineState, arms: list[tuple[str, Arm]], rows: int, *, is_new: bool = False) -> None:
         self._state = state
+        self._is_new = is_new
         self._watch = MeteredState(state, rows)
         self._taken: list[tuple[LiveSubmission, int]] = []
         self._free: dict[int, _Free] = {}
@@ -118,7 +120,7 @@ class DryRun:
 
     def _next_of(self, number: int, trial: DryArm) -> Found | None:
         if trial.front is None:
-            live = self._state.fronts.front_in_use(trial.name)
+            live = self._state.fronts.front_in_use(trial.name) if not self._is_new else None
             trial.front = live.fork() if live is not None else self._state.fronts.make(trial.arm)
         if trial.front is None:
             return None
