@@ -37,7 +37,7 @@ _opsq() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         case $word in
-            --state-dir | --socket | --address | --token-file)
+            --state-dir | --socket | --token-file | --tls-ca-file | --tls-client-cert-file | --tls-client-key-file)
                 ((i++))
                 [[ ${COMP_WORDS[i]} == = ]] && ((i++))
                 ;;
@@ -62,9 +62,9 @@ _opsq() {
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         token) argument=words words='list create revoke' ;;
         spark) argument=words words='doctor submit consume results run report' options='--master --conf --spark-logs' valued='--master --conf' ;;
-        start) options='--foreground --socket-mode --listen --listen-force --client-token-file --tokens-file --store --in-place-roots --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --client-token-file --tokens-file --store --in-place-roots --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
+        start) options='--foreground --socket-mode --listen --listen-force --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         stop) options=--drain valued=--drain ;;
-        restart) options='--drain --socket-mode --listen --listen-force --client-token-file --tokens-file --store --in-place-roots --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --client-token-file --tokens-file --store --in-place-roots --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
+        restart) options='--drain --socket-mode --listen --listen-force --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
         submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --in-place --wait-for-room --dry-run --wait --output -o --from-json' valued='--bytes -b --lines -l --delimiter -d --csv-delimiter --csv-quote --csv-escape --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --output -o --from-json' ;;
         wait) argument=open many=1 options='--timeout -t' valued='--timeout -t' ;;
@@ -111,15 +111,15 @@ _opsq() {
         demo) options='--consumers --keep --spark' valued=--consumers ;;
         completion) argument=words words='bash zsh fish' ;;
     esac
-    options="$options --json --quiet -q --state-dir --socket --address --token-file --version --help" valued=" $valued --state-dir --socket --address --token-file "
+    options="$options --json --quiet -q --state-dir --socket --address --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file --version --help" valued=" $valued --state-dir --socket --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file "
     if [[ $valued == *" $prev "* ]]; then
         kind=none
         case "$verb $prev" in
-            'start --client-token-file' | 'start --tokens-file') kind=file ;;
+            'start --tls-cert-file' | 'start --tls-key-file' | 'start --tls-client-ca-file' | 'start --client-token-file' | 'start --tokens-file') kind=file ;;
             'start --store') kind=dir ;;
             'start --durability') kind=words words='durable normal' ;;
             'start --log-level') kind=words words='debug info warning error' ;;
-            'restart --client-token-file' | 'restart --tokens-file') kind=file ;;
+            'restart --tls-cert-file' | 'restart --tls-key-file' | 'restart --tls-client-ca-file' | 'restart --client-token-file' | 'restart --tokens-file') kind=file ;;
             'restart --store') kind=dir ;;
             'restart --durability') kind=words words='durable normal' ;;
             'restart --log-level') kind=words words='debug info warning error' ;;
@@ -183,7 +183,7 @@ _opsq() {
             'history export -m' | 'history export --metadata') kind=pair ;;
             'history export --format') kind=words words='jsonl csv parquet' ;;
             *' --state-dir') kind=dir ;;
-            *' --socket' | *' --token-file') kind=file ;;
+            *' --socket' | *' --token-file' | *' --tls-ca-file' | *' --tls-client-cert-file' | *' --tls-client-key-file') kind=file ;;
         esac
     fi
     # what lies between the verb and the cursor: is "--" there, or the program that opsq is to run?

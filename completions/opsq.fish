@@ -7,7 +7,7 @@ function __opsq_verb --description 'Print the verb of the command line so far'
     set -l verb
     while set -q words[1]
         switch $words[1]
-            case --state-dir --socket --address --token-file
+            case --state-dir --socket --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file
                 set -q words[2]; and set -e words[1]
             case '-*'
                 set -q verb[1]; and break
@@ -50,8 +50,11 @@ complete -c opsq -l json -d 'Print JSON on stdout, also on failure.'
 complete -c opsq -s q -l quiet -d 'Print no progress and no remarks.'
 complete -c opsq -l state-dir -x -a '(__fish_complete_directories)' -d 'The folder of the daemon: database, socket, log, content.'
 complete -c opsq -l socket -r -F -d 'The daemon\'s Unix socket.'
-complete -c opsq -l address -x -d 'A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.'
+complete -c opsq -l address -d 'A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.'
 complete -c opsq -l token-file -r -F -d 'A file that holds the token for --address.'
+complete -c opsq -l tls-ca-file -r -F -d 'The CA of the daemon at a tls:// address.'
+complete -c opsq -l tls-client-cert-file -r -F -d 'A certificate of this client, if the daemon wants one.'
+complete -c opsq -l tls-client-key-file -r -F -d 'Its key, if that is not in the same file.'
 complete -c opsq -l version -d 'Print the version and exit.'
 complete -c opsq -l help -d 'Print help and exit; also behind a verb.'
 complete -c opsq -n '__opsq_at ""' -a start -d 'Start the daemon and return when it is ready; does nothing, with exit 0, if one is already running.'
@@ -111,7 +114,10 @@ complete -c opsq -n '__opsq_at spark' -a report -d 'Report what the history show
 complete -c opsq -n '__opsq_at start' -l foreground -d 'Be the daemon in this process, for a service manager; log to stderr too.'
 complete -c opsq -n '__opsq_at start' -l socket-mode -x -d 'File mode of the socket.'
 complete -c opsq -n '__opsq_at start' -l listen -x -d 'HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere.'
-complete -c opsq -n '__opsq_at start' -l listen-force -d 'Allow `listen` on an address that other machines can reach.'
+complete -c opsq -n '__opsq_at start' -l listen-force -d 'Allow `listen` without TLS on an address others can reach.'
+complete -c opsq -n '__opsq_at start' -l tls-cert-file -r -F -d 'The daemon\'s certificate: `listen` then speaks TLS only.'
+complete -c opsq -n '__opsq_at start' -l tls-key-file -r -F -d 'Its key, if that is not in the same file.'
+complete -c opsq -n '__opsq_at start' -l tls-client-ca-file -r -F -d 'Clients over TCP need a certificate that this CA has signed.'
 complete -c opsq -n '__opsq_at start' -l client-token-file -r -F -d 'The token of all producers and consumers over TCP; optional.'
 complete -c opsq -n '__opsq_at start' -l tokens-file -r -F -d 'Tokens with names and roles, by their hashes; see opsq token.'
 complete -c opsq -n '__opsq_at start' -l store -x -a '(__fish_complete_directories)' -d 'Where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'
@@ -149,7 +155,10 @@ complete -c opsq -n '__opsq_at stop' -l drain -x -d 'How long to wait for what i
 complete -c opsq -n '__opsq_at restart' -l drain -x -d 'How long to wait for what is reserved; by default the setting drain_s.'
 complete -c opsq -n '__opsq_at restart' -l socket-mode -x -d 'File mode of the socket.'
 complete -c opsq -n '__opsq_at restart' -l listen -x -d 'HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere.'
-complete -c opsq -n '__opsq_at restart' -l listen-force -d 'Allow `listen` on an address that other machines can reach.'
+complete -c opsq -n '__opsq_at restart' -l listen-force -d 'Allow `listen` without TLS on an address others can reach.'
+complete -c opsq -n '__opsq_at restart' -l tls-cert-file -r -F -d 'The daemon\'s certificate: `listen` then speaks TLS only.'
+complete -c opsq -n '__opsq_at restart' -l tls-key-file -r -F -d 'Its key, if that is not in the same file.'
+complete -c opsq -n '__opsq_at restart' -l tls-client-ca-file -r -F -d 'Clients over TCP need a certificate that this CA has signed.'
 complete -c opsq -n '__opsq_at restart' -l client-token-file -r -F -d 'The token of all producers and consumers over TCP; optional.'
 complete -c opsq -n '__opsq_at restart' -l tokens-file -r -F -d 'Tokens with names and roles, by their hashes; see opsq token.'
 complete -c opsq -n '__opsq_at restart' -l store -x -a '(__fish_complete_directories)' -d 'Where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'

@@ -40,8 +40,11 @@ _opsq() {
     '(-q --quiet)--quiet[Print no progress and no remarks.]'
     '--state-dir=[The folder of the daemon\: database, socket, log, content.]:DIR:_files -/'
     '--socket=[The daemon'\''s Unix socket.]:PATH:_files'
-    '--address=[A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.]:HOST\:PORT: '
+    '--address[A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.]'
     '--token-file=[A file that holds the token for --address.]:FILE:_files'
+    '--tls-ca-file=[The CA of the daemon at a tls\:// address.]:FILE:_files'
+    '--tls-client-cert-file=[A certificate of this client, if the daemon wants one.]:FILE:_files'
+    '--tls-client-key-file=[Its key, if that is not in the same file.]:FILE:_files'
     '--version[Print the version and exit.]'
     '--help[Print help and exit; also behind a verb.]'
   )
@@ -96,7 +99,10 @@ _opsq() {
             '--foreground[Be the daemon in this process, for a service manager; log to stderr too.]' \
             '--socket-mode=[File mode of the socket.]:MODE: ' \
             '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
-            '--listen-force[Allow `listen` on an address that other machines can reach.]' \
+            '--listen-force[Allow `listen` without TLS on an address others can reach.]' \
+            '--tls-cert-file=[The daemon'\''s certificate\: `listen` then speaks TLS only.]:FILE:_files' \
+            '--tls-key-file=[Its key, if that is not in the same file.]:FILE:_files' \
+            '--tls-client-ca-file=[Clients over TCP need a certificate that this CA has signed.]:FILE:_files' \
             '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
@@ -136,7 +142,10 @@ _opsq() {
             '--drain=[How long to wait for what is reserved; by default the setting drain_s.]:D: ' \
             '--socket-mode=[File mode of the socket.]:MODE: ' \
             '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
-            '--listen-force[Allow `listen` on an address that other machines can reach.]' \
+            '--listen-force[Allow `listen` without TLS on an address others can reach.]' \
+            '--tls-cert-file=[The daemon'\''s certificate\: `listen` then speaks TLS only.]:FILE:_files' \
+            '--tls-key-file=[Its key, if that is not in the same file.]:FILE:_files' \
+            '--tls-client-ca-file=[Clients over TCP need a certificate that this CA has signed.]:FILE:_files' \
             '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \

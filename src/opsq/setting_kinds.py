@@ -63,6 +63,17 @@ def _address(given: object) -> str:
     return found
 
 
+def _daemon_address(given: object) -> str:
+    """HOST:PORT, maybe with tls:// in front and files behind, or nothing."""
+    found = _text(given)
+    plain = found.removeprefix("tcp://")
+    if found.startswith("tls://"):
+        plain = found.removeprefix("tls://").partition("?")[0]
+    if found:
+        split_address(plain)
+    return found
+
+
 def _mode(given: object) -> int:
     """A file mode: text is octal, as with chmod; a TOML number counts as it is (0o660)."""
     found = given if isinstance(given, int) else -1
@@ -142,7 +153,9 @@ def size(low: int, high: int) -> Kind:
 
 PATH = Kind(_path, metavar="FILE")
 PATHS = Kind(_paths, ":".join, "DIR[:DIR…]")
+OPTIONAL_PATH = Kind(lambda given: given and _path(given), metavar=PATH.metavar)
 STORE = Kind(_store, metavar="URL")
 ADDRESS = Kind(_address, metavar="HOST:PORT")
+DAEMON_ADDRESS = Kind(_daemon_address, metavar="[tls://]HOST:PORT")
 MODE = Kind(_mode, "0{:o}".format, "MODE")
 BOOLEAN = Kind(_boolean, lambda value: "true" if value else "false", "")

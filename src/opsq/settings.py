@@ -32,8 +32,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket: str
     socket_mode: int
     address: str
+    tls_ca_file: str
+    tls_client_cert_file: str
+    tls_client_key_file: str
     listen: str
     listen_force: bool
+    tls_cert_file: str
+    tls_key_file: str
+    tls_client_ca_file: str
     token_file: str
     client_token_file: str
     tokens_file: str
@@ -234,7 +240,7 @@ def _read_file(path: str) -> dict[str, object]:
                 f"{path} has an unknown setting {key!r}.",
                 hint=f"Did you mean {near[0]!r}?" if near else "`opsq config` lists all settings.",
             )
-        if _BY_NAME[key].kind in {kind.PATH, kind.PATHS}:
+        if _BY_NAME[key].kind in {kind.PATH, kind.OPTIONAL_PATH, kind.PATHS}:
             is_many = isinstance(given, str) and _BY_NAME[key].kind is kind.PATHS
             for one in str(given).split(":") if is_many else given if isinstance(given, list) else [given]:
                 if isinstance(one, str) and one and not one.startswith(("/", "~/")):
@@ -250,11 +256,26 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("state_dir", kind.PATH, "", "folder of database, socket, lock, tokens, log and content"),
     Setting("socket", kind.PATH, "", "Unix socket of the daemon; default opsq.sock in the state folder"),
     Setting("socket_mode", kind.MODE, 0o600, "file mode of the socket"),
-    Setting("address", kind.ADDRESS, "", "HOST:PORT of a daemon to reach over TCP in place of the socket"),
+    Setting(
+        "address",
+        kind.DAEMON_ADDRESS,
+        "",
+        "HOST:PORT of a daemon to reach over TCP in place of the socket; with TLS tls://HOST:PORT",
+    ),
+    Setting(
+        "tls_ca_file", kind.OPTIONAL_PATH, "", "who must have signed the certificate of a daemon at a tls:// address"
+    ),
+    Setting("tls_client_cert_file", kind.OPTIONAL_PATH, "", "this client's certificate, for daemons that want one"),
+    Setting("tls_client_key_file", kind.OPTIONAL_PATH, "", "its key, if that is not in the same file"),
     Setting(
         "listen", kind.ADDRESS, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"
     ),
-    Setting("listen_force", kind.BOOLEAN, False, "allow `listen` on an address that other machines can reach"),
+    Setting("listen_force", kind.BOOLEAN, False, "allow `listen` without TLS on an address others can reach"),
+    Setting("tls_cert_file", kind.OPTIONAL_PATH, "", "the daemon's certificate: `listen` then speaks TLS only"),
+    Setting("tls_key_file", kind.OPTIONAL_PATH, "", "its key, if that is not in the same file"),
+    Setting(
+        "tls_client_ca_file", kind.OPTIONAL_PATH, "", "clients over TCP need a certificate that this CA has signed"
+    ),
     Setting("token_file", kind.PATH, "", "the token that permits everything over TCP; made at start if missing"),
     Setting("client_token_file", kind.PATH, "", "the token of all producers and consumers over TCP; optional"),
     Setting("tokens_file", kind.PATH, "", "tokens with names and roles, by their hashes; see opsq token"),

@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+import trustme
 
 
 @pytest.fixture
@@ -81,3 +82,31 @@ def test_restart_takes_no_address(opsq, address):
     assert ran.status == 2
     assert "takes no --address" in ran.err
     assert opsq.ok("status", "--json").json["pid"] == pid
+
+
+def test_every_verb_works_over_tls(opsq):
+    """By an address with its CA, by an option, and by settings; without a CA that signed it, exit 7."""
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(opsq.folder / "ca.pem")
+    opsq.file("cert.pem", ca.issue_cert("localhost").private_key_and_cert_chain_pem.bytes())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    opsq.ok("start", "--listen", f"127.0.0.1:{port}", "--tls-cert-file", "cert.pem")
+    token = (opsq.state_dir / "token").read_text().strip()
+    elsewhere = {"OPSQ_STATE_DIR": str(opsq.folder / "elsewhere"), "OPSQ_TOKEN": token}
+    by_option = ("--address", f"tls://localhost:{port}", "--tls-ca-file", "ca.pem")
+    number = opsq("submit", "-", *by_option, stdin=b"a\nb\n", environ=elsewhere).text
+    by_settings = {"OPSQ_ADDRESS": f"tls://localhost:{port}", "OPSQ_TLS_CA_FILE": str(opsq.folder / "ca.pem")}
+    consumed = opsq("consume", "--until-empty", "--", "tr", "a-z", "A-Z", environ=elsewhere | by_settings)
+    assert consumed.status == 0, consumed.err
+    by_address = ("--address", f"tls://localhost:{port}?ca={opsq.folder}/ca.pem")
+    assert opsq("results", number, *by_address, environ=elsewhere).out == b"A\nB\n"
+    untrusted = opsq("list", "--address", f"tls://localhost:{port}", environ=elsewhere)
+    assert untrusted.status == 7
+    assert "is not accepted" in untrusted.err
+    plain = opsq("list", "--address", f"localhost:{port}", environ=elsewhere)
+    assert plain.status == 2
+    assert "speaks TLS only" in plain.err
+    assert opsq("stop", *by_option, environ=elsewhere).status == 0
+    assert opsq("status").status == 4

@@ -9,18 +9,25 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from opsq.client.core.address import Address, read_token
+from opsq.client.core.address import address_of, read_token
 from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.settings import Settings, load
-from opsq.units import split_address
 from opsq.wire.messages import Claim, Completed, ErrorReply, Heartbeat, HeldChunks, Refusal, Request
 
 R = TypeVar("R")
 
-SETTING_OPTIONS = ("state_dir", "socket", "address", "token_file")
+SETTING_OPTIONS = (
+    "state_dir",
+    "socket",
+    "address",
+    "token_file",
+    "tls_ca_file",
+    "tls_client_cert_file",
+    "tls_client_key_file",
+)
 """The global options that are settings."""
 
 
@@ -58,10 +65,8 @@ def refuse_address(settings: Settings) -> None:
 
 def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
     """A greeted connection to the daemon that the settings name; `status` lists it as `name`."""
-    address: Address = settings.socket
-    token = ""
-    if is_remote(settings):
-        address, token = split_address(settings.address), read_token(settings)
+    address = address_of(settings)
+    token = "" if isinstance(address, str) else read_token(settings)
     return Connection.open(
         address, name=name or f"cli-{os.getpid()}", token=token, reconnect_s=reconnect_s, claim=claim
     )

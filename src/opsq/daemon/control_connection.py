@@ -5,11 +5,10 @@ This file must not retry or hold reservations; consumers and producers use opsq.
 
 from __future__ import annotations
 
-from opsq.client.core.address import read_token
+from opsq.client.core.address import address_of, read_token
 from opsq.client.sync.connection import Connection
 from opsq.errors import TimedOut, Unreachable
 from opsq.settings import Settings
-from opsq.units import split_address
 from opsq.wire.messages import DaemonState, Status
 
 
@@ -23,9 +22,8 @@ def open_control_connection(settings: Settings) -> Connection:
         InputUnreadable: the token file cannot be read.
     """
     try:
-        if settings.address:
-            return Connection.open(split_address(settings.address), name="opsq", token=read_token(settings))
-        return Connection.open(settings.socket, name="opsq")
+        address = address_of(settings)
+        return Connection.open(address, name="opsq", token="" if isinstance(address, str) else read_token(settings))
     except Unreachable as error:
         if isinstance(error.__cause__, TimedOut):
             raise error.__cause__ from None

@@ -26,6 +26,7 @@ from opsq.store.state_folder import make_state_dir
 if TYPE_CHECKING:
     from opsq.content.content_store import Store
     from opsq.daemon.access_tokens import AccessTokens
+    from opsq.daemon.server_tls import ServerTls
     from opsq.daemon.sockets import ListeningSocket
     from opsq.store.database import Database
 
@@ -43,6 +44,7 @@ class _Resources(NamedTuple):
     database: Database
     store: Store
     tokens: AccessTokens | None
+    tls: ServerTls | None
     bound: list[ListeningSocket]
 
 
@@ -115,6 +117,7 @@ async def _serve(
         connection_limit=connection_limit,
         on_fatal=on_fatal,
         may_end=lambda: may_exit(settings),
+        tls=resources.tls,
     )
     signals = _Signals(daemon.stop, settings.drain_s)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -186,7 +189,12 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
         for one in bound:
             stack.callback(one.close)
         has_tcp = any(one.socket.family != socket.AF_UNIX for one in bound)
-        yield _Resources(database, store, AccessTokens(settings) if has_tcp else None, bound)
+        tls = None
+        if has_tcp and settings.tls_cert_file:
+            from opsq.daemon.server_tls import ServerTls
+
+            tls = ServerTls(settings)
+        yield _Resources(database, store, AccessTokens(settings) if has_tcp else None, tls, bound)
 
 
 def _connection_limit(wanted: int) -> int:

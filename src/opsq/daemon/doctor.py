@@ -177,8 +177,9 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
 
 def _network(settings: Settings) -> Iterator[Fact]:
     if settings.listen:
-        yield Fact("network", True, f"listens on {settings.listen}; the token is in {settings.token_file}")
-    for path in (settings.token_file, settings.client_token_file):
+        tls = "with TLS" if settings.tls_cert_file else "without TLS"
+        yield Fact("network", True, f"listens on {settings.listen} {tls}; the token is in {settings.token_file}")
+    for path in (settings.token_file, settings.client_token_file, settings.tokens_file):
         if os.path.exists(path) and os.stat(path).st_mode & 0o077:
             yield Fact("token", False, f"other users can read {path}", f"Run: chmod 600 {path}")
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from opsq.client.core.address import address_of
 from opsq.client.sync.connection import Connection
 from opsq.daemon.control_connection import fetch_state, open_control_connection
 from opsq.errors import (
@@ -101,12 +102,13 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
         TimedOut: the daemon answered, but did not exit.
     """
     until = time.monotonic() + _RENEWAL_S
+    is_remote = not isinstance(address_of(settings), str)
     while True:
         try:
             connection = open_control_connection(settings)
             break
         except Unreachable:
-            if settings.address:
+            if is_remote:
                 raise
             if not is_locked(settings.lock_path):
                 return StopResult("not_running")
@@ -120,7 +122,7 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
     with connection:
         has_exited = _request_stop(connection, settings.drain_s if drain_s is None else drain_s)
     end = time.monotonic() + _ANSWER_S
-    while not settings.address and is_locked(settings.lock_path):
+    while not is_remote and is_locked(settings.lock_path):
         if time.monotonic() > end:
             has_exited = False
             break

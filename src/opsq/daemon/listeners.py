@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 from opsq.daemon.sockets import BACKLOG, ListeningSocket
 from opsq.errors import OpsqError
@@ -23,16 +25,27 @@ manager."""
 _log = logging.getLogger("opsq.daemon")
 
 
+class Door(Protocol):
+    """What accepts connections on a socket."""
+
+    def close(self) -> None:
+        """Accept no more."""
+
+
 class Listeners:
     """Sockets that accept; `close` also closes the sockets.
 
     Args:
         make_session: makes the protocol of a connection, given whether it came over TCP.
+        open_door: accepts what comes over TCP in another way, with TLS; None: nothing has TLS.
     """
 
-    def __init__(self, make_session: Callable[[bool], asyncio.Protocol]) -> None:
+    def __init__(
+        self, make_session: Callable[[bool], asyncio.Protocol], open_door: Callable[[socket.socket], Door] | None
+    ) -> None:
         self._make_session = make_session
-        self._servers: dict[ListeningSocket, asyncio.AbstractServer] = {}
+        self._open_door = open_door
+        self._servers: dict[ListeningSocket, Door] = {}
         self._watch: asyncio.Task[None] | None = None
         self._told = ""
 
@@ -59,7 +72,10 @@ class Listeners:
         loop = asyncio.get_running_loop()
         one.socket.setblocking(False)
         make = self._make_session
-        if one.is_tcp:
+        server: Door
+        if one.is_tcp and self._open_door is not None:
+            server = self._open_door(one.socket)
+        elif one.is_tcp:
             server = await loop.create_server(lambda: make(True), sock=one.socket, backlog=BACKLOG)
         else:
             server = await loop.create_unix_server(

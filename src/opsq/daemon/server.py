@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -40,6 +42,9 @@ from opsq.settings import Settings
 from opsq.store.database import Database
 from opsq.version import __version__
 from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Stop, Vacuum
+
+if TYPE_CHECKING:
+    from opsq.daemon.server_tls import ServerTls, TlsDoor
 
 LINGERING_LIMIT = 64
 _CLOSE_S = 2.0
@@ -69,6 +74,7 @@ class Daemon:
         connection_limit: int,
         on_fatal: Callable[[BaseException], None],
         may_end: Callable[[], bool] | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.settings = settings
         self.engine = engine
@@ -93,7 +99,10 @@ class Daemon:
         self._committed = asyncio.Event()
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
         self._housekeeping = Housekeeping(database, store, self.loop)
-        self._listeners = Listeners(lambda is_tcp: Session(self, is_tcp=is_tcp))
+        self._tls = tls
+        self._listeners = Listeners(
+            lambda is_tcp: Session(self, is_tcp=is_tcp), None if tls is None else self._open_tls_door
+        )
         self._has_pulse = False
         self._tick_at = 0.0
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -117,6 +126,18 @@ class Daemon:
         self._arm_tick(0.0)
         self._watch_use()
         self.pulse_soon()
+
+    def _open_tls_door(self, listener: socket.socket) -> TlsDoor:
+        from opsq.daemon.server_tls import TlsDoor
+
+        assert self._tls is not None  # noqa: S101  # only then there is a door
+        return TlsDoor(
+            listener,
+            self._tls,
+            lambda on_open: Session(self, is_tcp=True, on_open=on_open),
+            self._quota,
+            self._refusals,
+        )
 
     async def wait_for_stop(self) -> None:
         """Return when a stop has been requested."""

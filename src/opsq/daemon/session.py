@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import cast
@@ -81,10 +81,18 @@ class Session(asyncio.Protocol):
     Args:
         host: the daemon that serves it.
         is_tcp: a token is needed.
+        on_open: called when the connection is there, which with TLS may be later; why it must end, if it must.
     """
 
-    def __init__(self, host: Host[Session], *, is_tcp: bool) -> None:
+    def __init__(
+        self,
+        host: Host[Session],
+        *,
+        is_tcp: bool,
+        on_open: Callable[[asyncio.BaseTransport], OpsqError | None] | None = None,
+    ) -> None:
         self._host = host
+        self._on_open = on_open
         self.is_tcp = is_tcp
         self._transport: asyncio.Transport | None = None
         self._greeting = Greeting()
@@ -110,7 +118,8 @@ class Session(asyncio.Protocol):
         """Start the session, or refuse it."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        refusal = self._host.admit(self)
+        refusal = self._on_open(transport) if self._on_open is not None else None
+        refusal = self._host.admit(self) or refusal
         if refusal is not None:
             self.end(refusal)
         else:

@@ -102,7 +102,7 @@ def open_all(settings: Settings) -> list[ListeningSocket]:
         if inherited is None or inherited.family != socket.AF_UNIX:
             bound.append(bind_unix(settings.socket, settings.socket_mode, settings.state_dir))
         if settings.listen and (inherited is None or inherited.family == socket.AF_UNIX):
-            bound.append(bind_tcp(settings.listen, is_forced=settings.listen_force))
+            bound.append(bind_tcp(settings.listen, is_forced=settings.listen_force or bool(settings.tls_cert_file)))
     except BaseException:
         for one in bound:
             one.close()
@@ -194,7 +194,7 @@ def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
     if not is_forced and not ipaddress.ip_address(str(name[0]).partition("%")[0]).is_loopback:
         raise UsageError(
             f"Other machines can reach {address}, and anyone with the token could use this queue.",
-            hint="Listen on 127.0.0.1, or add --listen-force if this is intended.",
+            hint="Listen with TLS (--tls-cert-file) or on 127.0.0.1, or add --listen-force if this is intended.",
         )
     listener = socket.socket(family, kind)
     try:
@@ -250,7 +250,8 @@ def _accept_inherited(inherited: socket.socket, settings: Settings) -> Listening
         wanted, source = settings.listen, settings.source("listen")
         is_other = bool(wanted) and split_address(wanted) != inherited.getsockname()[:2]
         address = inherited.getsockname()[0]
-        if not settings.listen_force and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        is_forced = settings.listen_force or bool(settings.tls_cert_file)
+        if not is_forced and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
             raise UsageError(
                 f"Other machines can reach the inherited socket {bound.name}.",
                 hint="Add --listen-force if this is intended.",

@@ -206,12 +206,25 @@ GLOBAL: dict[str, Option] = {
     ),
     "socket": option("--socket PATH", "The daemon's Unix socket.", environment="OPSQ_SOCKET"),
     "address": option(
-        "--address HOST:PORT",
+        "--address [tls://]HOST:PORT",
         "A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.",
         environment="OPSQ_ADDRESS",
     ),
     "token_file": option(
         "--token-file FILE", "A file that holds the token for --address.", environment="OPSQ_TOKEN_FILE"
+    ),
+    "tls_ca_file": option(
+        "--tls-ca-file FILE", "The CA of the daemon at a tls:// address.", environment="OPSQ_TLS_CA_FILE"
+    ),
+    "tls_client_cert_file": option(
+        "--tls-client-cert-file FILE",
+        "A certificate of this client, if the daemon wants one.",
+        environment="OPSQ_TLS_CLIENT_CERT_FILE",
+    ),
+    "tls_client_key_file": option(
+        "--tls-client-key-file FILE",
+        "Its key, if that is not in the same file.",
+        environment="OPSQ_TLS_CLIENT_KEY_FILE",
     ),
 }
 """What every verb takes, in front of the verb or behind it."""

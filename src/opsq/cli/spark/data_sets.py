@@ -14,7 +14,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
 from opsq.cli.options.option import COUNT, Whole, option, option_set
-from opsq.client.core.address import read_token
+from opsq.client.core.address import address_of, read_token, write_address
 from opsq.errors import Bug, Conflict, UsageError
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Writing(NamedTuple):
 
 def daemon_options(caller: Caller) -> dict[str, str]:
     """The daemon of a command line, as options of the data source. Spark redacts the token where it shows options."""
-    found = {"address": caller.target}
+    found = {"address": write_address(address_of(caller.settings))}
     if is_remote(caller.settings):
         found["token"] = read_token(caller.settings)
     return found

@@ -14,14 +14,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from opsq.client.core.address import Address, show_address
+from opsq.client.core.address import Address, TlsAddress, show_address
 from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
 from opsq.client.core.transport import (
     DIAL_S,
     FRAME_LIMIT_BYTES,
     REPLY_LIMIT_BYTES,
+    TLS_HINT,
     Backoff,
-    dial,
+    connected_socket,
     expect,
     frames,
     is_own,
@@ -30,6 +31,8 @@ from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable
 from opsq.wire.frames import reply_reader
 from opsq.wire.messages import VERSION, CancelWait, Heartbeat, Hello, Reply, Request, Welcome
 
+_FAREWELL_S = 1.0
+
 R = TypeVar("R")
 
 
@@ -37,16 +40,18 @@ class _Transport(asyncio.Protocol):
     """One connection: bytes in, messages out."""
 
     def __init__(
-        self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], where: str
+        self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], address: Address
     ) -> None:
         self._on_replies = on_replies
         self._on_end = on_end
-        self._where = where
+        self._address = address
         self._reader = reply_reader()
         self._writable = asyncio.Event()
         self._writable.set()
         self._transport: asyncio.Transport | None = None
+        self._closed = asyncio.Event()
         self._is_ended = False
+        self._has_replies = False
         self.limit_bytes = FRAME_LIMIT_BYTES
 
     def set_limit(self, limit_bytes: int) -> None:
@@ -59,6 +64,7 @@ class _Transport(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        self._has_replies = True
         try:
             self._on_replies(list(self._reader.feed(data)))
         except ProtocolError as error:
@@ -66,7 +72,19 @@ class _Transport(asyncio.Protocol):
             self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(Unreachable(f"The connection to the daemon at {self._where} has ended."))
+        self._closed.set()
+        if isinstance(self._address, TlsAddress) and isinstance(exc, OSError) and not isinstance(exc, ConnectionError):
+            from opsq.client.core.tls import tls_failure
+
+            self._end(tls_failure(self._address, exc))
+        else:
+            is_early = isinstance(self._address, TlsAddress) and not self._has_replies
+            self._end(
+                Unreachable(
+                    f"The connection to the daemon at {show_address(self._address)} has ended.",
+                    hint=TLS_HINT if is_early else "",
+                )
+            )
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -89,11 +107,44 @@ class _Transport(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    async def closed(self) -> None:
+        """Wait until the socket is closed, which with TLS takes a farewell, and for that only a second."""
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                await self._closed.wait()
+        except TimeoutError:
+            if self._transport is not None:
+                self._transport.abort()
+
     def _end(self, error: OpsqError) -> None:
         self._writable.set()
         if not self._is_ended:
             self._is_ended = True
             self._on_end(error)
+
+
+async def _open(make: Callable[[], _Transport], address: Address) -> tuple[_Transport, bool]:
+    """Dial, with TLS if the address has it; also whether the daemon is this user's own. Raises as `transport.dial`."""
+    loop = asyncio.get_running_loop()
+    peer = await asyncio.to_thread(connected_socket, address)
+    peer.setblocking(False)
+    if isinstance(address, str):
+        is_daemon_own = is_own(peer)
+        return (await loop.create_unix_connection(make, sock=peer))[1], is_daemon_own
+    if not isinstance(address, TlsAddress):
+        return (await loop.create_connection(make, sock=peer))[1], False
+    from opsq.client.core.tls import client_context, tls_failure
+
+    try:
+        context = client_context(address)
+        _, transport = await loop.create_connection(
+            make, sock=peer, ssl=context, server_hostname=address.host, ssl_handshake_timeout=DIAL_S
+        )
+    except OSError as error:
+        await asyncio.sleep(0)  # the event loop closes its transport in the next turn
+        peer.close()
+        raise tls_failure(address, error) from error
+    return transport, False
 
 
 class AsyncLink(LinkBase):
@@ -217,11 +268,11 @@ class AsyncLink(LinkBase):
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
+        transport, self._transport = self._transport, None
         self._fail_all(Unreachable("The connection was closed by this process."))
-        await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
+        if transport is not None:
+            transport.close()
+            await transport.closed()
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -243,20 +294,19 @@ class AsyncLink(LinkBase):
             else:
                 self._ended(transport, error)
 
-        peer = await asyncio.to_thread(dial, self._address)
-        is_daemon_own = is_own(peer)
-        peer.setblocking(False)
-        if isinstance(self._address, str):
-            _, transport = await loop.create_unix_connection(lambda: _Transport(greeted, ended, where), sock=peer)
-        else:
-            _, transport = await loop.create_connection(lambda: _Transport(greeted, ended, where), sock=peer)
+        transport, is_daemon_own = await _open(lambda: _Transport(greeted, ended, self._address), self._address)
         try:
             transport.write([Hello(self.next_id(), VERSION, self._name, self._token)])
             async with asyncio.timeout(DIAL_S):
                 welcome = replace(expect(await answer, Welcome), is_own=is_daemon_own)
         except TimeoutError as error:
             transport.close()
+            await transport.closed()
             raise Unreachable(f"The daemon at {where} accepts but does not answer.") from error
+        except OpsqError:
+            transport.close()
+            await transport.closed()
+            raise
         except BaseException:
             transport.close()
             raise

@@ -18,7 +18,7 @@ from opsq.client.aio.consumer import AsyncConsumer
 from opsq.client.aio.link import AsyncLink
 from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core import new_submission
-from opsq.client.core.address import Address, find_daemon
+from opsq.client.core.address import Address, TlsAddress, find_daemon
 from opsq.client.core.administration import AsyncRules
 from opsq.client.core.arguments import converted, pairs
 from opsq.client.core.content_access import Contents
@@ -234,7 +234,7 @@ class AsyncQueue(AsyncRules):
 
 
 def connect_async(
-    address: str | os.PathLike[str] | tuple[str, int] | None = None,
+    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | None = None,
     *,
     state_dir: str | os.PathLike[str] | None = None,
     token: str | None = None,

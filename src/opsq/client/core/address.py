@@ -6,7 +6,7 @@ This file connects to nothing (see transport.py), and reads settings only when a
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.client.core.arguments import path as path_of
 from opsq.errors import InputUnreadable, UsageError
@@ -14,37 +14,101 @@ from opsq.errors import InputUnreadable, UsageError
 if TYPE_CHECKING:
     from opsq.settings import Settings
 
-Address = str | tuple[str, int]
-"""Where a daemon listens: the path of a Unix socket, or host and port."""
+
+class TlsAddress(NamedTuple):
+    """Host and port of a daemon that speaks TLS.
+
+    Args:
+        ca_file: who must have signed its certificate; empty: whom the system trusts.
+        cert_file, key_file: this side's own certificate, if the daemon wants one; the key may be in the same file.
+    """
+
+    host: str
+    port: int
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+
+Address = str | tuple[str, int] | TlsAddress
+"""Where a daemon listens: the path of a Unix socket, or host and port, with or without TLS."""
+
+_TLS_FILES = {"ca": "ca_file", "cert": "cert_file", "key": "key_file"}
 
 
 def parse_address(text: str) -> Address:
     """Read an address as people type it.
 
-    It is a path if it has a slash or no colon, else `host:port`; `unix:` or `tcp://` may stand in front.
+    It is a path if it has a slash or no colon, else `host:port`; `unix:` or `tcp://` may stand in front. With `tls://`
+    in front it is one with TLS, and `?ca=FILE&cert=FILE&key=FILE` may stand behind it.
 
     Raises:
-        UsageError: `text` is `host:port` with a port that is no number below 65536.
+        UsageError: `text` is `host:port` with a port that is no number below 65536, or names unknown files.
     """
+    if text.startswith("tls://"):
+        from urllib.parse import parse_qsl
+
+        plain, _, query = text.removeprefix("tls://").partition("?")
+        files = dict(parse_qsl(query))
+        if set(files) - set(_TLS_FILES):
+            raise UsageError(f"{text!r} is not an address.", hint="Behind the port may be ?ca=FILE&cert=FILE&key=FILE.")
+        host, port = _host_and_port("tcp://" + plain, text)
+        return TlsAddress(host, port, **{_TLS_FILES[name]: path for name, path in files.items()})
     if text.startswith("unix:"):
         return text.removeprefix("unix:").removeprefix("//")
     is_tcp = text.startswith("tcp://")
     rest = text.removeprefix("tcp://")
     if not is_tcp and ("/" in rest or ":" not in rest):
         return rest
-    host, _, port = rest.rpartition(":")
+    return _host_and_port(text, text)
+
+
+def _host_and_port(text: str, whole: str) -> tuple[str, int]:
+    host, _, port = text.removeprefix("tcp://").rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"{text!r} is not an address.", hint="An address is a socket path, or host:port.")
+        raise UsageError(f"{whole!r} is not an address.", hint="An address is a socket path, or host:port.")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def show_address(address: Address) -> str:
     """An address as messages name it."""
-    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+    if isinstance(address, str):
+        return address
+    return f"{'tls://' if isinstance(address, TlsAddress) else ''}{address[0]}:{address[1]}"
+
+
+def write_address(address: Address) -> str:
+    """An address that `parse_address` reads again, with all its files."""
+    if not isinstance(address, TlsAddress):
+        return show_address(address)
+    from urllib.parse import urlencode
+
+    files = {name: path for name, field in _TLS_FILES.items() if (path := getattr(address, field))}
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"tls://{host}:{address.port}" + (f"?{urlencode(files)}" if files else "")
+
+
+def address_of(settings: Settings) -> Address:
+    """Where the settings say that the daemon is: their address, if no --socket was given, else their socket."""
+    if not settings.address or settings.source("socket") == "--socket":
+        return settings.socket
+    return _with_files(parse_address("tcp://" * ("://" not in settings.address) + settings.address), settings)
+
+
+def _with_files(address: Address, settings: Settings) -> Address:
+    """An address with the files of the settings for TLS that it does not name itself."""
+    if not isinstance(address, TlsAddress):
+        return address
+    own = (settings.tls_client_cert_file, settings.tls_client_key_file)
+    return address._replace(
+        ca_file=address.ca_file or settings.tls_ca_file,
+        cert_file=address.cert_file or own[0],
+        key_file=address.key_file or (own[1] if not address.cert_file else ""),
+    )
 
 
 def find_daemon(
-    address: str | os.PathLike[str] | tuple[str, int] | None,
+    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | None,
     *,
     state_dir: str | os.PathLike[str] | None = None,
     token: str | None = None,
@@ -57,18 +121,22 @@ def find_daemon(
     """
     if address is None:
         from opsq.settings import load
-        from opsq.units import split_address
 
         settings = load({"state_dir": None if state_dir is None else os.fspath(state_dir)})
-        if state_dir is not None or not settings.address:
-            return settings.socket, ""
-        return split_address(settings.address), read_token(settings) if token is None else token
+        target = settings.socket if state_dir is not None else address_of(settings)
+        if isinstance(target, str):
+            return target, ""
+        return target, read_token(settings) if token is None else token
     target = address if isinstance(address, tuple) else parse_address(path_of("address", address))
-    if token is None and not isinstance(target, str):
+    if isinstance(target, str):
+        return target, ""
+    if token is None or (isinstance(target, TlsAddress) and not isinstance(address, tuple)):
         from opsq.settings import load
 
-        token = read_token(load())
-    return target, token or ""
+        settings = load()
+        target = _with_files(target, settings)
+        token = read_token(settings) if token is None else token
+    return target, token
 
 
 def read_token(settings: Settings) -> str:

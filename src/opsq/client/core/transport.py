@@ -10,9 +10,9 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from opsq.client.core.address import Address, show_address
+from opsq.client.core.address import Address, TlsAddress, show_address
 from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, short_socket_owner
 from opsq.peer_credentials import peer_uid
@@ -20,8 +20,14 @@ from opsq.users import is_trusted, may_others_change
 from opsq.wire.frames import encode_requests
 from opsq.wire.messages import ErrorReply, Reply, Request, Welcome
 
+if TYPE_CHECKING:
+    from opsq.client.core.tls import TlsSocket
+
 DIAL_S = 10.0
 """How long a daemon may take to accept a connection and to answer the hello."""
+
+TLS_HINT = "Does it want a certificate of this client? Give --tls-client-cert-file; its log says why it closed."
+"""For a connection over TLS that ends before a word: a daemon that does not accept a certificate just closes."""
 
 MISSES = 3
 """A daemon that leaves this many heartbeats unanswered is gone."""
@@ -105,8 +111,26 @@ class Backoff:
         return pause_s * (0.5 + os.urandom(1)[0] / 510)  # the random module costs a hot verb 2 ms
 
 
-def dial(address: Address) -> socket.socket:
-    """A socket connected to `address`.
+def dial(address: Address) -> socket.socket | TlsSocket:
+    """A socket connected to `address`, with TLS if that has it.
+
+    Raises:
+        OpsqError: as `connected_socket`; for TLS, as `tls.wrap`.
+    """
+    peer = connected_socket(address)
+    if not isinstance(address, TlsAddress):
+        return peer
+    from opsq.client.core.tls import wrap
+
+    try:
+        return wrap(peer, address)
+    except BaseException:
+        peer.close()
+        raise
+
+
+def connected_socket(address: Address) -> socket.socket:
+    """A socket connected to `address`; TLS has not begun.
 
     Raises:
         Unreachable: no process listens there.
@@ -115,7 +139,7 @@ def dial(address: Address) -> socket.socket:
     """
     if not isinstance(address, str):
         try:
-            peer = socket.create_connection(address, DIAL_S)
+            peer = socket.create_connection(address[:2], DIAL_S)
         except OSError as error:
             raise Unreachable(
                 f"No daemon answers at {show_address(address)}: {error.strerror or error}.",
@@ -150,7 +174,7 @@ def dial(address: Address) -> socket.socket:
     return peer
 
 
-def is_own(peer: socket.socket) -> bool:
+def is_own(peer: socket.socket | TlsSocket) -> bool:
     """Whether the daemon at the other end runs on this machine as this user or root."""
     uid = peer_uid(peer)
     return uid is not None and is_trusted(uid)

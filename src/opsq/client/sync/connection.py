@@ -13,16 +13,17 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from opsq.client.core.address import Address, show_address
+from opsq.client.core.address import Address, TlsAddress, show_address
 from opsq.client.core.transport import (
     DIAL_S,
     FRAME_LIMIT_BYTES,
     MISSES,
     REPLY_LIMIT_BYTES,
+    TLS_HINT,
     Backoff,
     dial,
     expect,
@@ -32,6 +33,9 @@ from opsq.client.core.transport import (
 from opsq.errors import OpsqError, TimedOut, Unreachable
 from opsq.wire.frames import reply_reader
 from opsq.wire.messages import VERSION, Alive, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
+
+if TYPE_CHECKING:
+    from opsq.client.core.tls import TlsSocket
 
 _BEAT_ID = (1 << 63) - 1
 _RECEIVE_BYTES = 1 << 18
@@ -54,7 +58,13 @@ class Connection:
     welcome: Welcome
 
     def __init__(
-        self, peer: socket.socket, address: Address, *, name: str = "", token: str = "", claim: Claim | None = None
+        self,
+        peer: socket.socket | TlsSocket,
+        address: Address,
+        *,
+        name: str = "",
+        token: str = "",
+        claim: Claim | None = None,
     ) -> None:
         self.address = address
         self._socket = peer
@@ -236,4 +246,8 @@ class Connection:
         return True
 
     def _lost(self) -> Unreachable:
-        return Unreachable(f"The connection to the daemon at {show_address(self.address)} has ended.")
+        is_early = isinstance(self.address, TlsAddress) and not hasattr(self, "welcome")
+        return Unreachable(
+            f"The connection to the daemon at {show_address(self.address)} has ended.",
+            hint=TLS_HINT if is_early else "",
+        )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from opsq.client.core import arguments
-from opsq.client.core.address import find_daemon
+from opsq.client.core.address import TlsAddress, find_daemon
 from opsq.client.core.administration import Rules
 from opsq.client.core.consumer_base import OnLost
 from opsq.client.core.transport import DIAL_S, Dial
@@ -108,7 +108,7 @@ class Queue(Producer, Rules):
 
 
 def connect(
-    address: str | os.PathLike[str] | tuple[str, int] | None = None,
+    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | None = None,
     *,
     state_dir: str | os.PathLike[str] | None = None,
     token: str | None = None,
@@ -118,7 +118,8 @@ def connect(
     """Connect to a daemon.
 
     Args:
-        address: a socket path, `host:port`, or (host, port); None: as the settings say (environment, files, defaults).
+        address: a socket path, `host:port`, (host, port), or with TLS `tls://host:port?ca=FILE&cert=FILE&key=FILE`,
+            where settings fill in what is left out; None: as the settings say (environment, files, defaults).
         state_dir: the daemon's state folder, in place of an address.
         token: for TCP; None: as the settings say.
         name: what consumers are called in `status`.
@@ -133,7 +134,7 @@ def connect(
 
 
 def dial_to(
-    address: str | os.PathLike[str] | tuple[str, int] | None,
+    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | None,
     *,
     state_dir: str | os.PathLike[str] | None = None,
     token: str | None = None,

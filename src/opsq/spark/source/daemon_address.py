@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from opsq.client.core.address import find_daemon, show_address
+from opsq.client.core.address import Address, find_daemon, show_address
 from opsq.client.sync.queue import Queue, connect
 from opsq.content.content_store import Store
 from opsq.content.store_kinds import open_store
@@ -33,7 +33,7 @@ class Daemon(msgspec.Struct, frozen=True):
         token: for TCP, else empty.
     """
 
-    address: str | tuple[str, int]
+    address: Address
     token: str
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ class OpsqDataSource(DataSource):
     Options of reads and writes (names are case-insensitive):
         stateDir: the daemon's state folder, for executors on the same machine. Without it and `address`, the settings
             apply.
-        address: a socket path, or host:port, that every executor can reach.
+        address: a socket path, host:port, or tls://host:port?ca=FILE, that every executor can reach; so are its files.
         tokenFile, token: the token for TCP, as a file on the driver (better) or as text. It is never printed.
 
     Options of a write, which makes one submission; the mode must be "append":

@@ -1,0 +1,253 @@
+"""TLS of the daemon: its certificate, read again when the files change, and the door where clients shake hands.
+
+This file must not know what is said over a connection. A client is counted from the first byte on, and one that does
+not speak TLS is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from opsq.daemon.connection_quota import ConnectionQuota
+from opsq.daemon.refusal_log import RefusalLog
+from opsq.daemon.sockets import BACKLOG
+from opsq.errors import InputUnreadable, NotPermitted, OpsqError, ProtocolError, TimedOut
+from opsq.settings import Settings
+from opsq.wire.frames import encode
+from opsq.wire.messages import ErrorReply
+
+HANDSHAKE_S = 10.0
+"""How long a client may take for the whole handshake."""
+
+_LINGER_S = 2.0
+_PAUSE_S = 0.1
+_HANDSHAKE = b"\x16"
+"""The first byte of a client that speaks TLS; a frame begins with the length of a hello, which is shorter."""
+
+OnOpen = Callable[[asyncio.BaseTransport], OpsqError | None]
+"""Called when a connection is open; the error with which it must end, if it must."""
+
+_log = logging.getLogger(__name__)
+
+
+class ServerTls:
+    """The context for new connections.
+
+    Raises:
+        InputUnreadable: a file cannot be read, or is not what it should be.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._paths = (settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
+        self._stamps = self._look()
+        self._context = self._load()
+
+    @property
+    def wants_certificates(self) -> bool:
+        """Whether clients need a certificate."""
+        return bool(self._paths[2])
+
+    def context(self) -> ssl.SSLContext:
+        """The context by the files as they are now; if they cannot be read, as they were, and that is logged."""
+        stamps = self._look()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            try:
+                self._context = self._load()
+                _log.info("the certificate was read again from %s", self._paths[0])
+            except OpsqError as error:
+                _log.error("the certificate known before stays in use: %s", error)
+        return self._context
+
+    def _load(self) -> ssl.SSLContext:
+        cert_file, key_file, client_ca_file = self._paths
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(cert_file, key_file or None)
+            if client_ca_file:
+                # A client without one is told so by its session; a handshake that fails tells it nothing.
+                context.verify_mode = ssl.CERT_OPTIONAL
+                context.load_verify_locations(client_ca_file)
+        except OSError as error:  # ssl's own errors too
+            names = ", ".join(name for name in self._paths if name)
+            raise InputUnreadable(f"Cannot use the TLS files {names}: {error.strerror or error}.") from error
+        return context
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                now = os.stat(path)
+                found.append((now.st_ino, now.st_size, now.st_mtime_ns))
+                continue
+            found.append(None)
+        return found
+
+
+class TlsDoor:
+    """Accepts connections on a listening TCP socket and hands those that have shaken hands to sessions.
+
+    Args:
+        make_session: makes the protocol of a connection, given what to call when it is open.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        tls: ServerTls,
+        make_session: Callable[[OnOpen], asyncio.Protocol],
+        quota: ConnectionQuota,
+        refusals: RefusalLog,
+    ) -> None:
+        self.listener = listener
+        self.tls = tls
+        self.make_session = make_session
+        self.quota = quota
+        self.refusals = refusals
+        self.loop = asyncio.get_running_loop()
+        self._handshakes: set[_Handshake] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self.loop.add_reader(listener, self._accept)
+
+    def close(self) -> None:
+        """Accept no more; handshakes end."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self.loop.remove_reader(self.listener)
+        for handshake in list(self._handshakes):
+            handshake.close()
+
+    def leave(self, handshake: _Handshake) -> None:
+        """A handshake is over, well or not."""
+        self._handshakes.discard(handshake)
+        self.quota.leave(handshake)
+
+    def _accept(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                peer, address = self.listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors: waiting for some must not spin
+                self.refusals.note("accept", f"cannot accept a connection: {error}")
+                self.loop.remove_reader(self.listener)
+                self._pause = self.loop.call_later(_PAUSE_S, self.loop.add_reader, self.listener, self._accept)
+                return
+            peer.setblocking(False)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            handshake = _Handshake(self, peer, f"{address[0]}:{address[1]}")
+            self._handshakes.add(handshake)
+            if (refusal := self.quota.enter(handshake, is_tcp=True)) is not None:
+                handshake.end(refusal)
+
+
+class _Handshake:
+    """A client that has not shaken hands yet."""
+
+    def __init__(self, door: TlsDoor, peer: socket.socket, name: str) -> None:
+        self._door = door
+        self._peer = peer
+        self._name = name
+        self._task: asyncio.Task[Any] | None = None
+        self._is_over = False
+        self._timer = door.loop.call_later(HANDSHAKE_S, self.end, TimedOut("It did not shake hands in time."))
+        self._is_watched = False
+        self._watch(self._look)
+
+    def end(self, error: OpsqError) -> None:
+        """Close; the reason is logged, since a peer without keys cannot be told."""
+        if not self._is_over:
+            self._door.refusals.note(f"tls {error.code}", f"no TLS with {self._name}: {error.message}")
+            self.close()
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._task is not None:
+            self._task.cancel()
+        self._finish()
+        self._peer.close()
+
+    def _open(self, transport: asyncio.BaseTransport) -> OpsqError | None:
+        """The handshake was good; why the session must end all the same, if it must."""
+        self._finish()
+        if self._door.tls.wants_certificates and not transport.get_extra_info("peercert"):
+            return NotPermitted(
+                "This daemon lets in only clients with a certificate of its CA.",
+                hint="Give --tls-client-cert-file and --tls-client-key-file.",
+            )
+        return None
+
+    def _finish(self) -> None:
+        self._is_over = True
+        self._timer.cancel()
+        self._watch(None)
+        self._door.leave(self)
+
+    def _watch(self, callback: Callable[[], None] | None) -> None:
+        """Have this called when something arrives. During the handshake the descriptor is the event loop's."""
+        if self._is_watched:
+            self._door.loop.remove_reader(self._peer)
+        self._is_watched = callback is not None
+        if callback is not None:
+            self._door.loop.add_reader(self._peer, callback)
+
+    def _look(self) -> None:
+        """Look at the first byte without taking it."""
+        try:
+            first = self._peer.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            first = b""
+        if first == _HANDSHAKE:
+            self._watch(None)
+            self._task = self._door.loop.create_task(self._shake_hands())
+        elif first:
+            self._tell()
+        else:
+            self.close()
+
+    def _tell(self) -> None:
+        """Answer a client that does not speak TLS in its own language, and close when it has read that."""
+        error = ProtocolError(
+            "This port speaks TLS only.",
+            hint="Write the address as tls://HOST:PORT, and give its CA with --tls-ca-file.",
+        )
+        self._door.refusals.note("tls plain", f"no TLS with {self._name}: it does not speak TLS")
+        with contextlib.suppress(OSError):
+            self._peer.recv(1 << 16)
+            self._peer.send(encode([ErrorReply.of(0, error)]))
+            self._peer.shutdown(socket.SHUT_WR)
+        self._timer.cancel()
+        self._timer = self._door.loop.call_later(_LINGER_S, self.close)
+        self._watch(self._drop)
+
+    def _drop(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            try:
+                if self._peer.recv(1 << 16):
+                    return
+            except ConnectionError:
+                pass
+            self.close()
+
+    async def _shake_hands(self) -> None:
+        door = self._door
+        try:
+            await door.loop.connect_accepted_socket(
+                lambda: door.make_session(self._open),
+                self._peer,
+                ssl=door.tls.context(),
+                ssl_handshake_timeout=HANDSHAKE_S,
+            )
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error
+            self._task = None
+            self.end(ProtocolError(f"the handshake failed: {reason}"))
