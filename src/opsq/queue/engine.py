@@ -208,9 +208,10 @@ class Engine:
             raise ProtocolError(cause="wrong_request", request=type(request).__name__)
         state = self._state
         batch = state.batch
-        answers_count = batch.answers_count
+        replies, on_failed = batch.replies, batch.on_failed
+        answers_count = len(replies) + len(on_failed)
         verb(peer, request, now)
-        if batch.answers_count > answers_count:
+        if len(replies) + len(on_failed) > answers_count:
             batch.again.append((verb, peer, request))
         if state.has_news or state.has_granted or self._reservations.has_singles:
             self._serve(now)

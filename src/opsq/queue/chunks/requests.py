@@ -122,21 +122,20 @@ class ChunkRequests:
 def _check_results(completions: list[m.Completion]) -> None:
     """Refuse results that nobody could read: they are stored as they came."""
     for completion in completions:
-        if completion.results == _NO_RESULTS:
+        results, held = completion.results, completion.held
+        if results == _NO_RESULTS:
             continue
-        held, chunks_count = completion.held, completion.held.mask.bit_count()
         try:
-            found: list[Any] | str = _entries.decode(completion.results)
+            found = _entries.decode(results)
         except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors too
-            found = str(error)
-        complaint = ""
-        if isinstance(found, str):
-            complaint = found
-        elif len(found) != chunks_count:
-            complaint = f"Expected {chunks_count} entries, got {len(found)}"
-        elif any(type(entry) is bytes and len(entry) > m.RESULT_INLINE_BYTES for entry in found):
-            complaint = f"Expected at most {m.RESULT_INLINE_BYTES} bytes; more go into the store"
-        if complaint:
-            raise UsageError(
-                cause="bad_results", submission_id=held.submission_id, block=held.block, complaint=complaint
-            )
+            raise _bad_results(held, str(error)) from error
+        if len(found) != held.mask.bit_count():
+            raise _bad_results(held, f"Expected {held.mask.bit_count()} entries, got {len(found)}")
+        if len(results) > m.RESULT_INLINE_BYTES and any(
+            type(entry) is bytes and len(entry) > m.RESULT_INLINE_BYTES for entry in found
+        ):
+            raise _bad_results(held, f"Expected at most {m.RESULT_INLINE_BYTES} bytes; more go into the store")
+
+
+def _bad_results(held: m.HeldChunks, complaint: str) -> UsageError:
+    return UsageError(cause="bad_results", submission_id=held.submission_id, block=held.block, complaint=complaint)
