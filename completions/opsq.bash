@@ -57,7 +57,7 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight token config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight audit token config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         token) argument=words words='list create revoke' ;;
@@ -100,6 +100,7 @@ _opsq() {
         limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
         limits) ;;
         weight) argument='pair none' ;;
+        audit) options='--limit -n' valued='--limit -n' ;;
         'token list') ;;
         'token create') argument=none options=--role valued=--role ;;
         'token revoke') argument=none many=1 ;;

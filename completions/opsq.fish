@@ -85,6 +85,7 @@ complete -c opsq -n '__opsq_at ""' -a resume -d 'End a pause, named by the same 
 complete -c opsq -n '__opsq_at ""' -a limit -d 'Limit concurrent chunks per value, or how many start per unit of time; for every strategy and consumer.'
 complete -c opsq -n '__opsq_at ""' -a limits -d 'List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
 complete -c opsq -n '__opsq_at ""' -a weight -d 'Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
+complete -c opsq -n '__opsq_at ""' -a audit -d 'List what operators did, newest first: instant, who, from where, by which connection, what.'
 complete -c opsq -n '__opsq_at ""' -a token -d 'List the tokens that let clients in over TCP, make one, or revoke it.'
 complete -c opsq -n '__opsq_at ""' -a config -d 'Print every setting: its name, its value, and where the value came from.'
 complete -c opsq -n '__opsq_at ""' -a doctor -d 'Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
@@ -556,6 +557,9 @@ complete -c opsq -n '__opsq_at limit' -l lift -d 'Remove the limit.'
 
 # opsq weight
 complete -c opsq -n '__opsq_at weight' -k -a '(__opsq_pairs)'
+
+# opsq audit
+complete -c opsq -n '__opsq_at audit' -s n -l limit -x -d 'How many at most.'
 
 # opsq token list
 

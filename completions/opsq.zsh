@@ -80,6 +80,7 @@ _opsq() {
         'limit:Limit concurrent chunks per value, or how many start per unit of time; for every strategy and consumer.'
         'limits:List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
         'weight:Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
+        'audit:List what operators did, newest first: instant, who, from where, by which connection, what.'
         'token:List the tokens that let clients in over TCP, make one, or revoke it.'
         'config:Print every setting: its name, its value, and where the value came from.'
         'doctor:Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
@@ -696,6 +697,11 @@ _opsq() {
           _arguments -s -S $flags \
             '1:KEY=VALUE:_opsq_pair' \
             '2:N: ' && ret=0
+          ;;
+        audit)
+          _arguments -s -S $flags \
+            '(-n --limit)-n+[How many at most.]:N: ' \
+            '(-n --limit)--limit=[How many at most.]:N: ' && ret=0
           ;;
         token)
           if (( CURRENT == 2 )); then

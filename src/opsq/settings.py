@@ -102,6 +102,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The newest log."""
         return f"{self.state_dir}/opsq.log"
 
+    @property
+    def audit_path(self) -> str:
+        """What operators did."""
+        return f"{self.state_dir}/audit.jsonl"
+
     def texts(self) -> dict[str, str]:
         """Each setting with its value as one would write it in the file."""
         return {setting.name: setting.kind.write(getattr(self, setting.name)) for setting in SETTINGS}

@@ -12,7 +12,7 @@ from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import OpsqError
 from opsq.queue.engine import Engine, Peer
 from opsq.settings import Settings
-from opsq.wire.messages import Backup, Check, Hello, Stop, Vacuum
+from opsq.wire.messages import Backup, Check, Hello, Request, Stop, Vacuum
 
 Connection = TypeVar("Connection", contravariant=True)  # noqa: PLC0105
 
@@ -46,6 +46,9 @@ class Host(Protocol[Connection]):
 
     def access_of(self, token: str) -> TokenEntry:
         """What a token presented over TCP permits; raises `NotPermitted` if nothing."""
+
+    def note_act(self, session: Connection, request: Request) -> None:
+        """Write down what an operator did."""
 
     def connect(self, session: Connection, hello: Hello, now: Now) -> Peer:
         """Register a greeted connection, under the name that it claims; raises `NameTaken` if another one has it."""

@@ -24,6 +24,7 @@ from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.content.content_store import Store
 from opsq.daemon.access_tokens import AccessTokens
+from opsq.daemon.audit import Audit
 from opsq.daemon.claims import Claims
 from opsq.daemon.committer import Committer
 from opsq.daemon.connection_quota import ConnectionQuota
@@ -41,7 +42,7 @@ from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
 from opsq.store.database import Database
 from opsq.version import __version__
-from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Stop, Vacuum
+from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Request, Stop, Vacuum
 
 if TYPE_CHECKING:
     from opsq.daemon.server_tls import ServerTls, TlsDoor
@@ -90,6 +91,7 @@ class Daemon:
         self._tokens = tokens
         self._quota = ConnectionQuota(connection_limit)
         self._refusals = RefusalLog()
+        self._audit = Audit(settings.audit_path)
         self._on_fatal = on_fatal
         self._may_end = may_end
         self._unused_timer: asyncio.TimerHandle | None = None
@@ -241,6 +243,11 @@ class Daemon:
     def note_refusal(self, kind: str, text: str) -> None:
         """Log that a connection was closed, unless too many are."""
         self._refusals.note(kind, text)
+
+    def note_act(self, session: Session, request: Request) -> None:
+        """Write down what an operator did."""
+        connection = session.peer.consumer if session.peer is not None else ""
+        self._audit.note(session.who, session.origin, connection, request)
 
     def disconnect(self, session: Session, peer: Peer) -> None:
         """Free what the peer of a lost connection held, and its name, unless the daemon itself is ending."""

@@ -18,6 +18,7 @@ from typing import cast
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
+from opsq.daemon.audit import AUDITED, user_name
 from opsq.daemon.greeting import Greeting
 from opsq.daemon.host import Host
 from opsq.daemon.reply_frames import write_replies
@@ -35,10 +36,8 @@ from opsq.wire.messages import (
     ErrorReply,
     Hello,
     Message,
-    Pause,
     Reply,
     Request,
-    Resume,
     Stop,
     Vacuum,
     Welcome,
@@ -60,8 +59,8 @@ HELLO_S = 10.0
 LINGER_S = 2.0
 """How long a peer may take to read the reason before its connection is closed."""
 
-_ASIDE = frozenset((Hello, Pause, Resume, Stop, Backup, Vacuum, Check))
-"""Requests that the engine does not handle, or that need a look at what is in them."""
+_ASIDE = AUDITED | {Hello}
+"""Requests that the engine does not handle, that need a look at what is in them, or that are written down."""
 
 _LOCAL = TokenEntry("local", frozenset((OPERATOR,)), b"")
 """Over the Unix socket, file modes decide who may connect, and everybody may do everything."""
@@ -259,6 +258,11 @@ class Session(asyncio.Protocol):
         return "this machine" if self.uid is None else f"uid {self.uid}"
 
     @property
+    def who(self) -> str:
+        """The user or the token, for the audit."""
+        return f"token {self.access.name}" if self.is_tcp else user_name(self.uid)
+
+    @property
     def uid(self) -> int | None:
         """The user of the process at the other end, if it is on this machine and still there."""
         transport = self._transport
@@ -390,6 +394,7 @@ class Session(asyncio.Protocol):
             self._host.operate(self, request)
         else:
             self._host.engine.handle(peer, request, now)
+        self._host.note_act(self, request)
 
     def _refuse(self, request: Request | ImpossibleRequest, error: OpsqError) -> None:
         request_id = getattr(request, "id", None)

@@ -31,6 +31,23 @@ class StopDocument(Shape):
     status: str
 
 
+class ActShape(Shape):
+    """What an operator did. `at`: milliseconds since 1970."""
+
+    at: int
+    who: str
+    origin: str
+    connection: str
+    act: str
+    what: str
+
+
+class AuditDocument(Shape):
+    """`opsq audit`."""
+
+    acts: list[ActShape]
+
+
 class TokenShape(Shape):
     """A token that lets clients in over TCP. `created_at`: seconds since 1970."""
 

@@ -1,0 +1,40 @@
+"""The verb audit: what operators did, by the file that the daemon writes."""
+
+from __future__ import annotations
+
+import time
+
+from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import refuse_address
+from opsq.cli.options.option import COUNT, option
+from opsq.cli.output.daemon_documents import ActShape, AuditDocument
+from opsq.daemon.audit import acts
+from opsq.errors import InputUnreadable
+
+
+def audit(caller: Caller, limit: int = option("-n, --limit N", "How many at most.", COUNT, 100)) -> None:
+    """List what operators did, newest first: instant, who, from where, by which connection, what.
+
+    Pauses, limits, weights, cancelled and removed submissions, requeued and dropped chunks, stops, backups and the like
+    are kept across restarts. The verb works where the daemon does, also while none runs.
+    """
+    refuse_address(caller.settings)
+    try:
+        found = acts(caller.settings.audit_path)[-limit:][::-1]
+    except OSError as error:
+        raise InputUnreadable(f"Cannot read the audit {caller.settings.audit_path}: {error.strerror}.") from error
+    caller.document(AuditDocument([ActShape(a.at, a.who, a.origin, a.connection, a.act, a.what) for a in found]))
+    caller.table(
+        ("at", "who", "from", "connection", "act", "what"),
+        [
+            (
+                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(a.at // 1000)),
+                a.who,
+                a.origin,
+                a.connection,
+                a.act,
+                a.what,
+            )
+            for a in found
+        ],
+    )
