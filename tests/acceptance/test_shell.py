@@ -161,3 +161,26 @@ def test_version_and_help(opsq):
     assert opsq("").status == 2
     assert opsq().status == 2
     assert json.loads(opsq("--json").out)["error"]["exit"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["submit", "in", "-m", "tenant=\udc80"], "metadata"),
+        (["submit", "in", "--unique", "\udc80"], "unique_key"),
+        (["submit", "in", "--priority", str(1 << 70)], "priority"),
+        (["submit", "in", "--max-attempts", str(1 << 40)], "max_attempts"),
+        (["cancel", "1", "--reason", "\udc80"], "reason"),
+        (["limit", "tenant", "--concurrency", str(1 << 40)], "concurrency"),
+        (["reserve", "-n", str(1 << 40)], "count"),
+        (["explain", "SelectOnly(tenant=\udc80)"], "strategy"),
+        (["history", "prune", "--keep", str(1 << 70)], "keep_count"),
+        (["backup", "\udc80"], "path"),
+    ],
+)
+def test_value_out_of_bounds_is_refused_by_its_name(queue, words, named):
+    (queue.folder / "in").write_bytes(b"a\n")
+    ran = queue(*words)
+    assert ran.status == 2, ran
+    assert named in ran.err
+    assert "is not possible" in ran.err
