@@ -127,3 +127,16 @@ def test_reservation_that_no_heartbeat_could_keep_is_refused(queue):
         ran = queue("submit", "-", "--reservation", length, stdin=b"x")
         assert ran.status == 2
         assert "0.1s or more" in ran.err
+
+
+def test_consumer_for_whom_nothing_waits_says_so_and_doctor_and_log_name_it(queue):
+    queue.submit_lines(1, "-m", "kind=b")
+    with queue.running("consume", "-s", "SelectOnly(kind=a)", "--name", "reader", "--", "cat") as process:
+        wait_until(
+            lambda: any(c["is_unmatched"] for c in queue.ok("status", "--json").json["consumers"]), 180, "it is known"
+        )
+        assert "reader" in queue("doctor").text
+        assert b"Chunks wait, but none for the strategy SelectOnly(kind=a)" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert "SelectOnly(kind=a) matches nothing that waits" in (queue.state_dir / "opsq.log").read_text()

@@ -146,6 +146,10 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
     try:
         state = fetch_state(settings, 10.0)
         yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
+        for consumer in state.consumers:
+            if consumer.is_unmatched:
+                detail = f"{consumer.consumer} waits with {consumer.waiting_strategy}, but nothing that waits is for it"
+                yield Fact("consumer", True, detail, "`opsq explain ID` of a submission that waits says why.")
         return
     except Unreachable as error:
         if settings.address:

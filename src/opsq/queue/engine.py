@@ -102,7 +102,7 @@ class Engine:
         self._retention = Retention(state, folding, finisher)
         self._unique_until_start = UniqueUntilStart(state, reservations)
         self._watchdog = Watchdog(state, self._reserve_calls)
-        reports = Reports(state, folding, reservations, self._reserve_calls, self._admission)
+        reports = Reports(state, folding, reservations, self._reserve_calls, self._admission, self._watchdog)
         history_view = HistoryView(state, folding)
         self._flying: Batch | None = None
         self._views = views = BetweenCommits(state, lambda: self._flying is not None)

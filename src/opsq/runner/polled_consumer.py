@@ -57,6 +57,8 @@ class PolledConsumer(Consumer):
         """What the daemon said last about how things stand; see `ask_counts`."""
         self.is_counting = False
         """Whether the daemon was asked and has not answered."""
+        self.is_unmatched = False
+        """Whether the daemon said that nothing that waits is for this strategy; who reports it resets it."""
         self._counted_value: str | None = None
         self._in_place: dict[int, bool] = {}
         super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_polled=True)
@@ -117,6 +119,19 @@ class PolledConsumer(Consumer):
             self.counts = reply.total
         elif isinstance(reply, Shown):
             self.counts = counts_of(reply.submission)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a reserve is on its way."""
+        return self._ask is not None
+
+    def ask_unmatched(self) -> None:
+        """Ask the daemon whether anything that waits is for this strategy; see `is_unmatched`."""
+        self._link.send([Status(self._link.next_id())], self._looked_after)
+
+    def _looked_after(self, reply: Reply) -> None:
+        if isinstance(reply, DaemonState):
+            self.is_unmatched = any(one.consumer == self.name and one.is_unmatched for one in reply.consumers)
 
     def due_s(self) -> float:
         """In how many seconds to `poll`, or to `order` after a refusal, even if nothing arrives."""

@@ -43,6 +43,7 @@ from opsq.runner.status_poll import StatusPoll
 from opsq.runner.stderr_logs import StderrLog, StderrLogs
 from opsq.runner.stop_signals import ECHO_S, STOP_SIGNALS, StopSignals
 from opsq.runner.tally import Outcome, Tally
+from opsq.runner.unmatched_remark import UnmatchedRemark
 from opsq.runner.verdict import VerdictGiver, name_of
 from opsq.wire.messages import Claim
 
@@ -188,6 +189,7 @@ class Pool:
             viewer, self._consumer, options.submission_id, self._progress, options.counted_pair
         )
         self._outage = Outage(viewer, self._consumer)
+        self._unmatched = UnmatchedRemark(viewer, self._consumer)
         self._deadlines = Deadlines(self._programs, options.max_runtime_s, options.grace_s)
 
     def _dial(self, dial: Dial) -> Wire:
@@ -244,6 +246,7 @@ class Pool:
             self._deadlines.tick()
             self._status_poll.tick()
             self._outage.tick()
+            self._unmatched.tick(is_idle=not self._running)
 
     def _is_over(self) -> bool:
         if self.signal:
@@ -265,7 +268,7 @@ class Pool:
         if self._is_blocked:
             due_s = min(due_s, _CONGESTED_S)
         now = time.monotonic()
-        due_at = [part.next_due(now) for part in (self._deadlines, self._status_poll, self._outage)]
+        due_at = [part.next_due(now) for part in (self._deadlines, self._status_poll, self._outage, self._unmatched)]
         if self._drain_at is not None and not self._is_draining:
             due_at.append(self._drain_at)
         if self._terminate_at is not None:

@@ -101,6 +101,7 @@ class ConsumerShape(Shape):
     reserved: int
     oldest_reservation_s: float
     waiting_strategy: str | None
+    is_unmatched: bool
 
 
 class StatusDocument(Shape):

@@ -17,6 +17,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
+from opsq.queue.views.watchdog import Watchdog
 from opsq.store import lanes, submissions
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import (
@@ -52,7 +53,9 @@ class Reports:
         reservations: Reservations,
         reserve_calls: ReserveCalls,
         admission: Admission,
+        watchdog: Watchdog,
     ) -> None:
+        self._watchdog = watchdog
         self._state = state
         self._folding = folding
         self._reservations = reservations
@@ -230,6 +233,7 @@ class Reports:
                 held.get(name, (True, 0, 0.0))[1],
                 held.get(name, (True, 0, 0.0))[2],
                 waiting.get(name),
+                waiting.get(name) in self._watchdog.unmatched,
             )
             for name in names
         ]

@@ -50,6 +50,8 @@ class ConsumerState(Record):
     reserved_count: Count
     oldest_reservation_s: float
     waiting_strategy: str | None
+    is_unmatched: bool = False
+    """It has waited for some seconds, and nothing that waits is for it."""
 
 
 class Status(Message):
