@@ -31,8 +31,8 @@ from faults.power.disk import (
     Write,
 )
 
-UNRECORDED = frozenset({"opsq.log", "opsq.sqlite-shm"})
-"""A log for people; and memory that SQLite makes anew."""
+UNRECORDED = frozenset({"audit.jsonl", "opsq.log", "opsq.sqlite-shm"})
+"""Logs for people, which nothing that is acknowledged rests on; and memory that SQLite makes anew."""
 
 _JOURNALS = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL
 _os = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name))}
