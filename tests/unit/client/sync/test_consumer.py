@@ -439,3 +439,20 @@ def test_consumer_knows_the_shortest_reservation_that_it_holds(daemon: ScriptedD
     with Consumer(daemon.open_wire, lease_s=0.3) as consumer:
         assert consumer.reserve(1).chunks_count == 1
         assert consumer._shortest_s() == math.inf, "heartbeats do not keep a lease"
+
+
+def test_bulk_reserve_tells_what_was_lost_before_and_raises_what_went_wrong(daemon: ScriptedDaemon) -> None:
+    lost: list[Lost] = []
+    with Consumer(daemon.open_wire, on_lost=lost.append) as consumer:
+        first = consumer.reserve(2)
+        daemon.wire.push(Revoked([ChunkMask(7, 0, 1)], "cancelled"))
+        wait_until(lambda: bool(consumer._ledger.lost), what="the loss is known")
+        second = consumer.reserve(1)
+        assert [(found.index, found.code) for found in lost] == [(0, "cancelled")]
+        consumer._verdicts.errors.append(StorageFull("no room"))
+        asked_count = len(daemon.wire.of(Reserve))
+        with pytest.raises(StorageFull, match="no room"):
+            consumer.reserve(1)
+        assert len(daemon.wire.of(Reserve)) == asked_count
+        first.release()
+        second.release()

@@ -1,0 +1,37 @@
+"""Background work: an end waits for what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from opsq.daemon.housekeeping import Housekeeping
+
+
+class SlowStore:
+    """Deletes when it is let."""
+
+    def __init__(self) -> None:
+        self.is_let = threading.Event()
+        self.deleted: list[str] = []
+
+    def delete_folder(self, folder: str) -> None:
+        self.is_let.wait()
+        self.deleted.append(folder)
+
+
+def test_stop_waits_for_what_is_being_deleted() -> None:
+    async def work(store: Any) -> None:
+        housekeeping = Housekeeping(None, store, asyncio.get_running_loop())  # type: ignore[arg-type]  # not looked at
+        housekeeping.delete_content(["a"])
+        stopped = asyncio.create_task(housekeeping.stop())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        has_waited = not stopped.done()
+        store.is_let.set()
+        assert has_waited
+        await stopped
+        assert store.deleted == ["a"]
+
+    asyncio.run(work(SlowStore()))
