@@ -46,7 +46,14 @@ class Asker:
 
     def ask(self, request: m.Request) -> list[m.Reply]:
         self.wire.send([request])
-        return self.wire.receive(60)
+        return self._await(getattr(request, "id", 0))
+
+    def _await(self, request_id: int) -> list[m.Reply]:
+        """The replies to a request, which may come behind those to later ones."""
+        found: list[m.Reply] = []
+        while not found:
+            found += [reply for reply in self.wire.receive(60) if getattr(reply, "id", None) == request_id]
+        return found
 
     def submit(self) -> m.Created:
         [reply] = self.ask(m.Submit(next(_numbers), [m.NewSubmission(os.urandom(16), 2, metadata={"key": 1})]))
@@ -64,14 +71,13 @@ class Asker:
     def answers(self, kind: type[m.Message], variant: Variant) -> list[m.Reply]:
         """What the engine says; a call that waits is called back."""
         self.wire.send([msgspec.Raw(variant.content)])  # type: ignore[list-item]  # only so it may be what no type allows
+        request_id = 0
         if "id" in kind.__struct_fields__:
-            self.wire.send([m.CancelWait(msgspec.msgpack.decode(variant.content)[1])])
-        self.wire.send([m.Heartbeat(0)])
-        found: list[m.Reply] = []
-        while m.Alive(0) not in found:
-            found += self.wire.receive(60)
-        found.remove(m.Alive(0))
-        return found
+            request_id = msgspec.msgpack.decode(variant.content)[1]
+            self.wire.send([m.CancelWait(request_id)])
+        else:
+            self.wire.send([m.Heartbeat(0)])
+        return [reply for reply in self._await(request_id) if reply != m.Alive(0)]
 
 
 @pytest.fixture
