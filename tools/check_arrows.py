@@ -77,7 +77,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("batch",),
         ("dispatch",),
         ("state",),
-        ("batch_writer", "folding", "clock_steps", "rule_changes"),
+        ("batch_writer", "folding", "clock_steps", "full_disk", "rule_changes"),
         ("chunks",),
         ("submissions",),
         ("views",),

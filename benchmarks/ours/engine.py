@@ -22,7 +22,7 @@ from opsq.daemon.daemon_process import GC_THRESHOLDS
 from opsq.ids import SubmissionId
 from opsq.queue.engine import Engine, Peer
 from opsq.queue.policy import Policy
-from opsq.store.database import PASSIVE_BYTES, Database
+from opsq.store.database import Database
 from opsq.wire.messages import NewSubmission, Reply, Request, Reserve, Submit, Submitted
 
 _SUBMIT_BATCH = 1000
@@ -57,14 +57,14 @@ class EngineAlone:
             collector.
         """
         gc.unfreeze()
-        self._database.checkpoint_restart()
+        self._database.log.restart()
         self._engine = Engine(self._database, Policy(), self._now(), rng=random.Random(1))
         self._peer = self.connect("benchmark")
         self.settle()
 
     def settle(self) -> None:
         """After loading: checkpoint, freeze existing objects, and set the collector's thresholds as in a daemon."""
-        self._database.checkpoint_restart()
+        self._database.log.restart()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -175,8 +175,8 @@ class EngineAlone:
                 if engine.begin_batch(self._now()):
                     self._database.commit()
                 engine.end_batch(None, self._now())
-                if self._database.wal_bytes >= PASSIVE_BYTES:
-                    self._database.checkpoint_restart()
+                if self._database.log.bytes >= self._database.log.step_bytes:
+                    self._database.log.restart()
             elif engine.has_turn():
                 engine.turn(self._now())
             else:

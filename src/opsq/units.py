@@ -125,6 +125,14 @@ def format_size(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def format_roughly(size_bytes: int) -> str:
+    """Format a size for people: one decimal, in powers of 1024."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):.1f} {unit}"
+    return f"{size_bytes} bytes"
+
+
 def _split(text: str) -> tuple[float | int | None, str]:
     """Split `text` into its leading number (None if there is none) and the rest."""
     digits = 0

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opsq.units import format_span
+from opsq.units import format_roughly, format_span
 
 Details = Mapping[str, Any]
 """What a sentence needs: numbers, names, and metadata pairs as one would type them."""
@@ -35,8 +35,12 @@ REFUSALS: dict[str, str] = {
     "wrong_request": "{request} cannot be used here.",
     "bad_results": "The results for block {block} of submission {submission_id} are malformed: {complaint}.",
     "batch_undone": "This was undone together with something else that could not be written.\nSend it again.",
-    "commit_failed": "There is no space left for {path}.\nNothing of this request was stored; send it again later.",
-    "storage_full": "The storage is full, so nothing is handed out.\nFree some space; the daemon retries by itself.",
+    "commit_failed": (
+        "There is no space left for {path}.\n{removable} Nothing of this request was stored; send it again later."
+    ),
+    "storage_full": (
+        "The storage is full, so nothing comes in and nothing is handed out.\n{removable} The daemon goes on by itself."
+    ),
     # What a submission may be.
     "built_in_key": "The metadata key {key!r} is built in.\nChoose another name for the key.",
     "weight_without_pair": "A weight for {key!r} needs that key in the metadata.",
@@ -70,12 +74,12 @@ REFUSALS: dict[str, str] = {
     ),
     "disk": (
         "There is no room on the disk: {folder} has {free_bytes} bytes left; {floor_bytes} must stay free.\n"
-        "Free some space. Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
+        "{removable} Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
     ),
     "disk_for_content": (
         "There is no room on the disk: {folder} has {free_bytes} bytes left, and {wanted_bytes} are to be written; "
         "{floor_bytes} must stay free.\n"
-        "Free some space. Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
+        "{removable} Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
     ),
     # Rules, lists and the history.
     "operator_pause": "An operator ({by:name}) paused this.\n`opsq resume --operator` ends the pause.",
@@ -219,6 +223,8 @@ class _Words(string.Formatter):
             return _slots(kwargs), field_name
         if field_name == "counts":
             return _counts(kwargs), field_name
+        if field_name == "removable":
+            return _removable(kwargs), field_name
         value = kwargs[field_name]
         return ((value, kwargs["now"]) if "now" in kwargs and field_name.endswith("_at") else value), field_name
 
@@ -236,6 +242,31 @@ def _slots(details: Details) -> str:
     if "pair" in details:
         return "{pair} has {count} of {bound} chunks reserved".format_map(details)
     return "{count} of its {bound} slots are taken by chunks reserved or in back-off".format_map(details)
+
+
+def _removable(details: Details) -> str:
+    """What would make room on a disk, with the command that does it and how much that is."""
+    sentences = []
+    if "finished" in details:
+        states = "--state completed --state failed --state cancelled --state expired"
+        names = details["finished"]
+        command = f"opsq rm {names}" if names else f"opsq list {states} -n 1000 | cut -f1 | xargs opsq rm"
+        sentences.append(
+            f"`{command}` frees about {format_roughly(details['finished_bytes'])} of finished submissions."
+        )
+    if "unfinished" in details:
+        names = details["unfinished"]
+        ids = "" if names else "ids=$(opsq list --state open -n 1000 | cut -f1) && "
+        command = f"{ids}opsq cancel {names or '$ids'} && opsq rm {names or '$ids'}"
+        size = format_roughly(details["unfinished_bytes"])
+        sentences.append(f"`{command}` frees about {size}, and gives that work up.")
+    if "keep" in details:
+        size = format_roughly(details["history_bytes"])
+        sentences.append(f"`opsq history prune --keep {details['keep']}` frees about {size} of history.")
+    if "others_bytes" in details:
+        others, used = format_roughly(details["others_bytes"]), format_roughly(details["used_bytes"])
+        sentences.append(f"Files that are not opsq's take about {others} of the {used} used there: delete some.")
+    return " ".join(sentences) or "Free some space there."
 
 
 def _counts(details: Details) -> str:

@@ -15,7 +15,7 @@ from opsq.errors import Conflict, NotFound, OpsqError
 from opsq.wire.messages import ErrorReply, Refusal, WorkExplained
 
 SRC = Path(wording.__file__).parent
-COMPUTED = {"slots": {"pair", "count", "bound"}, "counts": set()}
+COMPUTED = {"slots": {"pair", "count", "bound"}, "counts": set(), "removable": set()}
 """Fields that are made of other details."""
 SPREAD = {"keys_taken", "key_taken", "disk", "disk_for_content", "counts"}
 """Causes that are chosen where they are given, or whose details are not all literal."""

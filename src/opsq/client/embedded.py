@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import apsw
 import msgspec
 
 from opsq.clock import Now, boot
@@ -26,7 +27,7 @@ from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
 from opsq.queue.batch_writer import describe_bug
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.policy import Policy
-from opsq.store.database import PASSIVE_BYTES, Database
+from opsq.store.database import Database
 from opsq.store.integrity import problems
 from opsq.store.state_folder import make_state_dir
 from opsq.version import __version__
@@ -250,8 +251,11 @@ class EmbeddedEngine:
             engine.end_batch(error, read_clocks())
             return
         engine.end_batch(None, read_clocks())
-        if self._database.wal_bytes >= PASSIVE_BYTES:
-            self._database.checkpoint_restart()
+        if self._database.log.bytes >= self._database.log.step_bytes:
+            try:
+                self._database.log.restart()
+            except apsw.FullError:
+                engine.note_full(read_clocks())
 
     def _deliver(self) -> None:
         """Put the replies of the engine into the inboxes of those who wait for them."""

@@ -17,11 +17,12 @@ import threading
 import time
 from collections.abc import Callable
 
+import apsw
+
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.queue.engine import Engine
-from opsq.store.database import PASSIVE_BYTES, RESTART_BYTES, WAL_LIMIT_BYTES, Database
-from opsq.store.database_file import BUSY_MS
+from opsq.store.database import Database
 
 _FULL_LOG_S = 60.0
 _RESTART_STEP_BYTES = 8 << 20
@@ -31,8 +32,7 @@ _LAST_BYTES = 2 << 20
 """The log is restarted only when at most this much is left to copy, because it blocks commits."""
 
 _URGENT_BYTES = 96 << 20
-_WAIT_MS, _URGENT_WAIT_MS = 100, 2000
-"""How long commits wait for other readers of the log: longer near its limit, short again if that did not help."""
+"""Then it is copied and restarted in one, however much is left to copy."""
 
 _QUICK_S = 0.0005
 """A COMMIT that takes no longer may block the event loop when there is nothing else to do."""
@@ -119,13 +119,8 @@ class Committer:
         self._commit_s += (time.monotonic() - started_s - self._commit_s) / 8
 
     def _restart_log(self) -> None:
-        """Checkpoint the whole log so that the next commit restarts it."""
-        is_urgent = _URGENT_BYTES <= self._database.wal_bytes < WAL_LIMIT_BYTES
-        self._database.writer.set_busy_timeout(_URGENT_WAIT_MS if is_urgent else _WAIT_MS)
-        try:
-            self._database.checkpoint_restart()
-        finally:
-            self._database.writer.set_busy_timeout(BUSY_MS)
+        """Copy the whole log so that the next commit restarts it; nobody is waited for."""
+        self._database.log.restart()
 
     # --- the event loop -----------------------------------------------------------------------------------
 
@@ -146,6 +141,10 @@ class Committer:
         else:
             self._log_failure(error)
 
+    def _note_full(self, error: Exception) -> None:
+        self._engine.note_full(read_clocks())
+        self._log_failure(error)
+
     def _log_failure(self, error: Exception) -> None:
         now_s = time.monotonic()
         if now_s - self._full_logged_at >= _FULL_LOG_S:
@@ -158,26 +157,29 @@ class Committer:
 
     def _copy_log(self) -> None:
         """Keep the log short: checkpoint it alongside commits, and when it is long, once between two of them."""
-        wal_bytes = self._database.wal_bytes
+        log = self._database.log
+        wal_bytes = log.bytes
         if wal_bytes < self._copied_bytes:
             self._copied_bytes = 0  # the log was restarted
         if self._is_copying:
             return
         left_bytes = wal_bytes - self._copied_bytes
-        is_long = wal_bytes >= max(RESTART_BYTES, self._restart_from_bytes)
+        is_long = wal_bytes >= max(log.restart_bytes, self._restart_from_bytes)
         if is_long and (left_bytes <= _LAST_BYTES or wal_bytes >= _URGENT_BYTES):
             self._is_busy = True
             self._work.put((self._restart_log, self._restarted))
-        elif is_long or left_bytes >= PASSIVE_BYTES:
+        elif is_long or left_bytes >= log.step_bytes:
             self._is_copying = True
             self._copied_bytes = wal_bytes
-            copying = self._loop.run_in_executor(None, self._database.checkpoint_passive)
+            copying = self._loop.run_in_executor(None, log.copy)
             copying.add_done_callback(self._copied)
 
     def _restarted(self, error: Exception | None) -> None:
         self._is_busy = False
-        wal_bytes = self._database.wal_bytes
-        if wal_bytes >= RESTART_BYTES:
+        if isinstance(error, apsw.FullError):
+            self._note_full(error)
+        wal_bytes = self._database.log.bytes
+        if wal_bytes >= self._database.log.restart_bytes:
             self._restart_from_bytes = wal_bytes + _RESTART_STEP_BYTES
             _log.info(
                 "the write-ahead log is %d MB long: %s", wal_bytes >> 20, error or "another program is reading it"
@@ -188,7 +190,11 @@ class Committer:
 
     def _copied(self, copying: asyncio.Future[None]) -> None:
         self._is_copying = False
-        if not copying.cancelled() and (error := copying.exception()) is not None:
+        if copying.cancelled() or (error := copying.exception()) is None:
+            return
+        if isinstance(error, apsw.FullError):
+            self._note_full(error)
+        else:
             _log.warning("checkpoint failed: %s", error)
 
 

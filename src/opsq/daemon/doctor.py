@@ -22,6 +22,7 @@ from opsq.errors import OpsqError, Unreachable
 from opsq.filesystem import network_filesystem
 from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
+from opsq.units import format_roughly
 from opsq.version import __version__
 
 _ROOM_BYTES = 256 << 20
@@ -118,15 +119,7 @@ def _state_dir(settings: Settings) -> Iterator[Fact]:
         )
     free_bytes = shutil.disk_usage(path).free
     advice = "" if free_bytes >= _ROOM_BYTES else "Free some space: when the disk is full, no chunks are handed out."
-    yield Fact("room", not advice, f"{_roughly(free_bytes)} free", advice)
-
-
-def _roughly(size_bytes: int) -> str:
-    """Format a size for people: one decimal, in powers of 1024."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes >= 1 << power:
-            return f"{size_bytes / (1 << power):.1f} {unit}"
-    return f"{size_bytes} bytes"
+    yield Fact("room", not advice, f"{format_roughly(free_bytes)} free", advice)
 
 
 def _socket(settings: Settings) -> Iterator[Fact]:
@@ -173,7 +166,7 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
         try:
             Database.open_read_only(Path(settings.database_path)).close()
             yield Fact(
-                "database", True, f"{settings.database_path}, {_roughly(os.path.getsize(settings.database_path))}"
+                "database", True, f"{settings.database_path}, {format_roughly(os.path.getsize(settings.database_path))}"
             )
         except OpsqError as error:
             yield Fact("database", False, error.message, error.hint)

@@ -89,6 +89,8 @@ class Batch:
         self.started: dict[LiveSubmission, None] = {}
         """Submissions whose unique keys are free once this is committed."""
         self.fold: FoldSlice | None = None
+        self.spare_bytes = 0
+        """On a full disk, roughly how much of what is spare its completions take."""
         self.forbids_fold = False
         """Set by an entry that writes `block` itself."""
 

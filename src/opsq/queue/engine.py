@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.clock_steps import ClockSteps
 from opsq.queue.folding import Folding
+from opsq.queue.full_disk import RETRY_NS, FullDisk
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.rule_changes import RuleChanges
@@ -54,7 +56,6 @@ from opsq.wire import messages as m
 
 TICK_LIMIT_S = 1.0
 """The wall clock is looked at this often, for `--at`."""
-FULL_RETRY_NS = 1_000_000_000
 
 __all__ = ["Engine", "Fatal", "Peer"]
 
@@ -82,7 +83,7 @@ class Engine:
         folders: Sequence[Path] = (),
         boot: str = "",
     ) -> None:
-        self._state = state = EngineState(database, policy, now, rng or random.Random())
+        self._state = state = EngineState(database, policy, now, rng or random.Random(), folders)
         self._folding = folding = Folding(state)
         self._reservations = reservations = Reservations(state)
         self._subscriptions = subscriptions = Subscriptions(state)
@@ -111,9 +112,9 @@ class Engine:
         )
         self._heard = now
         self._last_tick: MonoNs = now.mono
-        self._full_retry: MonoNs = now.mono
         self._rest_until: MonoNs = now.mono
         """Nothing is written of our own accord before: something of it, and no request, could not be."""
+        self._full_disk = FullDisk(state, now)
         self._clock_steps = ClockSteps(state, boot)
         self._folding.restore()
         self._admission.restore()
@@ -173,8 +174,15 @@ class Engine:
 
     @property
     def is_full(self) -> bool:
-        """Whether the storage was full at the last commit."""
+        """Whether there is room only for what frees some."""
         return self._state.is_full
+
+    def note_full(self, now: Now) -> None:
+        """The log could not be copied for want of room."""
+        if self._flying is None:
+            self._full_disk.note(now)
+        else:
+            self._full_disk.note_soon()
 
     # --- requests ---
 
@@ -210,6 +218,10 @@ class Engine:
         batch = state.batch
         replies, on_failed = batch.replies, batch.on_failed
         answers_count = len(replies) + len(on_failed)
+        if state.is_full:
+            self._full_disk.weigh(request)
+            if not self._full_disk.fits(request):
+                verb = partial(self._full_disk.postpone, self.handle)
         verb(peer, request, now)
         if len(replies) + len(on_failed) > answers_count:
             batch.again.append((verb, peer, request))
@@ -247,7 +259,7 @@ class Engine:
 
     def has_batch(self, now: Now) -> bool:
         """Whether there is something to commit, and no commit is under way."""
-        if self._flying is not None or (self._state.is_full and now.mono < self._full_retry):
+        if self._flying is not None or self._full_disk.is_waiting(now):
             return False
         return bool(self._state.batch) or self._is_fold_due(now)
 
@@ -284,7 +296,7 @@ class Engine:
                 apart.first_seq = batch.first_seq
                 if not self.writer.write_apart(requests, apart, now) and batch.cause is not None:
                     self.writer.report(batch.cause)
-                    self._rest_until = MonoNs(now.mono + FULL_RETRY_NS)
+                    self._rest_until = MonoNs(now.mono + RETRY_NS)
         except Deposed as error:
             raise Fatal(str(error)) from error
         return True
@@ -302,9 +314,7 @@ class Engine:
         if error is not None:
             self._failed(batch, error, now)
             return
-        if state.is_full and batch.has_rows:
-            state.is_full = False
-            state.note_news()
+        self._full_disk.committed(batch, now)
         self._folding.committed(batch.history, now)
         self._admission.ended(batch, is_committed=True)
         batch.settle(now)
@@ -326,9 +336,8 @@ class Engine:
         is_gone = state.database.rollback()
         if not isinstance(error, apsw.FullError | apsw.BusyError) or not is_gone:
             raise Fatal(f"The outcome of a commit is unknown: {error}") from error
-        state.is_full = True
-        self._full_retry = MonoNs(now.mono + FULL_RETRY_NS)
-        refusal = StorageFull(cause="commit_failed", path=str(state.database.path))
+        self._full_disk.note(now, has_failed=True)
+        refusal = state.with_removable(StorageFull(cause="commit_failed", path=str(state.database.path)))
         waiting, state.batch = state.batch, Batch()
         for lost in (waiting, batch):
             self._admission.ended(lost, is_committed=False)
@@ -344,14 +353,16 @@ class Engine:
         if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2:
             self._expiry.hold(MonoNs(now.mono + heartbeat_ns))
         self._last_tick = now.mono
+        state.removable_found = None
         self._clock_steps.watch(now)
         if not state.is_full and now.mono >= self._rest_until:
             self._submitter.tick(now)
             self._finisher.tick(now)
             self._expiry.tick(now)
+        elif state.is_full and self._flying is None:
+            self._full_disk.tick(now)
+        if now.mono >= self._rest_until:
             self._retention.tick(now)
-        elif state.is_full and now.mono >= self._full_retry and not state.batch:
-            state.batch.statements.append(lambda database, _: database.probe())
         self._admission.tick(now)
         state.gates.tick(now)
         self._failures.tick(now)

@@ -146,7 +146,7 @@ class Folding:
         if now.mono - self._oldest > LAZY_NS:
             self._hurry_seq, self._oldest = self._events[-1].seq, now.mono
         fold = Fold(self._state, self)
-        limit = max(SLICE_EVENTS, len(self._events) // SLICE_PART)
+        limit = self._state.slice_of(max(SLICE_EVENTS, len(self._events) // SLICE_PART))
         while self._events and len(fold.events) < limit:
             event = self._events[0]
             if not fold.add(event):

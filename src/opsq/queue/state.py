@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
 from opsq.clock import MonoNs, Now
-from opsq.errors import NotFound
+from opsq.errors import NotFound, OpsqError, StorageFull
 from opsq.queue.batch import Batch
 from opsq.queue.dispatch.fronts import Fronts
 from opsq.queue.dispatch.gates import Gates
@@ -26,6 +28,7 @@ from opsq.queue.unique_keys import UniqueKeys
 from opsq.store import backlog, meta, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
+from opsq.store.removable import Details, Removable
 from opsq.store.submissions import Removed
 from opsq.wire.messages import Reply
 
@@ -35,12 +38,17 @@ SUBMISSIONS_KEPT = 20_000
 
 LOADED_TOGETHER = 8
 """Submissions read by one statement at the start."""
+FULL_SHARE = 20
+
+Lack = TypeVar("Lack", bound=OpsqError)
 
 
 class EngineState:
     """The state that the parts of the engine share."""
 
-    def __init__(self, database: Database, policy: Policy, now: Now, rng: random.Random) -> None:
+    def __init__(
+        self, database: Database, policy: Policy, now: Now, rng: random.Random, folders: Sequence[Path] = ()
+    ) -> None:
         self.database = database
         self.reader: apsw.Connection = database.reader
         self._loading = self.reader.cursor()
@@ -66,7 +74,10 @@ class EngineState:
         """Something may have become free, or the last open submission has ended: parked calls must be looked at."""
         self.has_granted = False
         """Chunks were handed out since it was last made sure that we own the file."""
-        self.is_full = False
+        self.is_full = not database.has_room
+        """There is room only for what frees some: nothing comes in and nothing is handed out."""
+        self.removable_found: Details | None = None
+        self._removable = Removable(self.reader, database.path, folders)
         self.is_draining = False
         self.now = now
         self.rules = Rules(self.reader)
@@ -85,6 +96,25 @@ class EngineState:
     def take_news(self) -> None:
         """Parked calls are being looked at."""
         self.has_news = False
+
+    def slice_of(self, rows_count: int) -> int:
+        """How many rows one batch takes of something long: on a full disk little, for lack of room in the log."""
+        return max(rows_count // FULL_SHARE, 1) if self.is_full else rows_count
+
+    def no_room(self) -> StorageFull:
+        """What to answer to what is refused while the storage is full."""
+        return self.with_removable(StorageFull(cause="storage_full"))
+
+    def with_removable(self, error: Lack) -> Lack:
+        """An error that says what would make room."""
+        error.details.update(self.removable())
+        return error
+
+    def removable(self) -> Details:
+        """What takes room on the disk, and what of that could go; looked at again after `removable_found` is None."""
+        if self.removable_found is None:
+            self.removable_found = self._removable.details()
+        return self.removable_found
 
     def charge(self, rows_count: int) -> None:
         """Work that visits no rows takes as long as this many: the turn of the event loop ends the sooner."""

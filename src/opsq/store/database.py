@@ -1,12 +1,7 @@
-"""The SQLite file: opening, locking, migrating, committing, checkpoints, backup, check.
+"""The SQLite file: opening, locking, migrating, committing, backup.
 
 Owns the connections and the transaction; must not know what the rows mean. Everything opens through `_connect`, which
 sets the pragmas.
-
-Checkpoints. SQLite's own are off: a PASSIVE one never resets a log that is written all the time (1.6 GB in 11 s were
-measured). A second connection copies at `PASSIVE_BYTES`; at `RESTART_BYTES` the committer, between two commits and with
-no statement open, finishes the copy itself, so that the next commit restarts the log. The file is kept, not
-truncated: a COMMIT into an existing log costs half of one that extends it.
 """
 
 from __future__ import annotations
@@ -18,13 +13,13 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import apsw
 
 from opsq.errors import InputUnreadable
 from opsq.filesystem import network_filesystem
 from opsq.fsync import sync_descriptor, sync_path
+from opsq.store.ballast import Ballast
 from opsq.store.database_file import (
     BUSY_MS,
     check_header,
@@ -34,18 +29,12 @@ from opsq.store.database_file import (
     migrations,
     no_room,
     scalar,
+    write_failure,
     wrong_version,
 )
 from opsq.store.sql_trace import OnStatement, trace
+from opsq.store.write_ahead_log import LIMIT_BYTES, WriteAheadLog
 from opsq.users import open_file
-
-PASSIVE_BYTES: Final = 4 << 20
-"""Small steps: while 16 MB were copied and synced, single commits beside them took up to 85 ms.
-
-With 4 MB up to 35 ms.
-"""
-RESTART_BYTES: Final = 64 << 20
-WAL_LIMIT_BYTES: Final = 128 << 20
 
 
 class Deposed(Exception):  # not an error of a request: the process must end
@@ -68,6 +57,7 @@ class Database:
         is_durable: bool,
         is_read_only: bool,
         has_network_fs: bool,
+        ballast: Ballast,
         on_statement: OnStatement | None = None,
     ) -> None:
         self.path = path
@@ -76,14 +66,16 @@ class Database:
         self._lock_fd = lock_fd
         self._network = has_network_fs
         self._on_statement = on_statement
-        self.wal_bytes = 0
+        self.has_room = True
+        """False: at the start there was room only for what frees some."""
         self.owner_token = b""
+        self._next_token = b""
+        self._ballast = ballast
         self.reader = self._connect("reader", writable=False)
         self._owner = self.reader.cursor()
         self.writer = self.reader if is_read_only else self._connect("writer", writable=True)
-        if not is_read_only:
-            self.writer.set_wal_hook(self._on_wal)
-            self._checkpointer = self._connect("checkpoints", writable=True)
+        self._checkpointer = self.reader if is_read_only else self._connect("checkpoints", writable=True)
+        self.log = WriteAheadLog(path, self.writer, self._checkpointer, ballast, has_file=not has_network_fs)
         stat = path.stat()
         self._inode = (stat.st_dev, stat.st_ino)
 
@@ -115,7 +107,9 @@ class Database:
         """
         lock_fd = lock(path.with_suffix(".lock"))
         database: Database | None = None
+        ballast = Ballast(path.with_suffix(".ballast"))
         try:
+            ballast.drop()  # on a full disk what opens the file needs room, and gets no other
             remote = network_filesystem(path.parent)
             if remote and not allow_network_fs:
                 raise InputUnreadable(
@@ -136,10 +130,14 @@ class Database:
                     is_durable=is_durable,
                     is_read_only=False,
                     has_network_fs=bool(remote),
+                    ballast=ballast,
                     on_statement=on_statement,
                 )
                 database._migrate()
                 database._take_ownership()
+                database.has_room = database.has_room and database.log.regain_room()
+                if not database.has_room:
+                    database.log.give_up_room()
             except (apsw.NotADBError, apsw.CorruptError) as error:
                 raise damaged(path, str(error)) from error
             except (apsw.FullError, apsw.IOError, OSError) as error:
@@ -148,6 +146,7 @@ class Database:
             if database is not None:
                 database.close()
             else:
+                ballast.hold()
                 os.close(lock_fd)
             raise
         return database
@@ -168,9 +167,18 @@ class Database:
             version = check_header(path)
             if version != len(migrations()):
                 raise wrong_version(path, version)
-            return cls(path, -1, is_durable=True, is_read_only=True, has_network_fs=False)
+            return cls(
+                path,
+                -1,
+                is_durable=True,
+                is_read_only=True,
+                has_network_fs=False,
+                ballast=Ballast(path.with_suffix(".ballast")),
+            )
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise damaged(path, str(error)) from error
+        except (apsw.FullError, apsw.IOError, apsw.CantOpenError) as error:
+            raise no_room(path, error) from error
 
     def _connect(self, name: str, *, writable: bool) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE if not self.is_read_only else apsw.SQLITE_OPEN_READONLY
@@ -182,7 +190,7 @@ class Database:
                 "journal_mode = DELETE"
             ]  # a write-ahead log needs memory that is shared by all who have the file open
         elif not self.is_read_only:
-            pragmas += ["journal_mode = WAL", f"journal_size_limit = {WAL_LIMIT_BYTES}", "wal_autocheckpoint = 0"]
+            pragmas += ["journal_mode = WAL", f"journal_size_limit = {LIMIT_BYTES}", "wal_autocheckpoint = 0"]
         if writable:
             pragmas += [
                 f"synchronous = {'FULL' if self.is_durable else 'NORMAL'}",
@@ -213,12 +221,23 @@ class Database:
             self.commit()
 
     def _take_ownership(self) -> None:
-        self.owner_token = secrets.token_bytes(16)
-        self.writer.execute("BEGIN IMMEDIATE")
-        self.writer.execute("INSERT OR REPLACE INTO owner (id, token) VALUES (1, ?)", (self.owner_token,))
+        """Write who owns the file; if there is no room at all, the first transaction does that."""
+        self._next_token = secrets.token_bytes(16)
+        for _ in range(2):
+            try:
+                self.begin()
+                self.commit()
+                return
+            except apsw.FullError:
+                self.rollback()
+                self.has_room = False
+                self.log.give_up_room()
+        self.owner_token = scalar(self.reader, "SELECT token FROM owner") or b""
+
+    def _write_ownership(self) -> None:
+        self.writer.execute("INSERT OR REPLACE INTO owner (id, token) VALUES (1, ?)", (self._next_token,))
         self.writer.execute("UPDATE meta SET value = value + 1 WHERE key = 'starts'")
         self.writer.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('secret', ?)", (secrets.token_bytes(32),))
-        self.commit()
 
     # --- transactions ---
 
@@ -232,6 +251,8 @@ class Database:
         if self.owner_token:
             self._check_owner(self.writer)
             self._check_inode()
+        if self._next_token:
+            self._write_ownership()
 
     def commit(self) -> None:
         """COMMIT; durable when it returns, unless the database is not `is_durable`.
@@ -239,6 +260,8 @@ class Database:
         Nothing but this may run in a helper thread.
         """
         self.writer.execute("COMMIT")
+        if self._next_token:
+            self.owner_token, self._next_token = self._next_token, b""
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -279,29 +302,7 @@ class Database:
         if (stat.st_dev, stat.st_ino) != self._inode:
             raise Deposed(f"{self.path} has been replaced under the running daemon.")
 
-    # --- checkpoints and sizes ---
-
-    def _on_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        self.wal_bytes = pages * 4096
-        return apsw.SQLITE_OK
-
-    def checkpoint_passive(self) -> None:
-        """Copy what can be copied from the log without waiting for anyone.
-
-        On its own connection, so in any one thread.
-        """
-        self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-
-    def checkpoint_restart(self) -> None:
-        """Copy the whole log, so that the next commit starts it over.
-
-        Only between two commits, with no statement open.
-        """
-        try:
-            self.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-        except apsw.BusyError:
-            return  # a passive checkpoint or a backup is at work: the next commit tries again
-        self.wal_bytes = 0
+    # --- sizes and copies ---
 
     def file_bytes(self) -> int:
         """The size of the database file, without its log."""
@@ -338,6 +339,7 @@ class Database:
 
         Raises:
             InputUnreadable: `path` exists, or its folder does not.
+            StorageFull: there is no room for it; nothing is left of it.
         """
         beside = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.new")
         try:
@@ -369,6 +371,8 @@ class Database:
             with self.snapshot() as source, target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(1024)
+        except apsw.FullError as error:
+            raise write_failure(path) from error
         finally:
             target.close()
 
@@ -382,16 +386,19 @@ class Database:
         try:
             connection.execute("BEGIN DEFERRED")
             scalar(connection, "PRAGMA schema_version")  # the first read fixes the state
-            yield connection
+            self.log.readers_count += 1
+            try:
+                yield connection
+            finally:
+                self.log.readers_count -= 1
         finally:
             connection.close()
 
     def close(self) -> None:
         """Close the file, copy the log into it, and free the lock."""
-        for connection in {
-            id(c): c for c in (self.reader, getattr(self, "_checkpointer", self.reader), self.writer)
-        }.values():
+        for connection in {id(c): c for c in (self.reader, self._checkpointer, self.writer)}.values():
             connection.close()
         if self._lock_fd >= 0:
+            self._ballast.hold()  # of the room that the log has left
             os.close(self._lock_fd)
             self._lock_fd = -1

@@ -50,9 +50,9 @@ def migrations() -> list[str]:
     ]
 
 
-def scalar(connection: apsw.Connection, sql: str) -> Any:
+def scalar(connection: apsw.Connection, sql: str, bindings: tuple[int | str, ...] = ()) -> Any:
     """The one value that a statement gives."""
-    return connection.execute(sql).get
+    return connection.execute(sql, bindings).get
 
 
 def lock(path: Path) -> int:
@@ -204,6 +204,13 @@ def no_room(path: Path, error: Exception) -> Refused:
         return StorageFull(f"There is no room for the database {path}, with {room_left(path)}.", hint=_FREE_SOME)
     return Refused(
         f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions."
+    )
+
+
+def write_failure(path: Path) -> StorageFull:
+    """What to raise when a copy of the database does not fit."""
+    return StorageFull(
+        f"There is no room for {path}, with {room_left(path)}.", hint="Name a file on another disk, or free some space."
     )
 
 

@@ -268,7 +268,7 @@ def last_seq(connection: apsw.Connection) -> int:
     return int(row[0] or 0) if row else 0
 
 
-def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_seq: int) -> int:
+def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_seq: int, rows: int = PRUNE_ROWS) -> int:
     """Delete some of the oldest folded events: older than `before_at`, or beyond the newest `max_rows`.
 
     How many, 0 when none are left.
@@ -278,7 +278,7 @@ def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_s
         return 0
     oldest_seq, oldest_at = row
     last = last_seq(writer)
-    end = min(oldest_seq + PRUNE_ROWS, folded_seq + 1)
+    end = min(oldest_seq + rows, folded_seq + 1)
     if last - oldest_seq < max_rows:
         if oldest_at >= before_at:
             return 0

@@ -335,7 +335,7 @@ def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, Removed]]:
     ]
 
 
-def remove_slice(writer: apsw.Connection, submission_id: int) -> list[GoneLane] | None:
+def remove_slice(writer: apsw.Connection, submission_id: int, rows: int = REMOVE_ROWS) -> list[GoneLane] | None:
     """Delete some rows of a hidden submission; when that was all of it, the lanes that are gone with it."""
     is_done = True
     for table, key in (
@@ -348,10 +348,10 @@ def remove_slice(writer: apsw.Connection, submission_id: int) -> list[GoneLane] 
     ):
         writer.execute(
             f"DELETE FROM {table} WHERE submission_id = ?1 AND ({key}) IN "
-            f"(SELECT {key} FROM {table} WHERE submission_id = ?1 LIMIT {REMOVE_ROWS})",
+            f"(SELECT {key} FROM {table} WHERE submission_id = ?1 LIMIT {rows})",
             (submission_id,),
         )
-        is_done = is_done and writer.changes() < REMOVE_ROWS
+        is_done = is_done and writer.changes() < rows
     if not is_done:
         return None
     gone = lanes.forget(writer, submission_id)

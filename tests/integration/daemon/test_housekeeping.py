@@ -17,7 +17,8 @@ from opsq.content.store_kinds import open_store
 from opsq.daemon import lifecycle
 from opsq.daemon.housekeeping import Housekeeping
 from opsq.settings import Settings
-from opsq.store.database import WAL_LIMIT_BYTES, Database
+from opsq.store.database import Database
+from opsq.store.write_ahead_log import LIMIT_BYTES
 from opsq.wire.messages import (
     Backup,
     Cancel,
@@ -160,9 +161,9 @@ def test_log_stays_under_its_limit_with_a_reader_open_at_all_times(settings: Set
     reading.start()
     try:
         with connected(settings) as client:
-            for _ in range(2 * WAL_LIMIT_BYTES // (500 * len(attachment))):
+            for _ in range(2 * LIMIT_BYTES // (500 * len(attachment))):
                 submit(client, 500, attachment)
-                assert log.stat().st_size <= WAL_LIMIT_BYTES
+                assert log.stat().st_size <= LIMIT_BYTES
     finally:
         is_over.set()
         reading.join()

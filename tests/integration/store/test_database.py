@@ -19,7 +19,7 @@ import apsw
 import pytest
 
 from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, VersionMismatch
-from opsq.store import backlog, database, integrity
+from opsq.store import backlog, database, integrity, write_ahead_log
 from opsq.store.database import Database, Deposed
 from opsq.store.database_file import migrations
 from opsq.strategy import explain
@@ -83,7 +83,7 @@ def test_plain_sqlite_opens_and_checks_the_file(path: Path) -> None:
 def test_every_connection_has_its_limits_and_a_busy_time_out(opened: Database) -> None:
     for connection in (opened.reader, opened.writer):
         assert value(connection, "PRAGMA journal_mode") == "wal"
-        assert value(connection, "PRAGMA journal_size_limit") == database.WAL_LIMIT_BYTES
+        assert value(connection, "PRAGMA journal_size_limit") == write_ahead_log.LIMIT_BYTES
         assert value(connection, "PRAGMA busy_timeout") == database.BUSY_MS
         assert value(connection, "PRAGMA wal_autocheckpoint") == 0
     assert value(opened.reader, "PRAGMA query_only") == 1
@@ -142,7 +142,10 @@ def test_lock_outlives_closing_and_is_never_deleted(path: Path) -> None:
 
 def test_lock_is_not_inherited_by_children(opened: Database, path: Path) -> None:
     """Else a consumer's program that outlives the daemon would keep the folder."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as child:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # before its exec has ended it still has all
         opened.close()
         Database.open(path).close()
         child.communicate(b"\n")
@@ -372,11 +375,11 @@ def test_vacuum_gives_free_pages_back_to_the_file_system(opened: Database) -> No
     opened.begin()
     opened.writer.execute("DELETE FROM meta WHERE key LIKE 'fill %'")
     opened.commit()
-    opened.checkpoint_restart()
+    opened.log.restart()
     before = opened.file_bytes()
     assert opened.free_bytes() > 1_000_000
     given = opened.vacuum()
-    opened.checkpoint_restart()
+    opened.log.restart()
     assert before - opened.file_bytes() == given > 1_000_000
     assert opened.free_bytes() == 0
 
@@ -385,13 +388,13 @@ def test_log_begins_anew_after_a_whole_checkpoint_and_not_after_a_passive_one(op
     log = path.with_name(f"{path.name}-wal")
     fill(opened, 1000)
     size = log.stat().st_size
-    opened.checkpoint_passive()
+    opened.log.copy()
     fill(opened, 10)
-    assert opened.wal_bytes > 0
-    opened.checkpoint_restart()
-    assert opened.wal_bytes == 0
+    assert opened.log.bytes > 0
+    opened.log.restart()
+    assert opened.log.bytes == 0
     fill(opened, 10)
-    assert opened.wal_bytes < size // 4
+    assert opened.log.bytes < size // 4
     assert log.stat().st_size >= size
 
 
@@ -400,10 +403,9 @@ def test_log_is_not_forgotten_while_a_reader_holds_it(opened: Database) -> None:
     with opened.snapshot() as connection:
         assert value(connection, "SELECT count(*) FROM meta WHERE key LIKE 'fill %'") == 100
         fill(opened, 200)
-        before = opened.wal_bytes
-        opened.writer.set_busy_timeout(1)
-        opened.checkpoint_restart()
-        assert opened.wal_bytes == before
+        before = opened.log.bytes
+        assert not opened.log.restart()
+        assert opened.log.bytes == before
         assert value(connection, "SELECT count(*) FROM meta WHERE key LIKE 'fill %'") == 100
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from opsq.errors import OpsqError
 from opsq.ids import FULL, mask_indexes
 from opsq.queue import folding, live_submission, state
 from opsq.queue.chunks import dead as dead_chunks
@@ -132,6 +133,10 @@ class Machine(Consuming):
 
     def _submit(self, peer: Peer, news: list[m.NewSubmission]) -> None:
         request = m.Submit(next(self.rig.ids), news)
+        if self.model.is_full and any(self.model.known(new) is None for new in news):
+            with pytest.raises(OpsqError):
+                self.send(peer, request)
+            return
 
         def is_right(reply: m.Reply) -> bool:
             assert isinstance(reply, m.Submitted)
@@ -289,9 +294,9 @@ class Machine(Consuming):
     @precondition(lambda self: self.model.flying is None)
     @rule(restarts=st.booleans())
     def checkpoint(self, restarts: bool) -> None:
-        self.rig.database.checkpoint_passive()
+        self.rig.database.log.copy()
         if restarts:
-            self.rig.database.checkpoint_restart()
+            self.rig.database.log.restart()
 
     # --- ends of the process ---
 

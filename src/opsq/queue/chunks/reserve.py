@@ -11,7 +11,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import StorageFull
 from opsq.ids import first_bits
 from opsq.queue.chunks.parked_calls import Call, Line
 from opsq.queue.chunks.reservations import Reservations
@@ -106,7 +105,7 @@ class ReserveCalls:
             state.reply(peer, Reserved(request.id))
             return
         if state.is_full and request.wait_s == 0:
-            raise StorageFull(cause="storage_full")
+            raise state.no_room()
         is_first = plan.text not in self._lines
         if is_first and not state.is_full:
             state.rows_left = TURN_ROWS

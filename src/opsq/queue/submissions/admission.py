@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import NoRoom, OpsqError
+from opsq.errors import NoRoom, OpsqError, Refused
 from opsq.filesystem import Space, space
 from opsq.queue.batch import Batch, acting
 from opsq.queue.peer import Peer
@@ -112,7 +112,7 @@ class Admission:
         Raises:
             NoRoom: there is none; also if there can never be any.
         """
-        is_next = not self._line and (not self._state.is_full or request.wait_s == 0)
+        is_next = not self._line
         lack = self._lack(most, _content_bytes(request))
         if is_next and lack is None:
             admit(now)
@@ -203,8 +203,10 @@ class Admission:
         error = self._lack(waiting.needed() or 0, waiting.content_bytes) or self._others()
         self._state.reply(peer, ErrorReply.of(request_id, error))
 
-    def _lack(self, chunks_count: int, content_bytes: int) -> NoRoom | None:
+    def _lack(self, chunks_count: int, content_bytes: int) -> Refused | None:
         """Why there is no room for so much; None: there is."""
+        if self._state.is_full:
+            return self._state.no_room()
         limit = self.limit
         there = self._backlog_count + self._accepted_count
         if limit is not None and chunks_count and there + chunks_count > limit:
@@ -213,13 +215,14 @@ class Admission:
             wanted_bytes = content_bytes if number == len(self._folders) - 1 and number else 0
             found = space(folder)
             if found is not None and found.free_bytes - wanted_bytes < self._floor_bytes(found):
-                return NoRoom(
+                lack = NoRoom(
                     cause="disk_for_content" if wanted_bytes else "disk",
                     folder=str(folder),
                     free_bytes=found.free_bytes,
                     wanted_bytes=wanted_bytes,
                     floor_bytes=self._floor_bytes(found),
                 )
+                return self._state.with_removable(lack)
         return None
 
     def _floor_bytes(self, found: Space) -> int:

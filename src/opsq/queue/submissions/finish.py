@@ -199,7 +199,9 @@ class Finisher:
 
         def write(database: Database, _: Batch) -> None:
             nonlocal gone
-            gone = submissions.remove_slice(database.writer, submission_id)
+            gone = submissions.remove_slice(
+                database.writer, submission_id, self._state.slice_of(submissions.REMOVE_ROWS)
+            )
 
         def settle(_: Now) -> None:
             if gone is not None:

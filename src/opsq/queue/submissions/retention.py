@@ -44,7 +44,7 @@ class Retention:
     @property
     def is_active(self) -> bool:
         """Whether a slice is ready for the next batch."""
-        return (bool(self._state.removing) or self._is_pruning) and not self._is_busy and not self._state.is_full
+        return (bool(self._state.removing) or self._is_pruning) and not self._is_busy
 
     def tick(self, now: Now) -> None:
         """Once a minute, look for what is old enough; in between, add a slice to the batch if there is one."""
@@ -77,7 +77,11 @@ class Retention:
 
     def _prune(self, database: Database, before_at: int) -> None:
         if not history.prune_slice(
-            database.writer, before_at, self._state.policy.history_rows, self._folding.folded_seq
+            database.writer,
+            before_at,
+            self._state.policy.history_rows,
+            self._folding.folded_seq,
+            self._state.slice_of(history.PRUNE_ROWS),
         ):
             self._is_pruning = False
 
@@ -126,7 +130,11 @@ class _Pruning:
 
     def _write(self, database: Database, _: Batch) -> None:
         self._slice_count = history.prune_slice(
-            database.writer, self._before_at, self._keep_count, self._folding.folded_seq
+            database.writer,
+            self._before_at,
+            self._keep_count,
+            self._folding.folded_seq,
+            self._state.slice_of(history.PRUNE_ROWS),
         )
 
     def _settle(self, _: Now) -> None:

@@ -133,7 +133,7 @@ class Reports:
                 unfolded_count=len(self._folding),
                 file_bytes=state.database.file_bytes(),
                 free_bytes=state.database.free_bytes(),
-                wal_bytes=state.database.wal_bytes,
+                wal_bytes=state.database.log.bytes,
                 settings={},
                 unmatched_count=self._unmatched(total.waiting_count),
                 backlog_limit=self._admission.limit,
