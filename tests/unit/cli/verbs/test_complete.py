@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from opsq.cli.verbs import complete
+from opsq.content.content_store import Store
 from opsq.content.file_io import Buffer
 from opsq.content.local_store import LocalStore
 from opsq.errors import ContentMissing, InputUnreadable, StoreNotVisible
@@ -28,6 +29,9 @@ class Objects(LocalStore):
 
     def path(self, name: str) -> str | None:
         return None
+
+    def mark(self) -> str:
+        return Store.mark(self)
 
     def write_object(self, name: str, content: Buffer, *, is_durable: bool) -> None:
         self.objects[name] = bytes(content)
