@@ -250,13 +250,13 @@ def _removable(details: Details) -> str:
     if "finished" in details:
         states = "--state completed --state failed --state cancelled --state expired"
         names = details["finished"]
-        command = f"opsq rm {names}" if names else f"opsq list {states} -n 1000 | cut -f1 | xargs opsq rm"
+        command = f"opsq rm {names}" if names else f"opsq list {states} -n 100 | cut -f1 | xargs opsq rm"
         sentences.append(
             f"`{command}` frees about {format_roughly(details['finished_bytes'])} of finished submissions."
         )
     if "unfinished" in details:
         names = details["unfinished"]
-        ids = "" if names else "ids=$(opsq list --state open -n 1000 | cut -f1) && "
+        ids = "" if names else "ids=$(opsq list --state open -n 100 | cut -f1) && "
         command = f"{ids}opsq cancel {names or '$ids'} && opsq rm {names or '$ids'}"
         size = format_roughly(details["unfinished_bytes"])
         sentences.append(f"`{command}` frees about {size}, and gives that work up.")

@@ -1,7 +1,8 @@
 """A full disk: what may still use the room that is spare, and when there is room again.
 
 Owns `EngineState.is_full`; must not write anything itself. While the disk is full, nothing comes in and nothing is
-handed out, and the log has room of its own: what removes something may use all of it, other requests half.
+handed out, and the log has room of its own: what removes something may use all of it, other requests half. To cancel
+removes nothing: it only permits to.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _SHRINK_SHARE = 0.25
 """While less is spare, free pages stay in the file."""
 _REMOVAL_BYTES = 16 * 4096
 """What a removal or cancellation writes in one batch: the pages that it touches, roughly."""
-_REMOVES = (m.Cancel, m.Remove, m.Drop)
-_WEIGHED = (m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, m.Limit, m.Weight)
+_REMOVES = (m.Remove, m.Drop)
+_WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, m.Limit, m.Weight)
 
 
 class FullDisk:
@@ -45,7 +46,9 @@ class FullDisk:
         if not isinstance(request, _WEIGHED):
             return
         size_bytes = _ROW_BYTES
-        if isinstance(request, m.Fail):
+        if isinstance(request, m.Cancel):
+            size_bytes = _REMOVAL_BYTES
+        elif isinstance(request, m.Fail):
             size_bytes += sum(_ROW_BYTES + len(one.reason) for one in request.failures)
         elif isinstance(request, m.Complete | m.CompleteAndReserve):
             size_bytes += sum(_ROW_BYTES + len(bytes(one.results)) for one in request.completions)
