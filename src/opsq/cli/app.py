@@ -79,7 +79,7 @@ VERBS: dict[str, Place] = {
     "limit": Place(_ADMINISTER, "Limit concurrent chunks per value, or how many start per unit of time."),
     "limits": Place(_ADMINISTER, "List pauses, limits and weights."),
     "weight": Place(_ADMINISTER, "Give a value of a key a weight in Fair."),
-    "audit": Place(_ADMINISTER, "List what operators did: who, when, from where, what."),
+    "audit": Place(_ADMINISTER, "List what operators did, newest first."),
     "token": Place(_ADMINISTER, "List the tokens that let clients in over TCP, make one, or revoke it."),
     "config": Place(_ADMINISTER, "Print every setting."),
     "doctor": Place(_ADMINISTER, "Look for problems on this machine, and say what to do about each."),

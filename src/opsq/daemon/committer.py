@@ -34,6 +34,10 @@ _LAST_BYTES = 2 << 20
 _URGENT_BYTES = 96 << 20
 """Then it is copied and restarted in one, however much is left to copy."""
 
+_WAIT_MS, _URGENT_WAIT_MS = 100, 250
+_PATIENCE_S = 1.0
+"""How long commits wait for readers of the log, longer near its limit; not at all once one has kept it for so long."""
+
 _QUICK_S = 0.0005
 """A COMMIT that takes no longer may block the event loop when there is nothing else to do."""
 
@@ -119,8 +123,10 @@ class Committer:
         self._commit_s += (time.monotonic() - started_s - self._commit_s) / 8
 
     def _restart_log(self) -> None:
-        """Copy the whole log so that the next commit restarts it; nobody is waited for."""
-        self._database.log.restart()
+        """Copy the whole log so that the next commit restarts it; waits for short readers, not for one that stays."""
+        log = self._database.log
+        is_kept = log.kept_s() > _PATIENCE_S
+        log.restart(wait_ms=0 if is_kept else _URGENT_WAIT_MS if log.bytes >= _URGENT_BYTES else _WAIT_MS)
 
     # --- the event loop -----------------------------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from opsq.errors import OpsqError, Unreachable
 from opsq.filesystem import network_filesystem
 from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
-from opsq.units import format_roughly
+from opsq.units import format_duration, format_roughly
 from opsq.version import __version__
+from opsq.wire.messages import DaemonState
 
 _ROOM_BYTES = 256 << 20
 _LINGER_DIR = Path("/var/lib/systemd/linger")
@@ -139,6 +140,8 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
     try:
         state = fetch_state(settings, 10.0)
         yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
+        if state.wal_kept_s:
+            yield _long_log(state, settings)
         for consumer in state.consumers:
             if consumer.is_unmatched:
                 detail = f"{consumer.consumer} waits with {consumer.waiting_strategy}, but nothing that waits is for it"
@@ -170,6 +173,14 @@ def _daemon(settings: Settings) -> Iterator[Fact]:
             )
         except OpsqError as error:
             yield Fact("database", False, error.message, error.hint)
+
+
+def _long_log(state: DaemonState, settings: Settings) -> Fact:
+    detail = (
+        f"the write-ahead log has {format_roughly(state.wal_bytes)}; for {format_duration(int(state.wal_kept_s))} a"
+        " program that reads the database has kept it from starting over"
+    )
+    return Fact("log", False, detail, f"End that program's transaction; to find it: fuser -v {settings.database_path}")
 
 
 def _network(settings: Settings) -> Iterator[Fact]:

@@ -75,15 +75,15 @@ class WriteAheadLog:
         """
         self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
-    def restart(self, mode: int = apsw.SQLITE_CHECKPOINT_RESTART) -> bool:
+    def restart(self, mode: int = apsw.SQLITE_CHECKPOINT_RESTART, wait_ms: int = 0) -> bool:
         """Copy all of it, so that the next commit starts it over; False: somebody reads it, or copies.
 
-        Only between two commits, with no statement open. Waits for nobody: it is tried again.
+        Only between two commits, with no statement open. Waits at most `wait_ms` for readers: it is tried again.
 
         Raises:
             apsw.FullError: the file cannot grow.
         """
-        self._writer.set_busy_timeout(0)
+        self._writer.set_busy_timeout(wait_ms)
         try:
             self._writer.wal_checkpoint(mode=mode)
         except apsw.BusyError:

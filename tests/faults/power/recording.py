@@ -31,7 +31,7 @@ from faults.power.disk import (
     Write,
 )
 
-UNRECORDED = frozenset({"audit.jsonl", "opsq.log", "opsq.sqlite-shm"})
+UNRECORDED = frozenset({"audit.jsonl", "opsq.ballast", "opsq.log", "opsq.sqlite-shm"})
 """Logs for people, which nothing that is acknowledged rests on; and memory that SQLite makes anew."""
 
 _JOURNALS = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL

@@ -67,7 +67,8 @@ def test_backup_overwrites_nothing_and_wants_an_absolute_path(settings: Settings
     (runtime_dir / "there").write_text("precious")
     with connected(settings) as client:
         assert "File exists" in error_of(client.ask(Backup(3, str(runtime_dir / "there")))).message
-        assert "must be absolute" in error_of(client.ask(Backup(4, "relative.sqlite"))).message
+        refused = error_of(client.ask(Backup(4, "relative.sqlite")))
+        assert (refused.code, refused.details["field"]) == ("usage", "path")
         assert error_of(client.ask(Backup(5, "/no/such/folder/copy"))).code == "input_unreadable"
     assert (runtime_dir / "there").read_text() == "precious"
 

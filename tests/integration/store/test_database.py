@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -24,6 +25,7 @@ from opsq.store.database import Database, Deposed
 from opsq.store.database_file import migrations
 from opsq.strategy import explain
 from opsq.strategy.arms import CUSTOM_PRIORITY, NEWEST_FIRST, OLDEST_FIRST, RANDOM, walk_sql
+from waiting import wait_until
 
 SCHEMA = len(migrations())
 
@@ -396,6 +398,25 @@ def test_log_begins_anew_after_a_whole_checkpoint_and_not_after_a_passive_one(op
     fill(opened, 10)
     assert opened.log.bytes < size // 4
     assert log.stat().st_size >= size
+
+
+def test_foreign_reader_that_keeps_the_log_is_noticed_and_nobody_waits_for_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_ahead_log, "STEP_BYTES", 1)
+    with closing(Database.open(path)) as opened:
+        stranger = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        stranger.execute("BEGIN")
+        assert stranger.execute("SELECT count(*) FROM submission").get == 0
+        while opened.log.bytes < opened.log.restart_bytes:
+            fill(opened, 1_000)
+        assert opened.log.kept_s() == 0
+        opened.log.copy()
+        assert not opened.log.restart()
+        wait_until(lambda: opened.log.kept_s() > 0, 10, "the clock has moved")
+        stranger.close()
+        assert opened.log.restart()
+        assert opened.log.kept_s() == 0
 
 
 def test_log_is_not_forgotten_while_a_reader_holds_it(opened: Database) -> None:

@@ -110,6 +110,7 @@ class StatusDocument(Shape):
     `unmatched`: waiting chunks that no strategy of a connected consumer takes; null: no consumer is
     connected, or it is unknown.
     `backlog`: chunks that are waiting, delayed or reserved, and `backlog_limit` how many may be; null: any number.
+    `wal_kept_s`: for how long a program that reads the database has kept its long write-ahead log; 0: none does.
     """
 
     state: str
@@ -135,6 +136,7 @@ class StatusDocument(Shape):
     backlog_limit: int | None
     room_waiting: int
     disk_free_bytes: int | None
+    wal_kept_s: float
 
     @classmethod
     def from_state(cls, state: DaemonState, socket: str, socket_source: str) -> Self:

@@ -102,7 +102,7 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
     rows += [("room_waiting", document.room_waiting)]
     rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
     rows += [("disk_free_bytes", "-" if document.disk_free_bytes is None else document.disk_free_bytes)]
-    rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s")]
+    rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s", "wal_kept_s")]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
     rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
     return rows
@@ -124,6 +124,8 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     # A write-ahead log larger than the file may contain the free pages: they say nothing about the file then.
     free = f" ({_size(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
     sizes = f"database {_size(state.file_bytes)}{free}, write-ahead log {_size(state.wal_bytes)}"
+    if state.wal_kept_s:
+        sizes += f" (kept for {format_duration(int(state.wal_kept_s))} by a program that reads it)"
     left = "" if state.disk_free_bytes is None else f", {_size(state.disk_free_bytes)} left on the disk"
     head.append(f"{sizes}{left}, {values.counted(state.unfolded_count, 'outcome')} not folded yet", style="dim")
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))

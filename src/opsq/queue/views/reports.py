@@ -139,6 +139,7 @@ class Reports:
                 backlog_limit=self._admission.limit,
                 room_waiting_count=len(self._admission),
                 disk_free_bytes=self._admission.disk_free_bytes(),
+                wal_kept_s=state.database.log.kept_s(),
             ),
         )
 

@@ -90,6 +90,7 @@ class DaemonState(Message):
     backlog_limit: Count | None = None
     room_waiting_count: Count = 0
     disk_free_bytes: Count | None = None
+    wal_kept_s: float = 0.0
 
 
 class HistoryFilter(Record):
