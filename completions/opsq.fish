@@ -225,7 +225,7 @@ complete -c opsq -n '__opsq_at submit' -l in-place -d 'Do not copy: consumers re
 complete -c opsq -n '__opsq_at submit' -l wait-for-room -d 'If the backlog is full, wait for room, for at most this long; without =D without limit.'
 complete -c opsq -n '__opsq_at submit' -l dry-run -d 'Show how many chunks there would be; write nothing.'
 complete -c opsq -n '__opsq_at submit' -l wait -d 'Wait for the end, as `opsq wait` does.'
-complete -c opsq -n '__opsq_at submit' -s o -l output -r -F -d 'With --wait: write the results to this file.'
+complete -c opsq -n '__opsq_at submit' -s o -l output -r -F -d 'With --wait: write the results to this file; - is stdout, and then the id goes to stderr.'
 complete -c opsq -n '__opsq_at submit' -l from-json -r -F -d 'Take options from a document of `opsq show --json`; without FILE arguments also its chunks.'
 
 # opsq wait
@@ -234,7 +234,7 @@ complete -c opsq -n '__opsq_at wait' -s t -l timeout -x -d 'Give up after this l
 
 # opsq results
 complete -c opsq -n '__opsq_at results' -k -a '(__opsq_ask ids)'
-complete -c opsq -n '__opsq_at results' -s o -l output -r -F -d 'Write to this file: beside it first, then renamed.'
+complete -c opsq -n '__opsq_at results' -s o -l output -r -F -d 'Write to this file: beside it first, then renamed; - is stdout.'
 complete -c opsq -n '__opsq_at results' -s f -l follow -d 'Do not wait for the end: write each result as soon as it is next in order.'
 complete -c opsq -n '__opsq_at results' -l skip-dead -d 'Leave out chunks that died or were skipped, instead of stopping there.'
 complete -c opsq -n '__opsq_at results' -l skip-bad -d 'Leave out chunks whose results cannot be read, and name them on stderr.'
@@ -321,7 +321,7 @@ complete -c opsq -n '__opsq_at run' -l max-attempts -x -d 'Failures until a chun
 complete -c opsq -n '__opsq_at run' -l backoff -x -d 'Delays between attempts, such as 1s,2,5m.'
 complete -c opsq -n '__opsq_at run' -l on-dead -x -a 'fail keep' -d 'A dead chunk ends the round, or the rest is still processed.'
 complete -c opsq -n '__opsq_at run' -l skip-dead -d 'With --on-dead keep: write the results after a dead chunk too.'
-complete -c opsq -n '__opsq_at run' -s o -l output -r -F -d 'Write the results to this file: beside it first, then renamed.'
+complete -c opsq -n '__opsq_at run' -s o -l output -r -F -d 'Write the results to this file: beside it first, then renamed; - is stdout.'
 complete -c opsq -n '__opsq_at run' -l resume -x -a '(__opsq_ask keys)' -d 'Name the round, so that it can continue later even if its input is a stream.'
 complete -c opsq -n '__opsq_at run' -l fresh -d 'Discard what the same command has done before, and start over.'
 

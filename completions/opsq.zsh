@@ -219,8 +219,8 @@ _opsq() {
             '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \
             '--dry-run[Show how many chunks there would be; write nothing.]' \
             '--wait[Wait for the end, as `opsq wait` does.]' \
-            '(-o --output)-o+[With --wait\: write the results to this file.]:FILE:_files' \
-            '(-o --output)--output=[With --wait\: write the results to this file.]:FILE:_files' \
+            '(-o --output)-o+[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \
+            '(-o --output)--output=[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \
             '--from-json=[Take options from a document of `opsq show --json`; without FILE arguments also its chunks.]:FILE|-:_files' \
             '*:FILE:_files' && ret=0
           ;;
@@ -232,8 +232,8 @@ _opsq() {
           ;;
         results)
           _arguments -s -S $flags \
-            '(-o --output)-o+[Write to this file\: beside it first, then renamed.]:FILE:_files' \
-            '(-o --output)--output=[Write to this file\: beside it first, then renamed.]:FILE:_files' \
+            '(-o --output)-o+[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
+            '(-o --output)--output=[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '(-f --follow)-f[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '(-f --follow)--follow[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '--skip-dead[Leave out chunks that died or were skipped, instead of stopping there.]' \
@@ -359,8 +359,8 @@ _opsq() {
             '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
             '--on-dead=[A dead chunk ends the round, or the rest is still processed.]:fail|keep:(fail keep)' \
             '--skip-dead[With --on-dead keep\: write the results after a dead chunk too.]' \
-            '(-o --output)-o+[Write the results to this file\: beside it first, then renamed.]:FILE:_files' \
-            '(-o --output)--output=[Write the results to this file\: beside it first, then renamed.]:FILE:_files' \
+            '(-o --output)-o+[Write the results to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
+            '(-o --output)--output=[Write the results to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '--resume=[Name the round, so that it can continue later even if its input is a stream.]:KEY:_opsq_keys' \
             '--fresh[Discard what the same command has done before, and start over.]' \
             '(-)1: : _command_names -e' \

@@ -27,6 +27,18 @@ def test_bytes_survive_unchanged_small_and_large(queue):
     assert (queue.folder / "out").read_bytes() == b"".join(parts)
 
 
+def test_output_named_as_stdout_is_stdout(queue):
+    submission = queue.submit_lines(2)
+    complete(queue, 2)
+    for output in ("-", "/dev/stdout"):
+        assert queue.ok("results", submission, "-o", output).out == b"r0\nr1\n"
+    assert not (queue.folder / "-").exists()
+    assert len(queue.ok("results", submission, "-o", "-", "--json").json["results"]) == 2
+    queue.file("log", b"before\n")
+    assert queue.shell(f"opsq results {submission} -o /dev/stdout >> log").status == 0
+    assert (queue.folder / "log").read_bytes() == b"before\nr0\nr1\n"
+
+
 def test_unfinished_submission_prints_nothing_and_is_exit_5(queue):
     submission = queue.submit_lines(2)
     complete(queue, 1)

@@ -110,6 +110,23 @@ def test_output_file_is_whole_or_unchanged(opsq: Opsq):
     assert (opsq.folder / "out").read_bytes() == lines(3)
 
 
+def test_output_into_an_open_descriptor_goes_where_that_stands(opsq: Opsq):
+    """A shell has redirected it with >>: nothing of the file may go."""
+    opsq.file("in", lines(3))
+    opsq.file("log", b"before\n")
+    for output in ("/dev/stdout", "-", "/dev/fd/1"):
+        assert opsq.shell(f"opsq run -o {output} in -- cat >> log").status == 0
+    assert opsq.shell("opsq run -o /dev/fd/3 in -- cat 3>> log").status == 0
+    assert (opsq.folder / "log").read_bytes() == b"before\n" + lines(3) * 4
+
+
+def test_output_into_a_named_pipe_is_what_its_reader_gets(opsq: Opsq):
+    """As in `opsq run ... -o pipe & sort < pipe`."""
+    opsq.file("in", lines(3))
+    ran = opsq.shell("mkfifo pipe; cat < pipe & opsq run -o pipe in -- cat; wait; test -p pipe")
+    assert (ran.status, ran.out) == (0, lines(3))
+
+
 def test_json_is_one_document_with_the_results(opsq: Opsq):
     """It parses when the round fails too."""
     opsq.file("in", b"a\n\xff\n")

@@ -178,6 +178,17 @@ def test_wait_and_output_do_the_whole_round(queue):
     assert (queue.folder / "out").read_bytes() == b"A\nB\nC\n"
 
 
+def test_output_to_stdout_has_the_results_alone(queue):
+    """The id would be part of the data otherwise."""
+    queue.file("in", b"a\nb\n")
+    with queue.running("consume", "--stop-after", "60s", "--", "cat"):
+        ran = queue("submit", "in", "--lines", "1", "--wait", "--output", "-")
+    assert (ran.status, ran.out) == (0, b"a\nb\n")
+    assert ran.err.strip().isdecimal()
+    ran = queue("submit", "in", "--wait", "--output", "-", "--json")
+    assert (ran.status, "Name a file" in ran.err) == (2, True)
+
+
 def test_wait_exits_1_when_the_submission_is_cancelled(queue):
     with queue.running("submit", "--wait", "--json", queue.file("in", b"x")) as process:
         submission = wait_until(lambda: queue.ok("list").text.partition("\t")[0], DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Joins results into one output, in the order given; `atomic_output` writes a file that is either complete or absent.
+"""Joins results into one output, in the order given.
 
 This file must not decide which results there are. Memory stays constant whatever the sizes; adjacent ranges of an
 object are copied as one, inside the kernel if the output allows it.
@@ -11,15 +11,12 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 from opsq.content.content_store import Store
-from opsq.content.file_io import Buffer, unlink_if_there, write_failure
-from opsq.errors import ContentMissing, UsageError
-from opsq.filesystem import is_no_room
-from opsq.fsync import sync_descriptor, sync_path
+from opsq.content.file_io import Buffer
+from opsq.errors import ContentMissing
 
 _GATHER_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
@@ -169,65 +166,3 @@ def _copiers(out: BinaryIO) -> list[_Copier]:
             found.append(lambda source, position, count: os.copy_file_range(source, target, count, position))
         found.append(lambda source, position, count: os.sendfile(target, source, position, count))
     return found
-
-
-@contextmanager
-def atomic_output(path: str | os.PathLike[str], *, is_durable: bool = True) -> Iterator[BinaryIO]:
-    """Write a file that appears under its name only if the block succeeds; after an error nothing has changed.
-
-    Args:
-        path: of the file; links are followed; anything but a regular file (a device, a pipe) is written to directly.
-        is_durable: the file survives a power failure once the block has ended.
-
-    Raises:
-        UsageError: the file cannot be created.
-        StorageFull: the storage is full.
-    """
-    place = os.path.realpath(path)
-    mode = _mode_of(place)
-    try:
-        if mode is not None and not stat.S_ISREG(mode):
-            with _open_output(place, os.O_WRONLY) as out:
-                yield out
-        else:
-            yield from _beside(place, mode, is_durable=is_durable)
-    except OSError as error:
-        if is_no_room(error):
-            raise write_failure(place, error) from error
-        raise
-
-
-def _beside(place: str, mode: int | None, *, is_durable: bool) -> Iterator[BinaryIO]:
-    """Open a new file next to `place`; rename it to that at the end, or remove it after an error."""
-    folder, name = os.path.split(place)
-    path = os.path.join(folder, f".{name[:60]}.{os.urandom(4).hex()}.new")
-    try:
-        with _open_output(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as out:
-            if mode is not None:
-                os.fchmod(out.fileno(), stat.S_IMODE(mode))
-            yield out
-            out.flush()
-            if is_durable:
-                sync_descriptor(out.fileno())
-        os.replace(path, place)
-    except BaseException:
-        unlink_if_there(path)
-        raise
-    if is_durable:
-        sync_path(folder)
-
-
-def _mode_of(path: str) -> int | None:
-    try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def _open_output(path: str, flags: int) -> BinaryIO:
-    try:
-        return os.fdopen(os.open(path, flags | os.O_CLOEXEC, 0o666), "wb")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

@@ -3,7 +3,6 @@
 import errno
 import io
 import os
-import stat
 import threading
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsq.content import result_joiner, result_objects
+from opsq.content import result_objects
 from opsq.content.local_store import LocalStore
-from opsq.content.result_joiner import atomic_output, join_results
+from opsq.content.result_joiner import join_results
 from opsq.content.result_objects import ResultWriter
 from opsq.errors import ContentMissing, StorageFull, StoreNotVisible, UsageError
 
@@ -223,52 +222,6 @@ def test_ranges_with_a_gap_or_in_another_order_are_not_copied_as_one(store: Loca
     )
 
 
-def test_an_output_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    path.write_bytes(b"old")
-    path.chmod(0o640)
-    with pytest.raises(TypeError), atomic_output(path) as out:
-        out.write([out.write(b"half")])
-    assert path.read_bytes() == b"old"
-    with atomic_output(path) as out:
-        out.write(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert os.listdir(tmp_path) == ["out"]
-
-
-def test_an_output_through_a_link_keeps_the_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("target")
-    with atomic_output(tmp_path / "link") as out:
-        out.write(b"x")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_bytes() == b"x"
-
-
-def test_a_device_is_written_to_and_not_replaced() -> None:
-    with atomic_output(os.devnull) as out:
-        out.write(b"x")
-    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
-
-
-def test_an_output_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path, tmp_path / "absent" / "out", tmp_path / "file" / "out"):
-        with pytest.raises(UsageError, match=f"{path}|{path.parent}"), atomic_output(path):
-            pass
-
-
-def test_a_full_disk_under_an_output_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sync(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("opsq.content.result_joiner.sync_descriptor", sync)
-    with pytest.raises(StorageFull, match=f"writing {tmp_path}/out failed"), atomic_output(tmp_path / "out") as out:
-        out.write(b"x")
-    assert os.listdir(tmp_path) == []
-
-
 def test_results_that_could_not_be_synced_are_lost_and_the_next_go_elsewhere(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,24 +261,3 @@ def test_interrupted_sync_is_done_by_the_next_call(store: LocalStore, monkeypatc
     writer.sync()
     assert len(synced) == 1
     assert joined([stored], store) == b"result"
-
-
-def test_output_is_synced_before_it_has_its_name_and_its_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run removes its submissions once their results are written."""
-    done: list[str] = []
-    replace = os.replace
-
-    def note_replace(source: str, target: str) -> None:
-        replace(source, target)
-        done.append("name")
-
-    monkeypatch.setattr(os, "replace", note_replace)
-    monkeypatch.setattr(
-        result_joiner, "sync_descriptor", lambda number: done.append(f"{os.fstat(number).st_size} bytes")
-    )
-    monkeypatch.setattr(result_joiner, "sync_path", done.append)
-    with atomic_output(tmp_path / "out") as out:
-        out.write(b"results")
-    assert done == ["7 bytes", "name", str(tmp_path)]

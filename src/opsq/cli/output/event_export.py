@@ -22,7 +22,7 @@ import msgspec
 
 from opsq.cli.output.submission_documents import EventShape, ranges, started_at
 from opsq.content.file_io import write_failure
-from opsq.content.result_joiner import atomic_output
+from opsq.content.output_file import open_output
 from opsq.errors import Conflict, UsageError
 from opsq.filesystem import is_no_room
 from opsq.fsync import sync_descriptor, sync_path
@@ -252,7 +252,7 @@ class Stream(Target):
             _pyarrow()  # fail before any event is fetched
 
     def __enter__(self) -> Self:
-        out = sys.stdout.buffer if self.is_stdout else self._stack.enter_context(atomic_output(self._path))
+        out = sys.stdout.buffer if self.is_stdout else self._stack.enter_context(open_output(self._path))
         writer = self._writer = self._make(out)
 
         def finish(kind: type[BaseException] | None, *_: object) -> None:

@@ -5,7 +5,6 @@ It must not decide which submission is meant, or report how it ended.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -19,7 +18,8 @@ from opsq.cli.output.submission_text import ending
 from opsq.client.core.result_pages import ResultCursor
 from opsq.content.content_store import Store
 from opsq.content.manifest import decode
-from opsq.content.result_joiner import Result, atomic_output, join_results
+from opsq.content.output_file import STDOUT, open_output
+from opsq.content.result_joiner import Result, join_results
 from opsq.content.store_kinds import open_store
 from opsq.errors import NotFinished, OpsqError, WorkFailed
 from opsq.ids import SubmissionId
@@ -191,21 +191,9 @@ class Given:
             self.failure = error
 
 
-@contextlib.contextmanager
-def byte_output(path: str | None) -> Iterator[BinaryIO]:
-    """The file of that name, which is either whole or unchanged; None: stdout, as it comes."""
-    if path is not None:
-        with atomic_output(path) as out:
-            yield out
-    else:
-        sys.stdout.flush()
-        with open(1, "wb", buffering=0, closefd=False) as out:
-            yield out
-
-
 def write_output(stream: ResultStream, path: str | None) -> int:
-    """Write all results as `byte_output` does; returns how many bytes."""
-    with byte_output(path) as out:
+    """Write all results to what `open_output` opens, None being stdout; returns how many bytes."""
+    with open_output(STDOUT if path is None else path) as out:
         return stream.write(out)
 
 

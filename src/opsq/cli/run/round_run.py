@@ -17,11 +17,12 @@ from typing import NamedTuple
 from opsq.cli.caller import Caller
 from opsq.cli.output.error_report import as_failure
 from opsq.cli.output.progress import WorkViewer
-from opsq.cli.output.result_writer import ByteSink, JsonSink, byte_output
+from opsq.cli.output.result_writer import ByteSink, JsonSink
 from opsq.cli.run.delivery import Delivery
 from opsq.cli.run.feed import Feeder, Stopped
 from opsq.cli.run.rounds import KEY, PART, PARTS, Round
 from opsq.client.sync.producer import Producer
+from opsq.content.output_file import STDOUT, open_output
 from opsq.content.splitter import Splitting
 from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.pool import Connect, consume
@@ -170,7 +171,8 @@ class RoundRun:
                 self._delivery.deliver(self._json_sink)
                 self._written_bytes = self._json_sink.written_bytes
             else:
-                with byte_output(self._plan.output) as out:
+                output = self._plan.output
+                with open_output(STDOUT if output is None else output) as out:
                     sink = ByteSink(out)
                     self._delivery.deliver(sink)
                 self._written_bytes = sink.written_bytes

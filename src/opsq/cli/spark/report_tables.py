@@ -20,7 +20,7 @@ from opsq.cli.options.option import COUNT, duration, option, option_set
 from opsq.cli.output import attempts, event_export
 from opsq.cli.spark.job import Session, SparkJobs, opened
 from opsq.cli.stopped_queue import asked
-from opsq.content.result_joiner import atomic_output
+from opsq.content.output_file import open_output
 from opsq.errors import NotFound, UsageError
 from opsq.spark.history_export import exported_place
 from opsq.wire.messages import HistoryFilter
@@ -83,7 +83,7 @@ def write_report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs 
     if what.html is not None:
         from opsq.spark.report.page import page
 
-        with atomic_output(what.html) as out:
+        with open_output(what.html) as out:
             out.write(page(figures).encode())
     found = replace(figures.report, html=what.html)
     caller.document(found)

@@ -23,18 +23,21 @@ def read(
     with caller.connect() as daemon:
         submission_id, index = _chunk_of(chunk.strip())
         found = reader_of(daemon, submission_id).read(index)
-        if output:
-            from opsq.content.result_joiner import atomic_output
+        if output is not None:
+            from opsq.content.output_file import is_stdout, open_output
 
-            with atomic_output(output) as file:
-                file.write(found)
+            if is_stdout(output):
+                output = None
+            else:
+                with open_output(output) as file:
+                    file.write(found)
     if caller.is_json:
         from opsq.cli.output.json_output import text_or_base64
         from opsq.cli.output.submission_documents import ReadDocument
 
         shown = {"path": output} if output else text_or_base64(found)
         caller.document(ReadDocument(str(submission_id), index, len(found), **shown))
-    elif not output:
+    elif output is None:
         sys.stdout.buffer.write(found)
         sys.stdout.buffer.flush()
 

@@ -10,6 +10,7 @@ from opsq.cli.options.option import argument, option
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.result_writer import JsonSink, ResultStream, write_output
 from opsq.cli.output.submission_documents import ResultsDocument
+from opsq.content.output_file import is_stdout
 from opsq.errors import OpsqError
 from opsq.ids import SubmissionId
 
@@ -20,7 +21,7 @@ NAMED_COUNT = 20
 def results(
     caller: Caller,
     submission_id: SubmissionId = argument("ID", "The submission.", submission),
-    output: str | None = option("-o, --output FILE", "Write to this file: beside it first, then renamed."),
+    output: str | None = option("-o, --output FILE", "Write to this file: beside it first, then renamed; - is stdout."),
     follow: bool = option("-f, --follow", "Do not wait for the end: write each result as soon as it is next in order."),
     skip_dead: bool = option("--skip-dead", "Leave out chunks that died or were skipped, instead of stopping there."),
     skip_bad: bool = option("--skip-bad", "Leave out chunks whose results cannot be read, and name them on stderr."),
@@ -30,6 +31,8 @@ def results(
     Exits 5 and writes nothing while the submission is not finished (unless --follow), and 1 at the first dead or
     skipped chunk.
     """
+    if is_stdout(output):
+        output = None
     with caller.connect() as daemon:
         stream = ResultStream(daemon, submission_id, is_following=follow, is_skipping=skip_dead, skips_bad=skip_bad)
         if caller.is_json and output is None:

@@ -24,6 +24,7 @@ from opsq.cli.run.round_run import RECONNECT_S, RoundRun, RunPlan
 from opsq.cli.run.rounds import Round, key_of, new_key
 from opsq.cli.upload import STDIN, expand, read_whole
 from opsq.client.sync.producer import Producer
+from opsq.content.output_file import is_stdout
 from opsq.daemon.temporary_daemon import DaemonUse, run_conflict
 from opsq.errors import (
     InputUnreadable,
@@ -66,7 +67,9 @@ def run(
         "--on-dead fail|keep", "A dead chunk ends the round, or the rest is still processed.", default="fail"
     ),
     skip_dead: bool = option("--skip-dead", "With --on-dead keep: write the results after a dead chunk too."),
-    output: str | None = option("-o, --output FILE", "Write the results to this file: beside it first, then renamed."),
+    output: str | None = option(
+        "-o, --output FILE", "Write the results to this file: beside it first, then renamed; - is stdout."
+    ),
     resume: str | None = option(
         "--resume KEY", "Name the round, so that it can continue later even if its input is a stream."
     ),
@@ -105,7 +108,7 @@ def run(
         options=how,
         paths=paths,
         splitting=splitting,
-        output=output,
+        output=None if is_stdout(output) else output,
         is_resumable=is_resumable,
         is_fresh=fresh,
         is_skipping=skip_dead,

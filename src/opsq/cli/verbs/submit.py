@@ -19,6 +19,7 @@ from opsq.cli.options.submission_template import Template, read_template
 from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
 from opsq.content.input_chunks import Plan
+from opsq.content.output_file import is_stdout
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Backoff
@@ -66,7 +67,9 @@ def submit(
     ),
     dry_run: bool = option("--dry-run", "Show how many chunks there would be; write nothing."),
     wait: bool = option("--wait", "Wait for the end, as `opsq wait` does."),
-    output: str | None = option("-o, --output FILE", "With --wait: write the results to this file."),
+    output: str | None = option(
+        "-o, --output FILE", "With --wait: write the results to this file; - is stdout, and then the id goes to stderr."
+    ),
     from_json: str | None = option(
         "--from-json FILE|-",
         "Take options from a document of `opsq show --json`; without FILE arguments also its chunks.",
@@ -83,6 +86,9 @@ def submit(
     values.exclude(dry_run=dry_run, from_json=from_json)
     if output is not None and not wait:
         raise UsageError("--output needs --wait.")
+    writes_stdout = output is not None and is_stdout(output)
+    if writes_stdout and caller.is_json:
+        raise UsageError("--output - and --json both write to stdout.", hint="Name a file.")
     paths = expand(inputs)
     if in_place and "-" in paths:
         raise UsageError(
@@ -118,7 +124,10 @@ def submit(
     upload = Upload(caller, rules, RoomDeadline.of(wait_for_room), template)
     content, created = upload.hand_over(paths, splitting, is_in_place=in_place)
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
-    caller.lines([document.submission_id])
+    if writes_stdout:
+        print(document.submission_id, file=sys.stderr)
+    else:
+        caller.lines([document.submission_id])
     if wait:
         sys.stdout.flush()
         _finish(caller, document, output)
