@@ -1,19 +1,19 @@
-"""What operators did: a line of JSON for each act in a file of the state folder, which outlives restarts.
+"""Notes what operators do, and has it written to the file of the audit (`audit_file`) before it is acknowledged.
 
-This file must not decide who may do what (`wire.roles` does), nor wait for the disk.
+This file must not decide who may do what (`wire.roles` does), nor have the event loop wait for the disk.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
-import os
 import pwd
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
-import msgspec
-
-from opsq.users import open_file
+from opsq.daemon.audit_file import Act, append
 from opsq.wire import messages as m
 
 AUDITED: frozenset[type[m.Message]] = frozenset(
@@ -24,64 +24,76 @@ AUDITED: frozenset[type[m.Message]] = frozenset(
 )
 """Requests that change what others get, or the daemon; each is an act, whoever may make it."""
 
-FILE_BYTES = 8 << 20
-"""At this size the file becomes `.1`, in place of the one before."""
-
 _WHAT_CHARACTERS = 1000
 
 _log = logging.getLogger(__name__)
 
 
-class Act(msgspec.Struct, frozen=True):
-    """One act. `at`: milliseconds since 1970; `who`: a user of this machine or a token; `origin`: from where."""
+class _Noted(NamedTuple):
+    """An act as it was noted; it is put into words by the thread that writes it."""
 
     at: int
-    who: str
+    who: str | int | None
     origin: str
     connection: str
-    act: str
-    what: str
+    request: m.Request
 
 
 class Audit:
-    """The file, to which the daemon appends."""
+    """The file, to which the daemon appends; one thread of its own does so, for all acts that have come together."""
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._noted: list[_Noted] = []
+        self._thread = ThreadPoolExecutor(1, "opsq-audit")
+        self._writing = asyncio.Lock()
 
-    def note(self, who: str, origin: str, connection: str, request: m.Request) -> None:
-        """Write down an act that was accepted. Without room for it there still is the line in the log."""
-        kind = type(request)
-        defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
-        given = {name: getattr(request, name) for name in kind.__struct_fields__ if name != "id"}
-        what = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name, ...))
-        act = Act(time.time_ns() // 1_000_000, who, origin, connection, kind.__name__, what[:_WHAT_CHARACTERS])
-        _log.info("%s from %s (%s): %s %s", who, origin, connection, act.act, act.what)
+    @property
+    def is_behind(self) -> bool:
+        """Whether an act was noted that is not in the file yet."""
+        return bool(self._noted) or self._writing.locked()
+
+    def note(self, who: str | int | None, origin: str, connection: str, request: m.Request) -> None:
+        """Note an act that was accepted; `catch_up` writes it.
+
+        Args:
+            who: a token, or the id of a user of this machine.
+            origin: where the connection comes from.
+            connection: its name.
+            request: the act.
+        """
+        self._noted.append(_Noted(time.time_ns() // 1_000_000, who, origin, connection, request))
+
+    async def catch_up(self) -> None:
+        """Return when all acts noted until now are in the log and, durably, in the file.
+
+        An act for which there is no room in the file stands in the log only.
+        """
+        async with self._writing:
+            if self._noted:
+                noted, self._noted = self._noted, []
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._write, noted)
+
+    def _write(self, noted: list[_Noted]) -> None:
         try:
-            file_fd = open_file(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            try:
-                os.write(file_fd, msgspec.json.encode(act) + b"\n")
-                is_full = os.fstat(file_fd).st_size >= FILE_BYTES
-            finally:
-                os.close(file_fd)
-            if is_full:
-                os.replace(self._path, f"{self._path}.1")
-        except OSError as error:
+            found = [_act(one) for one in noted]
+            for act in found:
+                _log.info("%s from %s (%s): %s %s", act.who, act.origin, act.connection, act.act, act.what)
+            append(self._path, found)
+        except Exception as error:  # noqa: BLE001  # whatever it is, replies must not wait for ever
             _log.error("the audit cannot be written: %s", error)
 
 
-def acts(path: str) -> list[Act]:
-    """All acts that are kept, the oldest first; a line that was cut by a crash is left out."""
-    found: list[Act] = []
-    for name in (f"{path}.1", path):
-        with contextlib.suppress(FileNotFoundError), open(name, "rb") as file:
-            for line in file:
-                with contextlib.suppress(msgspec.MsgspecError, ValueError):
-                    found.append(msgspec.json.decode(line, type=Act))
-    return found
+def _act(noted: _Noted) -> Act:
+    kind = type(noted.request)
+    defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
+    given = {name: getattr(noted.request, name) for name in kind.__struct_fields__ if name != "id"}
+    what = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name, ...))
+    who = noted.who if isinstance(noted.who, str) else _user_name(noted.who)
+    return Act(noted.at, who, noted.origin, noted.connection, kind.__name__, what[:_WHAT_CHARACTERS])
 
 
-def user_name(uid: int | None) -> str:
+def _user_name(uid: int | None) -> str:
     """A user of this machine, by name if it has one."""
     if uid is None:
         return "user unknown"
@@ -89,3 +101,14 @@ def user_name(uid: int | None) -> str:
         return f"user {pwd.getpwuid(uid).pw_name}"
     except KeyError:
         return f"user {uid}"
+
+
+def token_name(token: str, certificate: Mapping[str, Any] | None) -> str:
+    """A token, and whose certificate the client has shown with it, as `SSLSocket.getpeercert` gives it."""
+    if not certificate:
+        return f"token {token}"
+    subject = [pair for names in certificate.get("subject", ()) for pair in names]
+    common = [value for key, value in subject if key == "commonName"]
+    others = [value for _, value in certificate.get("subjectAltName", ())]
+    name = (common or others or [", ".join(f"{key}={value}" for key, value in subject)])[0]
+    return f"token {token}, certificate {name}"

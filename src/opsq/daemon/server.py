@@ -119,6 +119,8 @@ class Daemon:
         self._drain_until = 0.0
         self._stops: list[tuple[Session, int]] = []
         self._background: set[asyncio.Task[None]] = set()
+        self._held_back: asyncio.Task[None] | None = None
+        """Delivers what was said before an act was in the audit; what is said since then comes after it."""
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -156,6 +158,9 @@ class Daemon:
         await self._finish_commits()
         await self._housekeeping.stop()
         self._listeners.close()
+        await self._audit.catch_up()
+        if self._held_back is not None:
+            await self._held_back
         for session, request_id in self._stops:
             session.answer(Changed(request_id))
         self._is_closed = True
@@ -286,7 +291,9 @@ class Daemon:
         task.add_done_callback(self._background.discard)
 
     async def _operate(self, session: Session, request: Backup | Vacuum | Check) -> None:
-        session.answer(await perform(request, self._database, self.report))
+        reply = await perform(request, self._database, self.report)
+        await self._audit.catch_up()
+        session.answer(reply)
         self.pulse_soon()
 
     def report(self, error: Exception) -> OpsqError:
@@ -355,21 +362,35 @@ class Daemon:
 
     def _deliver(self) -> None:
         outbox = self.engine.outbox
-        if outbox:
-            sessions = self._sessions
-            latest: Peer | None = None
-            replies: list[Reply] | None = None
-            for peer, reply in outbox:
-                if peer is not latest:  # consecutive replies often go to one connection
-                    latest, session = peer, sessions.get(peer)
-                    replies = session.collecting() if session is not None else None
-                if replies is not None:
-                    replies.append(self._completed(reply) if type(reply) is DaemonState else reply)
+        if outbox and self._held_back is None:
+            if self._audit.is_behind:
+                self._held_back = self.loop.create_task(self._deliver_audited(outbox[:]))
+            else:
+                self._collect(outbox)
             outbox.clear()
         if self._unflushed:
             unflushed, self._unflushed = self._unflushed, []
             for session in unflushed:
                 session.flush()
+
+    async def _deliver_audited(self, replies: list[tuple[Peer, Reply]]) -> None:
+        """Deliver replies, some of which may acknowledge an act, once all acts are in the audit."""
+        await self._audit.catch_up()
+        self._collect(replies)
+        self._held_back = None
+        self.pulse_soon()
+
+    def _collect(self, addressed: list[tuple[Peer, Reply]]) -> None:
+        """Hand replies to their connections."""
+        sessions = self._sessions
+        latest: Peer | None = None
+        replies: list[Reply] | None = None
+        for peer, reply in addressed:
+            if peer is not latest:  # consecutive replies often go to one connection
+                latest, session = peer, sessions.get(peer)
+                replies = session.collecting() if session is not None else None
+            if replies is not None:
+                replies.append(self._completed(reply) if type(reply) is DaemonState else reply)
 
     def _completed(self, state: DaemonState) -> DaemonState:
         bound = self._listeners.tcp_names

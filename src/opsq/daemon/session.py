@@ -18,7 +18,7 @@ from typing import cast
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
-from opsq.daemon.audit import AUDITED, user_name
+from opsq.daemon.audit import AUDITED, token_name
 from opsq.daemon.greeting import Greeting
 from opsq.daemon.host import Host
 from opsq.daemon.reply_frames import write_replies
@@ -258,9 +258,12 @@ class Session(asyncio.Protocol):
         return "this machine" if self.uid is None else f"uid {self.uid}"
 
     @property
-    def who(self) -> str:
-        """The user or the token, for the audit."""
-        return f"token {self.access.name}" if self.is_tcp else user_name(self.uid)
+    def who(self) -> str | int | None:
+        """The id of the user, or the token with the client's certificate, for the audit."""
+        if not self.is_tcp:
+            return self.uid
+        transport = self._transport
+        return token_name(self.access.name, None if transport is None else transport.get_extra_info("peercert"))
 
     @property
     def uid(self) -> int | None:

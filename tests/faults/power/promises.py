@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from opsq.client.core.result_pages import results_of
 from opsq.client.sync.queue import Queue
 from opsq.content.manifest import decode, read_about
+from opsq.daemon.audit_file import acts
 from opsq.errors import NotFound, OpsqError
 from opsq.ids import mask_indexes
 from opsq.store.database import Database
@@ -218,6 +219,17 @@ class Ruled(NamedTuple):
         rules = found.queue.rules()
         has = bool(rules.pauses), frozenset(limit.key for limit in rules.limits)
         return "" if has == tuple(self) else f"rules are {has}"
+
+
+class Acted(NamedTuple):
+    """The audit says what an operator did, in this order at its end."""
+
+    path: str
+    names: tuple[str, ...]
+
+    def broken(self, found: Found) -> str:
+        there = tuple(act.act for act in acts(self.path))[-len(self.names) :]
+        return "" if there == self.names else f"the audit ends with {there}"
 
 
 class BackedUp(NamedTuple):

@@ -31,8 +31,8 @@ from faults.power.disk import (
     Write,
 )
 
-UNRECORDED = frozenset({"audit.jsonl", "opsq.ballast", "opsq.log", "opsq.sqlite-shm"})
-"""Logs for people, which nothing that is acknowledged rests on; and memory that SQLite makes anew."""
+UNRECORDED = frozenset({"opsq.ballast", "opsq.log", "opsq.sqlite-shm"})
+"""Room, a log for people, and memory that SQLite makes anew: nothing that is acknowledged rests on them."""
 
 _JOURNALS = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL
 _os = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name))}

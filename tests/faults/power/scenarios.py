@@ -283,14 +283,20 @@ def leases(home: Home) -> None:
         queue.submission(number).drop([dropped])
         home.promise("dead", p.Dead(number, dead - {again, dropped}))
         home.promise("dropped", p.Said(number, dropped, "dropped"))
+        audit_path = str(home.state / "audit.jsonl")
         queue.pause({"tenant": "a"})
         home.promise("rules", p.Ruled(True, frozenset()))
+        home.promise("audit", p.Acted(audit_path, ("Requeue", "Drop", "Pause")))
         home.release("rules")
+        home.release("audit")
         queue.limit("tenant", concurrency=3)
         home.promise("rules", p.Ruled(True, frozenset({"tenant"})))
+        home.promise("audit", p.Acted(audit_path, ("Pause", "Limit")))
         home.release("rules")
+        home.release("audit")
         queue.resume({"tenant": "a"})
         home.promise("rules", p.Ruled(False, frozenset({"tenant"})))
+        home.promise("audit", p.Acted(audit_path, ("Pause", "Limit", "Resume")))
 
 
 def endings(home: Home) -> None:

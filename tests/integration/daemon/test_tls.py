@@ -18,10 +18,11 @@ from daemons import DEADLINE_S, Client, error_of, holder, log_with, running, sta
 from opsq.client.core.address import TlsAddress, write_address
 from opsq.client.sync.connection import Connection
 from opsq.daemon import lifecycle
+from opsq.daemon.audit_file import acts
 from opsq.daemon.connection_quota import WAITING_LIMITS
 from opsq.errors import InputUnreadable, NotPermitted, OpsqError, ProtocolError, Unreachable, UsageError
 from opsq.settings import Settings, load
-from opsq.wire.messages import Alive, Heartbeat, Status, Welcome
+from opsq.wire.messages import Alive, Changed, Heartbeat, Pause, Status, Welcome
 from waiting import wait_until
 
 
@@ -170,6 +171,20 @@ def test_client_without_the_certificate_that_is_wanted_is_refused(runtime_dir: P
         with pytest.raises(NotPermitted, match="only clients with a certificate"):
             asyncio.run(greeted())
         log_with(settings, "the handshake failed")
+
+
+def test_certificate_of_a_client_is_named_in_the_audit(runtime_dir: Path, pki: Pki, tmp_path: Path) -> None:
+    """By its common name, or by the first name that it is for."""
+    clients = Pki(tmp_path / "clients")
+    with serving(runtime_dir, tls_cert_file=pki.issue("cert.pem"), tls_client_ca_file=clients.ca_file) as settings:
+        for options in ({"common_name": "ada"}, {}):
+            file = clients.issue("me.pem", "laptop.example", **options)
+            with opened(settings, ca_file=pki.ca_file, cert_file=file) as connection:
+                connection.call(Pause(connection.next_id(), {"tenant": "a"}), Changed)
+        assert [act.who for act in acts(settings.audit_path)] == [
+            "token operator, certificate ada",
+            "token operator, certificate laptop.example",
+        ]
 
 
 def test_plain_client_at_a_port_with_tls_is_told(runtime_dir: Path, pki: Pki) -> None:

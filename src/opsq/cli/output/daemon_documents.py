@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec import UNSET, UnsetType
 
 from opsq.cli.output.json_output import ErrorShape, Shape
+from opsq.daemon.audit_file import Act
 from opsq.wire.roles import ROLES
 
 if TYPE_CHECKING:
@@ -31,21 +32,10 @@ class StopDocument(Shape):
     status: str
 
 
-class ActShape(Shape):
-    """What an operator did. `at`: milliseconds since 1970."""
-
-    at: int
-    who: str
-    origin: str
-    connection: str
-    act: str
-    what: str
-
-
 class AuditDocument(Shape):
     """`opsq audit`."""
 
-    acts: list[ActShape]
+    acts: list[Act]
 
 
 class TokenShape(Shape):

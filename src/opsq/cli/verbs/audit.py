@@ -7,8 +7,8 @@ import time
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
 from opsq.cli.options.option import COUNT, option
-from opsq.cli.output.daemon_documents import ActShape, AuditDocument
-from opsq.daemon.audit import acts
+from opsq.cli.output.daemon_documents import AuditDocument
+from opsq.daemon.audit_file import acts
 from opsq.errors import InputUnreadable
 
 
@@ -23,7 +23,7 @@ def audit(caller: Caller, limit: int = option("-n, --limit N", "How many at most
         found = acts(caller.settings.audit_path)[-limit:][::-1]
     except OSError as error:
         raise InputUnreadable(f"Cannot read the audit {caller.settings.audit_path}: {error.strerror}.") from error
-    caller.document(AuditDocument([ActShape(a.at, a.who, a.origin, a.connection, a.act, a.what) for a in found]))
+    caller.document(AuditDocument(found))
     caller.table(
         ("at", "who", "from", "connection", "act", "what"),
         [
