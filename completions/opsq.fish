@@ -226,6 +226,8 @@ complete -c opsq -n '__opsq_at submit' -l wait-for-room -d 'If the backlog is fu
 complete -c opsq -n '__opsq_at submit' -l dry-run -d 'Show how many chunks there would be; write nothing.'
 complete -c opsq -n '__opsq_at submit' -l wait -d 'Wait for the end, as `opsq wait` does.'
 complete -c opsq -n '__opsq_at submit' -s o -l output -r -F -d 'With --wait: write the results to this file; - is stdout, and then the id goes to stderr.'
+complete -c opsq -n '__opsq_at submit' -l header-once -d 'Results are CSV with a header: write the first, and leave the same header out of the others.'
+complete -c opsq -n '__opsq_at submit' -l end-lines -d 'End each result that does not end with a line end with one.'
 complete -c opsq -n '__opsq_at submit' -l from-json -r -F -d 'Take options from a document of `opsq show --json`; without FILE arguments also its chunks.'
 
 # opsq wait
@@ -235,6 +237,11 @@ complete -c opsq -n '__opsq_at wait' -s t -l timeout -x -d 'Give up after this l
 # opsq results
 complete -c opsq -n '__opsq_at results' -k -a '(__opsq_ask ids)'
 complete -c opsq -n '__opsq_at results' -s o -l output -r -F -d 'Write to this file: beside it first, then renamed; - is stdout.'
+complete -c opsq -n '__opsq_at results' -l header-once -d 'Results are CSV with a header: write the first, and leave the same header out of the others.'
+complete -c opsq -n '__opsq_at results' -l end-lines -d 'End each result that does not end with a line end with one.'
+complete -c opsq -n '__opsq_at results' -l csv-delimiter -x -d 'What stands between the fields of a CSV record; a comma by default.'
+complete -c opsq -n '__opsq_at results' -l csv-quote -x -d 'What quotes the fields of a CSV record; " by default.'
+complete -c opsq -n '__opsq_at results' -l csv-escape -x -d 'What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.'
 complete -c opsq -n '__opsq_at results' -s f -l follow -d 'Do not wait for the end: write each result as soon as it is next in order.'
 complete -c opsq -n '__opsq_at results' -l skip-dead -d 'Leave out chunks that died or were skipped, instead of stopping there.'
 complete -c opsq -n '__opsq_at results' -l skip-bad -d 'Leave out chunks whose results cannot be read, and name them on stderr.'
@@ -322,6 +329,8 @@ complete -c opsq -n '__opsq_at run' -l backoff -x -d 'Delays between attempts, s
 complete -c opsq -n '__opsq_at run' -l on-dead -x -a 'fail keep' -d 'A dead chunk ends the round, or the rest is still processed.'
 complete -c opsq -n '__opsq_at run' -l skip-dead -d 'With --on-dead keep: write the results after a dead chunk too.'
 complete -c opsq -n '__opsq_at run' -s o -l output -r -F -d 'Write the results to this file: beside it first, then renamed; - is stdout.'
+complete -c opsq -n '__opsq_at run' -l header-once -d 'Results are CSV with a header: write the first, and leave the same header out of the others.'
+complete -c opsq -n '__opsq_at run' -l end-lines -d 'End each result that does not end with a line end with one.'
 complete -c opsq -n '__opsq_at run' -l resume -x -a '(__opsq_ask keys)' -d 'Name the round, so that it can continue later even if its input is a stream.'
 complete -c opsq -n '__opsq_at run' -l fresh -d 'Discard what the same command has done before, and start over.'
 

@@ -221,6 +221,8 @@ _opsq() {
             '--wait[Wait for the end, as `opsq wait` does.]' \
             '(-o --output)-o+[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \
             '(-o --output)--output=[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \
+            '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
+            '--end-lines[End each result that does not end with a line end with one.]' \
             '--from-json=[Take options from a document of `opsq show --json`; without FILE arguments also its chunks.]:FILE|-:_files' \
             '*:FILE:_files' && ret=0
           ;;
@@ -234,6 +236,11 @@ _opsq() {
           _arguments -s -S $flags \
             '(-o --output)-o+[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '(-o --output)--output=[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
+            '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
+            '--end-lines[End each result that does not end with a line end with one.]' \
+            '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \
+            '--csv-quote=[What quotes the fields of a CSV record; " by default.]:BYTE: ' \
+            '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '(-f --follow)-f[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '(-f --follow)--follow[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '--skip-dead[Leave out chunks that died or were skipped, instead of stopping there.]' \
@@ -361,6 +368,8 @@ _opsq() {
             '--skip-dead[With --on-dead keep\: write the results after a dead chunk too.]' \
             '(-o --output)-o+[Write the results to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '(-o --output)--output=[Write the results to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
+            '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
+            '--end-lines[End each result that does not end with a line end with one.]' \
             '--resume=[Name the round, so that it can continue later even if its input is a stream.]:KEY:_opsq_keys' \
             '--fresh[Discard what the same command has done before, and start over.]' \
             '(-)1: : _command_names -e' \

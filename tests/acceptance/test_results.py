@@ -39,6 +39,13 @@ def test_output_named_as_stdout_is_stdout(queue):
     assert (queue.folder / "log").read_bytes() == b"before\nr0\nr1\n"
 
 
+def test_header_is_left_out_of_all_but_the_first(queue):
+    submission = queue.submit_lines(3)
+    complete(queue, 3, lambda index: b"'h\n'|i\n%d" % index * (1 if index else 2))
+    ran = queue.ok("results", submission, "--header-once", "--end-lines", "--csv-delimiter", "|", "--csv-quote", "'")
+    assert ran.out == b"'h\n'|i\n0'h\n'|i\n0\n1\n2\n"
+
+
 def test_unfinished_submission_prints_nothing_and_is_exit_5(queue):
     submission = queue.submit_lines(2)
     complete(queue, 1)

@@ -127,6 +127,15 @@ def test_output_into_a_named_pipe_is_what_its_reader_gets(opsq: Opsq):
     assert (ran.status, ran.out) == (0, lines(3))
 
 
+def test_header_of_the_results_is_written_once(opsq: Opsq):
+    """As a program reads a table, and writes one."""
+    opsq.file("in.csv", b'"a\nb";c\n1;2\n3;4\n5;6')
+    ran = opsq.ok(
+        "run", "--csv-header", "--csv-delimiter", ";", "-l", "1", "--header-once", "--end-lines", "in.csv", "--", "cat"
+    )
+    assert ran.out == b'"a\nb";c\n1;2\n3;4\n5;6\n'
+
+
 def test_json_is_one_document_with_the_results(opsq: Opsq):
     """It parses when the round fails too."""
     opsq.file("in", b"a\n\xff\n")

@@ -96,6 +96,7 @@ BAD = [
     (["in", "--bytes", "0"], "at least one byte"),
     (["in", "--backoff", "1,0"], "factor"),
     (["in", "--output", "x"], "needs --wait"),
+    (["in", "--wait", "--end-lines"], "need --output"),
     (["in", "--on-dead", "cry"], "--on-dead"),
     (["in", "--bytes", "65M"], "chunk limit"),
     (["-", "--in-place"], "cannot be read in place"),

@@ -16,6 +16,32 @@ from opsq.content.splitter import DEFAULT_CHUNK_BYTES, Splitting
 
 
 @option_set
+class Dialect(NamedTuple):
+    """How CSV is written; each field is an option."""
+
+    csv_delimiter: bytes | None = option(
+        "--csv-delimiter BYTE", "What stands between the fields of a CSV record; a comma by default.", values.delimiter
+    )
+    csv_quote: bytes | None = option(
+        "--csv-quote BYTE", 'What quotes the fields of a CSV record; " by default.', values.delimiter
+    )
+    csv_escape: bytes | None = option(
+        "--csv-escape BYTE",
+        "What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.",
+        values.delimiter,
+    )
+
+    def as_dialect(self) -> CsvDialect | None:
+        """What they say; None: nothing."""
+        given = {"delimiter": self.csv_delimiter, "quote": self.csv_quote, "escape": self.csv_escape}
+        parts = {name: part for name, part in given.items() if part is not None}
+        return CsvDialect(**parts) if parts else None
+
+
+_DIALECT = Dialect._field_defaults
+
+
+@option_set
 class Cutting(NamedTuple):
     """Where chunks end; each field is an option."""
 
@@ -32,17 +58,9 @@ class Cutting(NamedTuple):
     per_file: bool = option("--per-file", "Each file is one chunk.")
     csv: bool = option("--csv", "Records are CSV records, which may have line ends in quotes.")
     csv_header: bool = option("--csv-header", "CSV with a header, which is repeated in each chunk.")
-    csv_delimiter: bytes | None = option(
-        "--csv-delimiter BYTE", "What stands between the fields of a CSV record; a comma by default.", values.delimiter
-    )
-    csv_quote: bytes | None = option(
-        "--csv-quote BYTE", 'What quotes the fields of a CSV record; " by default.', values.delimiter
-    )
-    csv_escape: bytes | None = option(
-        "--csv-escape BYTE",
-        "What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.",
-        values.delimiter,
-    )
+    csv_delimiter: bytes | None = _DIALECT["csv_delimiter"]
+    csv_quote: bytes | None = _DIALECT["csv_quote"]
+    csv_escape: bytes | None = _DIALECT["csv_escape"]
 
     def as_splitting(self) -> Splitting:
         """The rule that they make.
@@ -53,11 +71,14 @@ class Cutting(NamedTuple):
         values.exclude(bytes=self.size, lines=self.lines, per_file=self.per_file)
         values.exclude(delimiter=self.delimiter, null=self.null, per_file=self.per_file)
         end = b"\0" if self.null else self.delimiter or b"\n"
-        given = {"delimiter": self.csv_delimiter, "quote": self.csv_quote, "escape": self.csv_escape}
-        parts = {name: part for name, part in given.items() if part is not None}
-        dialect = CsvDialect(**parts) if parts or self.csv else None
+        dialect = self.dialect or (CsvDialect() if self.csv else None)
         if self.per_file:
             return Splitting("file", 1, end, self.csv_header, dialect)
         if self.lines is not None:
             return Splitting("records", self.lines, end, self.csv_header, dialect)
         return Splitting("bytes", self.size or DEFAULT_CHUNK_BYTES, end, self.csv_header, dialect)
+
+    @property
+    def dialect(self) -> CsvDialect | None:
+        """How the input is written as CSV, as far as it is said."""
+        return Dialect(self.csv_delimiter, self.csv_quote, self.csv_escape).as_dialect()

@@ -20,6 +20,7 @@ from opsq.content.content_store import Store
 from opsq.content.manifest import decode
 from opsq.content.output_file import STDOUT, open_output
 from opsq.content.result_joiner import Result, join_results
+from opsq.content.result_shaping import ResultShaping
 from opsq.content.store_kinds import open_store
 from opsq.errors import NotFinished, OpsqError, WorkFailed
 from opsq.ids import SubmissionId
@@ -39,13 +40,14 @@ class Sink(Protocol):
 class ByteSink:
     """Writes results as they are."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: BinaryIO, shaping: ResultShaping) -> None:
         self._out = out
+        self._shaping = shaping
         self.written_bytes = 0
 
     def write(self, results: Iterable[Result], store: Store, folder: str) -> None:
         """See `Sink`."""
-        self.written_bytes += join_results(results, store, folder, self._out)
+        self.written_bytes += join_results(self._shaping.apply(results, store, folder), store, folder, self._out)
 
 
 class JsonSink:
@@ -115,16 +117,17 @@ class ResultStream:
                 folder = decode(page.content).folder
             yield self._worded(page, folder), folder
 
-    def write(self, out: BinaryIO) -> int:
+    def write(self, out: BinaryIO, shaping: ResultShaping) -> int:
         """Write all results to `out`; returns how many bytes. When they stop early, what came before is written."""
         written_bytes = 0
         for results, folder in self.pages():
             given = Given(results)
+            shaped = shaping.apply(given, self.store, folder)
             if self.is_following:  # each result is wanted at once
-                for result in given:
+                for result in shaped:
                     written_bytes += join_results([result], self.store, folder, out)
             else:
-                written_bytes += join_results(given, self.store, folder, out)
+                written_bytes += join_results(shaped, self.store, folder, out)
             if given.failure is not None:
                 raise given.failure
         return written_bytes
@@ -191,10 +194,10 @@ class Given:
             self.failure = error
 
 
-def write_output(stream: ResultStream, path: str | None) -> int:
+def write_output(stream: ResultStream, path: str | None, shaping: ResultShaping | None = None) -> int:
     """Write all results to what `open_output` opens, None being stdout; returns how many bytes."""
     with open_output(STDOUT if path is None else path) as out:
-        return stream.write(out)
+        return stream.write(out, shaping or ResultShaping())
 
 
 def _content(result: Result, store: Store, folder: str) -> bytes:

@@ -23,6 +23,7 @@ from opsq.cli.run.feed import Feeder, Stopped
 from opsq.cli.run.rounds import KEY, PART, PARTS, Round
 from opsq.client.sync.producer import Producer
 from opsq.content.output_file import STDOUT, open_output
+from opsq.content.result_shaping import ResultShaping
 from opsq.content.splitter import Splitting
 from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.pool import Connect, consume
@@ -48,6 +49,7 @@ class RunPlan(NamedTuple):
     paths: list[str]
     splitting: Splitting
     output: str | None
+    shaping: ResultShaping
     is_resumable: bool
     is_fresh: bool
     """Forget what was done before."""
@@ -173,7 +175,7 @@ class RoundRun:
             else:
                 output = self._plan.output
                 with open_output(STDOUT if output is None else output) as out:
-                    sink = ByteSink(out)
+                    sink = ByteSink(out, self._plan.shaping)
                     self._delivery.deliver(sink)
                 self._written_bytes = sink.written_bytes
         except BrokenPipeError:

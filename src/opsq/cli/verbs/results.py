@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 
 from opsq.cli.caller import Caller
+from opsq.cli.options.chunk_options import Dialect
 from opsq.cli.options.conditions import submission
-from opsq.cli.options.option import argument, option
+from opsq.cli.options.option import argument, option, options
+from opsq.cli.options.result_options import Shaping
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.result_writer import JsonSink, ResultStream, write_output
 from opsq.cli.output.submission_documents import ResultsDocument
@@ -22,6 +24,8 @@ def results(
     caller: Caller,
     submission_id: SubmissionId = argument("ID", "The submission.", submission),
     output: str | None = option("-o, --output FILE", "Write to this file: beside it first, then renamed; - is stdout."),
+    shaping: Shaping = options(Shaping),
+    dialect: Dialect = options(Dialect),
     follow: bool = option("-f, --follow", "Do not wait for the end: write each result as soon as it is next in order."),
     skip_dead: bool = option("--skip-dead", "Leave out chunks that died or were skipped, instead of stopping there."),
     skip_bad: bool = option("--skip-bad", "Leave out chunks whose results cannot be read, and name them on stderr."),
@@ -38,7 +42,7 @@ def results(
         if caller.is_json and output is None:
             _print_all(caller, stream)
             return
-        written_bytes = write_output(stream, output)
+        written_bytes = write_output(stream, output, shaping.as_shaping(dialect.as_dialect()))
         _name_bad(stream)
         if output is not None:
             caller.document(ResultsDocument(str(submission_id), stream.state, written_bytes, output))

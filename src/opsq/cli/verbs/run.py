@@ -18,6 +18,7 @@ from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.option import COUNT, argument, option, options
 from opsq.cli.options.program_options import Consuming
+from opsq.cli.options.result_options import Shaping
 from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_report import RoundReport
 from opsq.cli.run.round_run import RECONNECT_S, RoundRun, RunPlan
@@ -70,6 +71,7 @@ def run(
     output: str | None = option(
         "-o, --output FILE", "Write the results to this file: beside it first, then renamed; - is stdout."
     ),
+    shaping: Shaping = options(Shaping),
     resume: str | None = option(
         "--resume KEY", "Name the round, so that it can continue later even if its input is a stream."
     ),
@@ -109,6 +111,7 @@ def run(
         paths=paths,
         splitting=splitting,
         output=None if is_stdout(output) else output,
+        shaping=shaping.as_shaping(cutting.dialect),
         is_resumable=is_resumable,
         is_fresh=fresh,
         is_skipping=skip_dead,

@@ -14,12 +14,14 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.option import COUNT, Whole, argument, duration, option, options
+from opsq.cli.options.result_options import Shaping
 from opsq.cli.options.rule_options import weights_of
 from opsq.cli.options.submission_template import Template, read_template
 from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
 from opsq.content.input_chunks import Plan
 from opsq.content.output_file import is_stdout
+from opsq.content.result_shaping import ResultShaping
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Backoff
@@ -70,6 +72,7 @@ def submit(
     output: str | None = option(
         "-o, --output FILE", "With --wait: write the results to this file; - is stdout, and then the id goes to stderr."
     ),
+    shaping: Shaping = options(Shaping),
     from_json: str | None = option(
         "--from-json FILE|-",
         "Take options from a document of `opsq show --json`; without FILE arguments also its chunks.",
@@ -86,6 +89,8 @@ def submit(
     values.exclude(dry_run=dry_run, from_json=from_json)
     if output is not None and not wait:
         raise UsageError("--output needs --wait.")
+    if any(shaping) and output is None:
+        raise UsageError("--header-once and --end-lines need --output.")
     writes_stdout = output is not None and is_stdout(output)
     if writes_stdout and caller.is_json:
         raise UsageError("--output - and --json both write to stdout.", hint="Name a file.")
@@ -130,7 +135,7 @@ def submit(
         caller.lines([document.submission_id])
     if wait:
         sys.stdout.flush()
-        _finish(caller, document, output)
+        _finish(caller, document, output, shaping.as_shaping(cutting.dialect))
     else:
         caller.document(document)
 
@@ -151,7 +156,7 @@ def _check_expiry(
         raise UsageError(f"--expires {text}: no chunk is reserved before {option}, so it must be later than that.")
 
 
-def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> None:
+def _finish(caller: Caller, document: SubmitDocument, output: str | None, shaping: ResultShaping) -> None:
     """Wait for the end and write the results."""
     from opsq.cli.output.result_writer import ResultStream, write_output
     from opsq.cli.submission_end import failure_of, remark_unfinished, wait_for
@@ -169,7 +174,8 @@ def _finish(caller: Caller, document: SubmitDocument, output: str | None) -> Non
     if failure is None and output is not None:
         try:
             with caller.connect() as daemon:
-                write_output(ResultStream(daemon, submission_id, is_following=False, is_skipping=False), output)
+                stream = ResultStream(daemon, submission_id, is_following=False, is_skipping=False)
+                write_output(stream, output, shaping)
         except OpsqError as error:
             failure = error
         else:
