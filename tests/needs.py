@@ -16,6 +16,7 @@ INSTALL = {
     "fish": "apt install fish / brew install fish",
     "java": "apt install openjdk-17-jre-headless / brew install openjdk@17, or pip install 'opsq[spark-java]'",
     "man": "apt install man-db / brew install man-db",
+    "openssl": "apt install openssl / brew install openssl@3",
     "ps": "apt install procps",
     "unshare": "apt install util-linux",
     "zsh": "apt install zsh / brew install zsh",

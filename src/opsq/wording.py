@@ -19,36 +19,36 @@ Details = Mapping[str, Any]
 
 REFUSALS: dict[str, str] = {
     # Cause: what happened; then, in a second line, what to do next.
-    "unknown_submission": "Submission {submission_id} is not known.\n`opsq list` shows those that are.",
+    "unknown_submission": "Submission {submission_id} is not known.\n`opsq list` shows the known ones.",
     "unknown_chunk": "Submission {submission_id} has {chunks:chunk}, counted from 0; there is no chunk {index}.",
     "not_finished": "Submission {submission_id} is {state}.\nCancel it first: `opsq cancel {submission_id}`.",
     "finalizing": "Submission {submission_id} is being finalized.\nRetry.",
-    "stopping": "The daemon is stopping.\nRepeat the request after its restart.",
+    "stopping": "The daemon is stopping.\nTry again after its restart.",
     "role_needed": (
-        "{request} needs the role {needed}; the token {token} has {roles}.\n"
-        "Use another token; `opsq token create` makes one, where the daemon runs."
+        "{request} needs the role {needed:or}; the token {token} has only {roles}.\n"
+        "Use another token; `opsq token create` makes one on the daemon's machine."
     ),
     "too_many_parked": (
-        "{limit} calls of this connection are waiting already.\nWait for fewer at once, or open more connections."
+        "{limit} calls of this connection are already waiting.\nWait for fewer at once, or open more connections."
     ),
     "impossible_field": "{field} is not possible: {complaint}.",
     "wrong_request": "{request} cannot be used here.",
     "bad_results": "The results for block {block} of submission {submission_id} are malformed: {complaint}.",
-    "batch_undone": "This was undone together with something else that could not be written.\nSend it again.",
+    "batch_undone": "This was rolled back with another request that could not be written.\nTry again.",
     "commit_failed": (
-        "There is no space left for {path}.\n{removable} Nothing of this request was stored; send it again later."
+        "There is no space left for {path}.\n{removable} Nothing of this request was stored; try again later."
     ),
     "storage_full": (
-        "The storage is full, so nothing comes in and nothing is handed out.\n{removable} The daemon goes on by itself."
+        "The storage is full, so nothing is accepted or handed out.\n{removable} The daemon then continues by itself."
     ),
     # What a submission may be.
     "built_in_key": "The metadata key {key!r} is built in.\nChoose another name for the key.",
     "weight_without_pair": "A weight for {key!r} needs that key in the metadata.",
     "weight_out_of_range": "A weight of {weight:short} is not possible: it must be {min:short} to {max:short}.",
     "too_many_pairs": "{count} metadata pairs are more than the {limit} that a submission may have.",
-    "delay_and_start": "A submission has either a delay or a time to start at, not both.",
-    "until_start_without_key": "How long a unique key is held needs a unique key.",
-    "two_expiries": "A submission has either a time to live or a time to expire at, not both.",
+    "delay_and_start": "A submission has either a delay or a start time, not both.",
+    "until_start_without_key": "How long to hold a unique key was given, but no unique key.",
+    "two_expiries": "A submission has either a time to live or an expiry time, not both.",
     "long_content": "The content description has {size_bytes} bytes; the limit is {limit_bytes}.",
     "long_attachment": (
         "The attachment has {size_bytes} bytes; the limit is {limit_bytes}.\nAttach a path or URL instead."
@@ -58,7 +58,7 @@ REFUSALS: dict[str, str] = {
         "The request key {key} belongs to submission {submission_id}, which has other content.\n"
         "`opsq show {submission_id}` shows it; other content needs a new request key."
     ),
-    "one_key_needed": "Find needs a request key or an idempotency key, and not both.",
+    "one_key_needed": "Find needs either a request key or an idempotency key.",
     # Room.
     "over_backlog": (
         "{chunks} chunks are more than the {limit} that may be unfinished at once.\n"
@@ -69,7 +69,7 @@ REFUSALS: dict[str, str] = {
         "Wait with --wait-for-room, or raise the daemon's setting max_backlog_chunks."
     ),
     "queue_for_room": (
-        "Waiting for room already: {waiting:submission}.\n"
+        "Already waiting for room: {waiting:submission}.\n"
         "Wait with --wait-for-room, or raise the daemon's setting max_backlog_chunks."
     ),
     "disk": (
@@ -91,7 +91,7 @@ REFUSALS: dict[str, str] = {
     "unknown_state": "{name!r} is not a state of a submission.\nStates are {names}.",
     "chunk_without_submission": "A chunk was named without its submission.\nName it as SUBMISSION/INDEX.",
     "nothing_to_prune": (
-        "Neither an age nor a count was given.\nGive the age of what to forget, or how many events to keep."
+        "Neither an age nor a count was given.\nGive the age of the events to delete, or how many to keep."
     ),
     # Dead chunks.
     "indexes_without_submission": "Indexes were given without a submission.\nName the submission they belong to.",
@@ -165,7 +165,7 @@ FACTS: dict[str, str] = {
     "tries": "Failed attempts: {attempts} of {max_attempts}; lost consumers: {lost} of {max_lost}.",
     "own_before": "Before it: {chunks:chunk} of its own submission.",
     "submission_next": "The submission is next.",
-    "start": "`opsq start` starts it; this is what its file says.",
+    "start": "`opsq start` starts it; this is from its database file.",
     "resume": "`opsq resume {pairs:selection}` ends the pause.",
     "resume_operator": "`opsq resume --operator {pairs:selection}` ends the pause.",
     "limit": "It is the limit of {bounded:each} ≤ {concurrency}.",
@@ -259,7 +259,7 @@ def _removable(details: Details) -> str:
         ids = "" if names else "ids=$(opsq list --state open -n 100 | cut -f1) && "
         command = f"{ids}opsq cancel {names or '$ids'} && opsq rm {names or '$ids'}"
         size = format_roughly(details["unfinished_bytes"])
-        sentences.append(f"`{command}` frees about {size}, and gives that work up.")
+        sentences.append(f"`{command}` frees about {size}, and abandons that work.")
     if "keep" in details:
         size = format_roughly(details["history_bytes"])
         sentences.append(f"`opsq history prune --keep {details['keep']}` frees about {size} of history.")
@@ -294,6 +294,7 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "name": lambda name: name or "somebody",
     "pairs": lambda pairs: pairs or "everything",
     "selection": lambda pairs: pairs or "--all",
+    "or": lambda roles: " or ".join(roles.rsplit(",", 1)).replace(",", ", "),
     "each": lambda bounded: bounded if "=" in bounded else f"each {bounded}",
 }
 _words = _Words()

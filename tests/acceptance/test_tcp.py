@@ -1,9 +1,16 @@
 """The program over TCP: a token is needed, from a file or the environment, and a client token does not operate."""
 
+import re
 import socket
+import subprocess
+from pathlib import Path
 
 import pytest
 import trustme
+
+from needs import need
+
+MANUAL = Path(__file__).parents[2] / "man" / "opsq-security.7"
 
 
 @pytest.fixture
@@ -89,6 +96,7 @@ def test_every_verb_works_over_tls(opsq):
     ca = trustme.CA()
     ca.cert_pem.write_to_path(opsq.folder / "ca.pem")
     opsq.file("cert.pem", ca.issue_cert("localhost").private_key_and_cert_chain_pem.bytes())
+    (opsq.folder / "cert.pem").chmod(0o600)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -110,3 +118,27 @@ def test_every_verb_works_over_tls(opsq):
     assert "speaks TLS only" in plain.err
     assert opsq("stop", *by_option, environ=elsewhere).status == 0
     assert opsq("status").status == 4
+
+
+def test_commands_of_the_manual_serve_a_client_with_a_certificate(opsq):
+    """opsq-security(7) from the CA to the submission, on a port of loopback."""
+    need("openssl")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = f"localhost:{probe.getsockname()[1]}"
+    blocks = re.findall(r"^\.EX\n(.*?)^\.EE", MANUAL.read_text(), re.DOTALL | re.MULTILINE)
+    make, serve, submit, settings = (
+        re.sub("0.0.0.0:7411|queue.example:7411", place, block.replace("\\-", "-").replace("\\e\n", "\\\n"))
+        for block in blocks
+    )
+    make = make.replace("queue.example", "localhost")
+    subprocess.run(["sh", "-ec", make], cwd=opsq.folder, check=True, capture_output=True)
+    opsq.file("access.log", b"a\nb\n")
+    assert opsq.shell(serve).status == 0
+    submitted = opsq.shell(f"OPSQ_STATE_DIR={opsq.folder}/elsewhere; {submit}")
+    assert submitted.status == 0, submitted.err
+    assert opsq.ok("list").text.startswith(submitted.text)
+    (opsq.folder / "config" / "opsq").mkdir(parents=True)
+    opsq.file("config/opsq/opsq.toml", settings.replace("/etc/opsq", str(opsq.folder)).encode())
+    by_settings = {"OPSQ_STATE_DIR": f"{opsq.folder}/elsewhere", "XDG_CONFIG_HOME": f"{opsq.folder}/config"}
+    assert opsq("list", environ=by_settings).text == opsq.ok("list").text

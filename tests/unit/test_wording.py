@@ -66,7 +66,7 @@ def test_error_travels_as_a_code_with_details_and_is_worded_where_it_arrives() -
     assert (reply.code, reply.message, reply.hint, reply.details) == ("not_found", "", "", {"submission_id": 12})
     error = reply.error()
     assert isinstance(error, NotFound)
-    assert str(error) == "Submission 12 is not known. `opsq list` shows those that are."
+    assert str(error) == "Submission 12 is not known. `opsq list` shows the known ones."
 
 
 def test_error_with_a_cause_keeps_what_is_added_to_it_and_can_be_pickled() -> None:

@@ -76,7 +76,7 @@ class AccessTokens:
         try:
             found = self._read()
         except OpsqError as error:
-            _log.error("the tokens were not read again, those known stay in force: %s", error)
+            _log.error("the tokens were not reloaded; the previous ones stay in force: %s", error)
             return False
         has_changed, self._entries = found != self._entries, found
         if has_changed:

@@ -18,8 +18,9 @@ from typing import Any
 from opsq.daemon.connection_quota import ConnectionQuota
 from opsq.daemon.refusal_log import RefusalLog
 from opsq.daemon.sockets import BACKLOG
-from opsq.errors import InputUnreadable, NotPermitted, OpsqError, ProtocolError, TimedOut
+from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut
 from opsq.settings import Settings
+from opsq.tls_files import identify, reading_ca
 from opsq.wire.frames import encode
 from opsq.wire.messages import ErrorReply
 
@@ -41,6 +42,7 @@ class ServerTls:
     """The context for new connections.
 
     Raises:
+        NotPermitted: other users can read the key.
         InputUnreadable: a file cannot be read, or is not what it should be.
     """
 
@@ -61,23 +63,20 @@ class ServerTls:
             self._stamps = stamps
             try:
                 self._context = self._load()
-                _log.info("the certificate was read again from %s", self._paths[0])
+                _log.info("the TLS certificate was reloaded from %s", self._paths[0])
             except OpsqError as error:
-                _log.error("the certificate known before stays in use: %s", error)
+                _log.error("the TLS files were not reloaded; the previous ones stay in use: %s", error)
         return self._context
 
     def _load(self) -> ssl.SSLContext:
         cert_file, key_file, client_ca_file = self._paths
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(cert_file, key_file or None)
-            if client_ca_file:
-                # A client without one is told so by its session; a handshake that fails tells it nothing.
-                context.verify_mode = ssl.CERT_OPTIONAL
+        identify(context, cert_file, key_file, is_private=True)
+        if client_ca_file:
+            # A client without one is told so by its session; a handshake that fails tells it nothing.
+            context.verify_mode = ssl.CERT_OPTIONAL
+            with reading_ca(client_ca_file):
                 context.load_verify_locations(client_ca_file)
-        except OSError as error:  # ssl's own errors too
-            names = ", ".join(name for name in self._paths if name)
-            raise InputUnreadable(f"Cannot use the TLS files {names}: {error.strerror or error}.") from error
         return context
 
     def _look(self) -> list[tuple[int, int, int] | None]:
@@ -157,7 +156,7 @@ class _Handshake:
         self._name = name
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
-        self._timer = door.loop.call_later(HANDSHAKE_S, self.end, TimedOut("It did not shake hands in time."))
+        self._timer = door.loop.call_later(HANDSHAKE_S, self.end, TimedOut("the handshake took too long"))
         self._is_watched = False
         self._watch(self._look)
 
@@ -179,7 +178,7 @@ class _Handshake:
         self._finish()
         if self._door.tls.wants_certificates and not transport.get_extra_info("peercert"):
             return NotPermitted(
-                "This daemon lets in only clients with a certificate of its CA.",
+                "This daemon accepts only clients with a certificate that its CA has signed.",
                 hint="Give --tls-client-cert-file and --tls-client-key-file.",
             )
         return None
@@ -218,7 +217,7 @@ class _Handshake:
         """Answer a client that does not speak TLS in its own language, and close when it has read that."""
         error = ProtocolError(
             "This port speaks TLS only.",
-            hint="Write the address as tls://HOST:PORT, and give its CA with --tls-ca-file.",
+            hint="Write the address as tls://HOST:PORT, and give the CA of its certificate with --tls-ca-file.",
         )
         self._door.refusals.note("tls plain", f"no TLS with {self._name}: it does not speak TLS")
         with contextlib.suppress(OSError):

@@ -91,9 +91,15 @@ def open_all(settings: Settings) -> list[ListeningSocket]:
     Raises:
         AlreadyRunning: another process answers at the path of the Unix socket.
         UsageError: more than one socket was inherited, or one that contradicts an explicit setting; an address that
-            other machines can reach without `listen_force`.
+            other machines can reach without `listen_force`; TLS is wanted without a certificate.
         NotPermitted, Conflict: the system refuses the address.
     """
+    for name in ("tls_key_file", "tls_client_ca_file"):
+        if getattr(settings, name) and not settings.tls_cert_file:
+            raise UsageError(
+                f"{name} is set, but tls_cert_file is not: TCP would not be encrypted.",
+                hint="Give the daemon's certificate with --tls-cert-file.",
+            )
     inherited = take_inherited()
     bound: list[ListeningSocket] = []
     try:

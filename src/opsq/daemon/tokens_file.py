@@ -79,7 +79,7 @@ def entries(path: str) -> list[TokenEntry]:
             name, roles, created_at, digest = line.split()
             entry = TokenEntry(name, parse_roles(roles), bytes.fromhex(digest), int(created_at))
             if not _NAME.fullmatch(name) or len(entry.digest) != hashlib.sha256().digest_size or name in found:
-                raise ValueError("a name, its roles, when it was made and a SHA-256 are wanted, and each name once")
+                raise ValueError("expected a name, its roles, when it was made and a SHA-256, and each name only once")
         except ValueError as error:
             raise UsageError(f"Line {number} of the tokens in {path}: {error}.") from error
         found[name] = entry
@@ -95,12 +95,13 @@ def create(path: str, name: str, roles: frozenset[str]) -> str:
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot be the name of a token.", hint="Up to 64 letters, digits and _ . @ -, like etl-1."
+            f"{name!r} cannot be the name of a token.",
+            hint="A name has up to 64 letters, digits and _ . @ -, such as etl-1.",
         )
     token = secrets.token_hex(32)
     with _changing(path) as found:
         if any(entry.name == name for entry in found):
-            raise Conflict(f"There is a token {name} already.", hint=f"Revoke it first: opsq token revoke {name}")
+            raise Conflict(f"There is already a token {name}.", hint=f"Revoke it first: opsq token revoke {name}")
         found.append(TokenEntry(name, roles, digest_of(token), int(time.time())))
     return token
 
@@ -116,7 +117,7 @@ def revoke(path: str, name: str) -> None:
     with _changing(path) as found:
         kept = [entry for entry in found if entry.name != name]
         if len(kept) == len(found):
-            raise NotFound(f"There is no token {name}.", hint="`opsq token list` lists those that are.")
+            raise NotFound(f"There is no token {name}.", hint="`opsq token list` shows the existing ones.")
         found[:] = kept
 
 

@@ -17,7 +17,7 @@ def test_created_token_lets_in_by_its_role(opsq):
     assert opsq("list", environ=remote).status == 0
     refused = opsq("reserve", environ=remote)
     assert refused.status == 7
-    assert "Reserve needs the role operator,consumer; the token etl has producer." in refused.err
+    assert "Reserve needs the role operator or consumer; the token etl has only producer." in refused.err
     assert opsq("stop", environ=remote).status == 7
     opsq.ok("status")
 

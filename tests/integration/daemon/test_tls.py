@@ -143,7 +143,7 @@ def test_rotated_certificate_is_used_without_a_restart(runtime_dir: Path, pki: P
             now = served_certificate(settings)
             Path(pki.path("cert.pem")).write_text("no certificate")
             assert served_certificate(settings) == now
-        log_with(settings, "the certificate known before stays in use")
+        log_with(settings, "the previous ones stay in use")
 
 
 def served_certificate(settings: Settings) -> str:
@@ -218,12 +218,19 @@ def test_wrong_token_is_refused_over_tls_too(runtime_dir: Path, pki: Pki) -> Non
 
 
 def test_files_that_are_none_are_named(runtime_dir: Path, pki: Pki) -> None:
-    with pytest.raises(InputUnreadable, match="Cannot use the TLS files /nowhere"):
+    with pytest.raises(InputUnreadable, match="Cannot read the TLS file /nowhere"):
         lifecycle.start(
             load({"state_dir": str(runtime_dir / "s"), "listen": "127.0.0.1:0", "tls_cert_file": "/nowhere"})
         )
     with serving(runtime_dir, tls_cert_file=pki.issue("cert.pem")) as settings:
         assert isinstance(refusal(settings, ca_file="/nowhere"), InputUnreadable)
+
+
+def test_tls_without_a_certificate_is_refused(runtime_dir: Path, pki: Pki) -> None:
+    """TCP would be plain, though somebody has asked for more."""
+    for name in ("tls_client_ca_file", "tls_key_file"):
+        with pytest.raises(UsageError, match=f"{name} is set, but tls_cert_file is not"):
+            lifecycle.start(load({"state_dir": str(runtime_dir / "s"), "listen": "127.0.0.1:0", name: pki.ca_file}))
 
 
 def test_unfinished_handshakes_shut_out_nobody_and_are_let_go(runtime_dir: Path, pki: Pki) -> None:

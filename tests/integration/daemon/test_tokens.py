@@ -115,7 +115,7 @@ def test_mistake_in_a_file_shuts_nobody_out(settings: Settings) -> None:
     token = created(settings, "etl", "producer")
     assert code_with(address, token) == ""
     Path(settings.tokens_file).write_text("what is this?\n")
-    log_with(settings, "those known stay in force")
+    log_with(settings, "previous ones stay in force")
     assert code_with(address, token) == ""
     os.chmod(settings.token_file, 0o644)
     assert code_with(address, Path(settings.token_file).read_text().strip()) == ""
@@ -152,7 +152,7 @@ def test_refusal_names_role_and_token(settings: Settings) -> None:
         client.greet(token=created(settings, "viewer", "read-only"))
         refusal = error_of(client.ask(Submit(2, [NewSubmission(os.urandom(16), 1)])))
     error = refusal.error()
-    assert "Submit needs the role operator,producer; the token viewer has read-only." in error.message
+    assert "Submit needs the role operator or producer; the token viewer has only read-only." in error.message
 
 
 def test_local_clients_need_no_token(settings: Settings) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,15 +18,16 @@ import pytest
 
 import opsq
 from daemons import end, running
+from opsq.client.core.address import TlsAddress
 from opsq.client.core.new_submission import new_request_key
 from opsq.content.store_kinds import open_store
-from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, NoRoom, StoreNotVisible, Unreachable
+from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, InputUnreadable, NoRoom, StoreNotVisible, Unreachable
 from opsq.settings import Settings
 from opsq.spark.formats.chunk_format import read_chunk_format
 from opsq.spark.source import commit
 from opsq.spark.source.commit import PartMessage, WritePlan, begin, submit_parts, withdraw, write_part
 from opsq.spark.source.daemon_address import Daemon, StoreAccess, resolve, store_of
-from opsq.spark.source.source_options import parse_write
+from opsq.spark.source.source_options import DaemonOptions, parse_write
 from opsq.wire.messages import Describe, Described
 from spark.conftest import folders, parts, work
 from waiting import wait_until
@@ -220,6 +222,19 @@ def test_plan_travels_and_never_shows_its_token(daemon: Settings, queue: opsq.Qu
     assert back == plan
     assert back.daemon.token == "s3cret-token"
     assert "s3cret" not in repr(plan)
+
+
+def test_executor_without_a_file_of_the_address_says_who_misses_it(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        daemon = Daemon(TlsAddress("127.0.0.1", listener.getsockname()[1], str(tmp_path / "ca.pem")), "x")
+        with pytest.raises(InputUnreadable, match=r"^From .*Cannot read the TLS file .*ca.pem.*the same path on all"):
+            daemon.open()
+
+
+def test_files_of_an_address_are_named_for_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    found = resolve(DaemonOptions(address="tls://queue.example:7411?ca=ca.pem", token="x"))
+    assert found.address == TlsAddress("queue.example", 7411, str(tmp_path / "ca.pem"))
 
 
 def test_executor_without_the_store_says_who_misses_it(daemon: Settings, queue: opsq.Queue, tmp_path: Path):

@@ -51,7 +51,9 @@ def parse_address(text: str) -> Address:
         plain, _, query = text.removeprefix("tls://").partition("?")
         files = dict(parse_qsl(query))
         if set(files) - set(_TLS_FILES):
-            raise UsageError(f"{text!r} is not an address.", hint="Behind the port may be ?ca=FILE&cert=FILE&key=FILE.")
+            raise UsageError(
+                f"{text!r} is not an address.", hint="What may follow the port is ?ca=FILE&cert=FILE&key=FILE."
+            )
         host, port = _host_and_port("tcp://" + plain, text)
         return TlsAddress(host, port, **{_TLS_FILES[name]: path for name, path in files.items()})
     if text.startswith("unix:"):
@@ -66,7 +68,9 @@ def parse_address(text: str) -> Address:
 def _host_and_port(text: str, whole: str) -> tuple[str, int]:
     host, _, port = text.removeprefix("tcp://").rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"{whole!r} is not an address.", hint="An address is a socket path, or host:port.")
+        raise UsageError(
+            f"{whole!r} is not an address.", hint="An address is a socket path, HOST:PORT or tls://HOST:PORT."
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -5,30 +5,29 @@ This file must not dial; it is loaded only for addresses with `tls://`, since th
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
 
 from opsq.client.core.address import TlsAddress, show_address
-from opsq.errors import InputUnreadable, NotPermitted, OpsqError, ProtocolError, Unreachable
+from opsq.errors import NotPermitted, OpsqError, ProtocolError, Unreachable
+from opsq.tls_files import identify, reading_ca
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE", "PACKET_LENGTH")
 _OUR_CERTIFICATE = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
 
 
 def client_context(address: TlsAddress) -> ssl.SSLContext:
-    """What verifies the daemon, and shows this side's certificate if there is one; files are read anew each time.
+    """What verifies the daemon, and shows this side's certificate if there is one; files are read each time.
 
     Raises:
         InputUnreadable: a file cannot be read, or is not what it should be.
     """
-    try:
+    with reading_ca(address.ca_file) if address.ca_file else contextlib.nullcontext():
         context = ssl.create_default_context(cafile=address.ca_file or None)
-        if address.cert_file:
-            context.load_cert_chain(address.cert_file, address.key_file or None)
-    except OSError as error:  # ssl's own errors too
-        names = ", ".join(name for name in (address.ca_file, address.cert_file, address.key_file) if name)
-        raise InputUnreadable(f"Cannot use the TLS files {names}: {error.strerror or error}.") from error
+    if address.cert_file:
+        identify(context, address.cert_file, address.key_file, is_private=False)
     return context
 
 
@@ -50,13 +49,13 @@ def tls_failure(address: TlsAddress, error: Exception) -> OpsqError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return NotPermitted(
             f"The certificate of the daemon at {where} is not accepted: {error.verify_message}.",
-            hint="Nothing was sent. Give the CA that signed it with --tls-ca-file, and the host as it stands in it.",
+            hint="Nothing was sent. Give its CA with --tls-ca-file, and connect to a host name that it was issued for.",
         )
     reason = getattr(error, "reason", None) or str(error)
     if "ALERT" in reason and any(word in reason for word in _OUR_CERTIFICATE):
         return NotPermitted(
             f"The daemon at {where} does not accept this client's certificate ({reason.lower().replace('_', ' ')}).",
-            hint="It wants one of its own CA: give --tls-client-cert-file and --tls-client-key-file.",
+            hint="It requires one from its own CA: give --tls-client-cert-file and --tls-client-key-file.",
         )
     if any(word in reason for word in _NO_TLS):
         return ProtocolError(

@@ -101,7 +101,8 @@ def consume(
         options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy,
             submission and ends are ignored. Without it each task runs one program at a time.
         state_dir: of the daemon, if every executor sees its socket.
-        address: of the daemon: host:port or tls://host:port?ca=FILE that every executor can reach.
+        address: of the daemon: host:port or tls://host:port?ca=FILE that every executor can reach; FILE is at the same
+            path on all of them.
         token: for TCP; it appears in no plan, error or log.
 
     Returns:

@@ -6,16 +6,17 @@ address, a token and the URL of the store; nothing here ever shows the token.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 
 import msgspec
 
-from opsq.client.core.address import Address, find_daemon, show_address
+from opsq.client.core.address import Address, TlsAddress, find_daemon, show_address
 from opsq.client.sync.queue import Queue, connect
 from opsq.content.content_store import Store
 from opsq.content.store_kinds import open_store
-from opsq.errors import OpsqError, StoreNotVisible, Unreachable
+from opsq.errors import InputUnreadable, OpsqError, StoreNotVisible, Unreachable
 from opsq.spark.source.source_options import DaemonOptions
 from opsq.wire.messages import Describe, Described, SubmissionContent
 
@@ -44,12 +45,18 @@ class Daemon(msgspec.Struct, frozen=True):
 
         Raises:
             Unreachable: nothing answers; the hint says what executors need.
+            InputUnreadable: a file of the address is not here.
         """
         deadline = time.monotonic() + (PLAN_PATIENCE_S if patience_s is None else patience_s)
         while True:
             try:
                 named = name or f"spark-{socket.gethostname()}"
                 return connect(self.address, token=self.token, name=named, reconnect_s=PATIENCE_S)
+            except InputUnreadable as error:
+                raise InputUnreadable(
+                    f"From {socket.gethostname()}: {error.message}",
+                    hint="Each executor reads the files of a tls:// address itself: put them at the same path on all.",
+                ) from error
             except Unreachable as error:
                 if time.monotonic() >= deadline:
                     raise self._unreachable(error) from error
@@ -104,6 +111,9 @@ def resolve(options: DaemonOptions) -> Daemon:
         InputUnreadable: a token is needed, and its file cannot be read.
     """
     address, token = find_daemon(options.address, state_dir=options.state_dir, token=options.token)
+    if isinstance(address, TlsAddress):  # executors run in other folders
+        files = [path and os.path.abspath(path) for path in address[2:]]
+        address = TlsAddress(address.host, address.port, *files)
     return Daemon(address, token)
 
 

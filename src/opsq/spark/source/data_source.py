@@ -27,7 +27,9 @@ class OpsqDataSource(DataSource):
     Options of reads and writes (names are case-insensitive):
         stateDir: the daemon's state folder, for executors on the same machine. Without it and `address`, the settings
             apply.
-        address: a socket path, host:port, or tls://host:port?ca=FILE, that every executor can reach; so are its files.
+        address: a socket path, host:port, or tls://host:port?ca=FILE&cert=FILE&key=FILE, that every executor can reach.
+            Each executor reads these files itself; the driver's settings tls_ca_file, tls_client_cert_file and
+            tls_client_key_file name those that are left out.
         tokenFile, token: the token for TCP, as a file on the driver (better) or as text. It is never printed.
 
     Options of a write, which makes one submission; the mode must be "append":

@@ -97,7 +97,7 @@ def find_source(queue: Queue, submission: str) -> SourceSubmission:
     number = queue.submission(submission).id
     described = content_of(queue, number)
     if described is None:
-        raise NotFound(f"Submission {submission} is not known.", hint="`opsq list` shows those that are.")
+        raise NotFound(f"Submission {submission} is not known.", hint="`opsq list` shows the known ones.")
     content = decode_content(described.content)
     access = store_of(queue)
     has_format = content.about or content.about_object

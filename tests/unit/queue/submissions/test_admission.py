@@ -161,7 +161,7 @@ def test_large_submission_is_not_starved_by_small_ones(rig: Rig) -> None:
     large, small = send(rig, 80), send(rig, 1)
     finish(rig, 50)
     assert not is_stored(rig, small)
-    with pytest.raises(NoRoom, match="Waiting for room already: 2 submissions"):
+    with pytest.raises(NoRoom, match="Already waiting for room: 2 submissions"):
         rig.submit(1)
     finish(rig, 30)
     assert is_stored(rig, large)
