@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -36,12 +36,13 @@ from opsq.runner.feeding.program_kinds import make_programs
 from opsq.runner.feeding.programs import Child, Finished, Range, Setup
 from opsq.runner.outage import Outage
 from opsq.runner.polled_consumer import PolledConsumer
-from opsq.runner.pool_options import DEFAULTS, ConsumeOptions, affordable_count, cores_count
+from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
 from opsq.runner.process.pipes import MEMORY_BYTES
 from opsq.runner.progress import PoolProgress, ProgressViewer
 from opsq.runner.status_poll import StatusPoll
-from opsq.runner.stderr_logs import StderrLog, StderrLogs
-from opsq.runner.stop_signals import ECHO_S, STOP_SIGNALS, StopSignals
+from opsq.runner.stderr_logs import ShownStderr, StderrLog, StderrLogs
+from opsq.runner.stop_signals import StopSignals
+from opsq.runner.stopping import Stopping
 from opsq.runner.tally import Outcome, Tally
 from opsq.runner.unmatched_remark import UnmatchedRemark
 from opsq.runner.verdict import VerdictGiver, name_of
@@ -51,10 +52,6 @@ if TYPE_CHECKING:
     from opsq.client.core.transport import Dial, Wire
     from opsq.client.sync.connection import Connection
 
-KILL_AFTER_S = 5.0
-"""The longest time between SIGTERM and SIGKILL when we are to stop, whatever the grace."""
-LEAVE_AFTER_S = 5.0
-"""How long after SIGKILL a program that still runs (as another user, or hung in the system) is left behind."""
 MEMORY_LIMIT_BYTES = 64 << 20
 """Outputs that wait in memory, of all slots together."""
 _CONGESTED_S = 0.05
@@ -113,7 +110,7 @@ class _Work(NamedTuple):
     """What a child works on."""
 
     chunk: Chunk
-    log: StderrLog | None
+    stderr: StderrLog | ShownStderr
     operations_count: int
     """Its records, if a viewer shows how many."""
 
@@ -138,12 +135,9 @@ class Pool:
         self._options = options
         self._signals = signals
         self._viewer = viewer
-        wanted_jobs = options.jobs or cores_count()
-        self._jobs = jobs = min(wanted_jobs, affordable_count())
-        self._kill_after_s = min(options.grace_s, KILL_AFTER_S)
+        self._jobs = jobs = options.affordable_jobs(viewer.say)
+        self._stopping = Stopping(signals, options.grace_s, options.stop_after_s)
         self.tally = Tally()
-        self.signal = 0
-        """The signal that ended everything at once."""
         self._running: dict[Child, _Work] = {}
         self._postponed: deque[Chunk] = deque()
         """Chunks for whose program the system has no room at the moment."""
@@ -152,17 +146,10 @@ class Pool:
         self._unjudged_count = 0
         """Programs that have ended and have no verdict yet."""
         self._is_draining = False
-        """Nothing more is started."""
+        """Nothing more is started, and what was not has been given back."""
         self._is_blocked = False
         """Nothing is started for the moment: our output is not being read."""
-        self._terminate_at: float | None = None
-        """When programs are asked to end, once a signal came."""
-        self._drain_at = None if options.stop_after_s is None else time.monotonic() + options.stop_after_s
         self._logs = None if options.logs is None else StderrLogs(options.logs, viewer.say)
-        if jobs < wanted_jobs:
-            viewer.say(
-                f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n)."
-            )
         # Where records are arguments, one chunk after the other fills all slots.
         self._prefetch = SlotPrefetch(1 if options.feeding.by_records else jobs)
         self._watched_fd = -1
@@ -191,6 +178,11 @@ class Pool:
         self._outage = Outage(viewer, self._consumer)
         self._unmatched = UnmatchedRemark(viewer, self._consumer)
         self._deadlines = Deadlines(self._programs, options.max_runtime_s, options.grace_s)
+
+    @property
+    def signal(self) -> int:
+        """The signal that ended everything at once; 0: none did."""
+        return self._stopping.signal
 
     def _dial(self, dial: Dial) -> Wire:
         try:
@@ -226,7 +218,7 @@ class Pool:
             self._watch_connection()
             ended = [self._free(finished) for finished in self._programs.poll(self._due_s())]
             self._unjudged_count = len(ended)
-            self._look_for_signal_of(ended)
+            self._stopping.await_echo([one.finished.signal for one in ended])
             self._heed_signals()
             # The next program starts before the last verdict, so the processor is not idle while a result is stored.
             try:
@@ -252,11 +244,8 @@ class Pool:
         if self.signal:
             return True
         if self._running or self._postponed:
-            return (
-                self._terminate_at is not None
-                and time.monotonic() > self._terminate_at + self._kill_after_s + LEAVE_AFTER_S
-            )
-        if self._terminate_at is not None:
+            return self._stopping.is_over
+        if self._stopping.is_asked:
             return True
         is_done = self._is_draining or self._verdicts.judged_count >= (self._options.max_chunks or sys.maxsize)
         is_done = is_done or (self._consumer.is_ended and not self._consumer.ready_count)
@@ -268,12 +257,8 @@ class Pool:
         if self._is_blocked:
             due_s = min(due_s, _CONGESTED_S)
         now = time.monotonic()
-        due_at = [part.next_due(now) for part in (self._deadlines, self._status_poll, self._outage, self._unmatched)]
-        if self._drain_at is not None and not self._is_draining:
-            due_at.append(self._drain_at)
-        if self._terminate_at is not None:
-            due_at += [self._terminate_at, self._terminate_at + self._kill_after_s + LEAVE_AFTER_S]
-        return min([due_s, *(at - now for at in due_at if at > now)])
+        parts = (self._stopping, self._deadlines, self._status_poll, self._outage, self._unmatched)
+        return min([due_s, *(part.next_due(now) - now for part in parts)])
 
     def _watch_connection(self) -> None:
         """Watch the descriptor that the connection has now.
@@ -294,9 +279,9 @@ class Pool:
 
     def _progress(self) -> PoolProgress:
         submissions = {work.chunk.submission_id: work.chunk.metadata for work in self._running.values()}
-        tally, running_count = self.tally, len(self._running)
+        tally = self.tally
         done = (tally.completed_count, tally.failed_count, tally.operations_count)
-        return PoolProgress(running_count, list(submissions.items()), *done, self._consumer.counts)
+        return PoolProgress(len(self._running), list(submissions.items()), *done, self._consumer.counts)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -346,8 +331,8 @@ class Pool:
             stdin = self._inputs.content_of(chunk)
             self._watch_connection()
             count = 0 if self._viewer.look_s is None else operations_count(stdin, self._options.feeding.separator)
-            log, said = self._listener(chunk)
-            child = self._programs.start(chunk, stdin, said)
+            stderr = ShownStderr(self._viewer, name_of(chunk)) if self._logs is None else self._logs.log(chunk)
+            child = self._programs.start(chunk, stdin, stderr.write)
         except NotFound:  # the submission was removed
             chunk.release()
         except (ContentMissing, ContentChanged) as error:
@@ -362,20 +347,12 @@ class Pool:
             self._postponed.append(chunk)
             return False
         else:
-            self._running[child] = _Work(chunk, log, count)
+            self._running[child] = _Work(chunk, stderr, count)
             self._deadlines.start(child)
         finally:
             if isinstance(stdin, Range):
                 os.close(stdin.fd)
         return True
-
-    def _listener(self, chunk: Chunk) -> tuple[StderrLog | None, Callable[[bytes], object]]:
-        """Where what the program says on stderr goes."""
-        if self._logs is not None:
-            log = self._logs.log(chunk)
-            return log, log.write
-        name = name_of(chunk)
-        return None, lambda piece: self._viewer.said(name, piece)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -391,7 +368,7 @@ class Pool:
                 self._prefetch.note_run(one.finished.run_s)
             try:
                 lost_code = self._lost_codes.pop(one.finished.child, "")
-                if self._verdicts.give_verdict(one.finished, one.work.chunk, one.work.log, one.why, lost_code):
+                if self._verdicts.give_verdict(one.finished, one.work.chunk, one.work.stderr, one.why, lost_code):
                     self.tally.operations_count += one.work.operations_count
             except OpsqError as error:
                 failure = failure or error
@@ -405,29 +382,19 @@ class Pool:
             if work.chunk.index == lost.index and work.chunk.submission_id == lost.submission_id:
                 self._lost_codes[child] = lost.code
                 if self._options.on_lost == "stop":
-                    self._deadlines.end(child, "lost", self._kill_after_s)
+                    self._deadlines.end(child, "lost", self._stopping.kill_after_s)
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
-    def _look_for_signal_of(self, ended: list[_Ended]) -> None:
-        """Before an end by a stop signal is judged, let the same signal reach us: a group gets it one by one."""
-        if any(
-            one.finished.signal in STOP_SIGNALS and one.finished.signal not in self._signals.numbers for one in ended
-        ):
-            self._signals.wait(ECHO_S)
-
     def _heed_signals(self) -> None:
-        now = time.monotonic()
-        if self._signals.count > 1:
-            self.signal = self._signals.last
+        stopping = self._stopping
+        if stopping.heed():
             self.tally.released_count += sum(child not in self._lost_codes for child in self._running)
-        if self._signals.count and self._terminate_at is None:
-            self._terminate_at = now + self._options.grace_s
-        if not self._is_draining and (self._signals.count or (self._drain_at is not None and now >= self._drain_at)):
+        if stopping.is_draining and not self._is_draining:
             self._is_draining = True
             self.tally.released_count += self._consumer.order_no_more()
             while self._postponed:
                 self._verdicts.release(self._postponed.popleft())
-        if self._terminate_at is not None and now >= self._terminate_at:
+        if stopping.is_terminating:
             for child in self._running:
-                self._deadlines.end(child, "stop", self._kill_after_s)
+                self._deadlines.end(child, "stop", stopping.kill_after_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from opsq.runner.exit_policy import ExitPolicy
@@ -66,6 +67,14 @@ class ConsumeOptions(NamedTuple):
         if self.submission_id is None:
             return self.strategy
         return f"SelectOnly(submission={self.submission_id}, {self.strategy})"
+
+    def affordable_jobs(self, say: Callable[[str], object]) -> int:
+        """How many programs run at once; `say` is told if that is fewer than were asked for."""
+        wanted = self.jobs or cores_count()
+        jobs = min(wanted, affordable_count())
+        if jobs < wanted:
+            say(f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n).")
+        return jobs
 
 
 DEFAULTS = ConsumeOptions()

@@ -1,4 +1,4 @@
-"""The stderr of programs in files, one for each attempt at a chunk that says anything.
+"""Where the stderr of programs goes: to the viewer, or into files, one for each attempt at a chunk that says anything.
 
 This file must not decide whether an attempt failed. A log that cannot be written is reported once, and stops nothing.
 """
@@ -12,6 +12,25 @@ from contextlib import suppress
 from opsq.client.sync.chunk import Chunk
 from opsq.errors import InputUnreadable
 from opsq.runner.pool_options import Logs
+from opsq.runner.progress import ProgressViewer
+
+
+class ShownStderr:
+    """What the program of one attempt says, as a viewer shows it."""
+
+    __slots__ = ("_chunk_name", "_viewer")
+
+    def __init__(self, viewer: ProgressViewer, chunk_name: str) -> None:
+        self._viewer = viewer
+        self._chunk_name = chunk_name
+
+    def write(self, piece: bytes) -> None:
+        """Show what a program said."""
+        self._viewer.said(self._chunk_name, piece)
+
+    def close(self, *, is_completed: bool) -> None:
+        """Show what has no line end."""
+        self._viewer.said(self._chunk_name, b"")
 
 
 class StderrLog:

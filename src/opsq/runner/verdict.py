@@ -23,7 +23,7 @@ from opsq.runner.pending_failures import PendingFailures
 from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.progress import ChunkEnd, ProgressViewer
-from opsq.runner.stderr_logs import StderrLog
+from opsq.runner.stderr_logs import ShownStderr, StderrLog
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Tally
 from opsq.units import format_duration
@@ -63,7 +63,9 @@ class VerdictGiver:
         # The reason that a server gives is in its answer, which nobody has seen.
         self._is_stderr_told = options.logs is None and viewer.tells_stderr and not options.feeding.server
 
-    def give_verdict(self, finished: Finished, chunk: Chunk, log: StderrLog | None, why: Why, lost_code: str) -> bool:
+    def give_verdict(
+        self, finished: Finished, chunk: Chunk, stderr: StderrLog | ShownStderr, why: Why, lost_code: str
+    ) -> bool:
         """Give a chunk the verdict that the end of its program means.
 
         Args:
@@ -89,10 +91,7 @@ class VerdictGiver:
                 is_completed = self._judge_own_end(finished, chunk, has_run_too_long=why == "runtime")
         finally:
             finished.stdout.close()
-            if log is not None:
-                log.close(is_completed=is_completed)
-            else:
-                self._viewer.said(name_of(chunk), b"")
+            stderr.close(is_completed=is_completed)
         return is_completed
 
     def fail_unreadable(self, chunk: Chunk, error: OpsqError, *, run_s: float = 0.0) -> None:

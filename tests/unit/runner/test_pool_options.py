@@ -16,7 +16,7 @@ import pytest
 
 from opsq.client.sync import consumer, link
 from opsq.errors import NameTaken
-from opsq.runner import chunk_input, deadlines, polled_consumer, pool, verdict
+from opsq.runner import chunk_input, deadlines, polled_consumer, pool, stopping, verdict
 from opsq.runner.pool import Outcome
 from opsq.runner.process.supervisor import Child, Range, Supervisor
 from opsq.runner.progress import PoolProgress
@@ -38,7 +38,7 @@ from scripted_pool import COUNTS, SUBMISSION, Daemon, Witness, failures_of, mask
 def pool_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the pool and its endings take for the time; the test moves it."""
     now = [1000.0]
-    for module in (pool, deadlines):
+    for module in (pool, deadlines, stopping):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 

@@ -52,16 +52,20 @@ class Sink(Protocol):
         """Hand over what was taken."""
 
 
-class Series(NamedTuple):
-    """Runs one after the other that share one pair of pipes; what is common to them."""
+class Series:
+    """Runs one after the other that share one pair of pipes; what is common to them.
 
-    argvs: Iterator[Sequence[str | bytes]]
-    """Those still to come."""
-    env: dict[str, str]
-    stdio: tuple[int, int, int]
-    """The streams of each; ours to close at the end, but for stdin."""
-    goes_on: Callable[[int], bool]
-    """After which exit statuses the next is started."""
+    Args:
+        argvs: those still to come.
+        goes_on: after which exit statuses the next is started.
+    """
+
+    def __init__(self, argvs: Iterator[Sequence[str | bytes]], goes_on: Callable[[int], bool]) -> None:
+        self.argvs = argvs
+        self.goes_on = goes_on
+        self.env: dict[str, str] = {}
+        self.stdio = (-1, -1, -1)
+        """The streams of each; ours to close at the end, but for stdin."""
 
 
 class Child:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Self
 
-from opsq.clock import MonoNs
-from opsq.errors import Bug, OpsqError, WorkFailed
+from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.process.child import Child, Finished, Said, Series, Sink, Source, Token
+from opsq.runner.process.launcher import Launcher
 from opsq.runner.process.orphan_guard import OrphanGuard
 from opsq.runner.process.pipes import (
     MEMORY_BYTES,
@@ -25,14 +25,10 @@ from opsq.runner.process.pipes import (
     Feed,
     Output,
     Range,
-    close_all,
-    open_pipe,
     waiting_bytes,
-    widen,
 )
 from opsq.runner.process.poller import Poller
 from opsq.runner.process.process_group import signal_group, survivor
-from opsq.runner.process.spawn import Spawner, keep_descriptors_from_children, refusal
 
 __all__ = ["Child", "Finished", "Output", "Range", "Supervisor"]
 
@@ -68,26 +64,22 @@ class Supervisor:
         use_pidfd: bool = True,
         guarded: Callable[[], str] | None = None,
     ) -> None:
-        if signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL:
-            raise Bug("SIGPIPE kills this process; it must be ignored where children are fed.")
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        keep_descriptors_from_children()
         self._spool_dir = os.fspath(spool_dir)
         self._memory_bytes = memory_bytes
         self._use_pidfd = use_pidfd
-        self._commands = Spawner()
-        # A plain dictionary: os.environ decodes each variable each time, 80 µs a start.
-        self._env = dict(os.environ)
+        self._launcher = Launcher(self._spool_dir, guarded or str)
+        self._owns_guard = guarded is None
         self._running: set[Child] = set()
         self._by_tick: set[Child] = set()
         self._tick_s = _TICK_MAX_S
         self._finished: list[Finished] = []
         self._events = Poller()
         self._watched: set[int] = set()
-        self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._owns_guard = guarded is None
-        self.guard = OrphanGuard(self._spool_dir, guarded or str)
+
+    @property
+    def guard(self) -> OrphanGuard:
+        """What ends the children when this process is killed."""
+        return self._launcher.guard
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +136,7 @@ class Supervisor:
         Raises:
             OpsqError: as `start`, and what `argvs` raises at once.
         """
-        return self._start(next(argvs), Feed(b""), self._capture(), env, said, later=(argvs, goes_on))
+        return self._start(next(argvs), Feed(b""), self._capture(), env, said, series=Series(argvs, goes_on))
 
     def start_nothing(self, error: OpsqError | None = None, where: str = "") -> Child:
         """Stand in for a child where none is needed, or where it failed before its start (`error`)."""
@@ -173,78 +165,29 @@ class Supervisor:
         env: dict[str, str] | None,
         said: Said | None,
         *,
-        later: tuple[Iterator[Sequence[str | bytes]], Callable[[int], bool]] | None = None,
+        series: Series | None = None,
         keeps_stdout: bool = True,
         is_lasting: bool = False,
     ) -> Child:
-        env = self._env if env is None else env
-        self.guard.begin()
-        ours: list[int] = []
-        theirs: list[int] = []
-        try:
-            stdin_r, stdin_w, stdout_r = self._null_fd, -1, -1
-            if is_lasting or not feed.is_empty:
-                stdin_r, stdin_w = open_pipe(theirs, ours)
-                os.set_blocking(stdin_w, False)
-                if feed.is_long and len(self._running) < _WIDE_CHILDREN:
-                    widen(stdin_w)
-                # Most chunks fit: the pipe is filled and closed before the program exists.
-                if feed.send(stdin_w):
-                    os.close(ours.pop())
-                    stdin_w = -1
-                else:
-                    feed.keep_file()
-            stderr_r, stderr_w = open_pipe(ours, theirs)
-            os.set_blocking(stderr_r, False)
-            stdout_w = stderr_w
-            if keeps_stdout:
-                stdout_r, stdout_w = open_pipe(ours, theirs)
-                os.set_blocking(stdout_r, False)
-            started = MonoNs(time.monotonic_ns())
-            stdio = (stdin_r, stdout_w, stderr_w)
-            pid = self._commands.spawn(argv, env, stdio)
-        except BaseException as error:
-            close_all(ours)
-            close_all(theirs)
-            feed.close()
-            if isinstance(error, OSError) and (refused := refusal(error)):
-                raise refused from error
-            raise
-        child = Child(pid, started, feed, capture, (stdin_w, stdout_r, stderr_r), said)
-        if later is None:
-            close_all(theirs)
-        else:
-            child._series = Series(later[0], env, stdio, later[1])
-        child._place = self.guard.enter(pid)
+        child = self._launcher.launch(
+            argv,
+            feed,
+            capture,
+            env,
+            said,
+            series=series,
+            keeps_stdout=keeps_stdout,
+            is_lasting=is_lasting,
+            is_wide=len(self._running) < _WIDE_CHILDREN,
+        )
         self._running.add(child)
-        if stdout_r >= 0:
-            self._events.listen(stdout_r, select.POLLIN, lambda: self._on_stdout(child))
-        self._events.listen(stderr_r, select.POLLIN, lambda: self._on_stderr(child))
-        if stdin_w >= 0:
+        if child._stdout_fd >= 0:
+            self._events.listen(child._stdout_fd, select.POLLIN, lambda: self._on_stdout(child))
+        self._events.listen(child._stderr_fd, select.POLLIN, lambda: self._on_stderr(child))
+        if child._stdin_fd >= 0:
             self._listen_to_stdin(child)
         self._announce_end(child)
         return child
-
-    def _start_next(self, child: Child, series: Series) -> bool:
-        """Start the next program of a series; False if there is none, or none can be started."""
-        try:
-            argv = next(series.argvs, None)
-            if argv is None:
-                return False
-            child.pid = self._commands.spawn(argv, series.env, series.stdio)
-        except OpsqError as error:
-            child._error = error
-            return False
-        except OSError as error:
-            child._error = refusal(error)
-            if child._error is None:
-                raise
-            return False
-        child._wait_status = None
-        self._by_tick.discard(child)
-        self.guard.change(child._place, child.pid)
-        self._announce_end(child)
-        return True
 
     def _announce_end(self, child: Child) -> None:
         if self._use_pidfd and sys.platform == "linux":
@@ -360,7 +303,9 @@ class Supervisor:
             child._status = child._status or code
             if child._is_terminated or child._is_killed:
                 child._error = WorkFailed("it was ended before its last run")
-            elif self._start_next(child, child._series):
+            elif self._launcher.launch_next(child, child._series):
+                self._by_tick.discard(child)
+                self._announce_end(child)
                 return
             code = child._status
         self._finish(child, code)
@@ -389,10 +334,7 @@ class Supervisor:
     def _forget(self, child: Child) -> None:
         self._running.discard(child)
         self._by_tick.discard(child)
-        self.guard.leave(child._place)
-        if child._series is not None:
-            close_all(child._series.stdio[1:])
-            child._series = None
+        self._launcher.forget(child)
         child._stdin_fd = self._events.drop(child._stdin_fd)
         child._stdout_fd = self._events.drop(child._stdout_fd)
         child._stderr_fd = self._events.drop(child._stderr_fd)
@@ -438,8 +380,6 @@ class Supervisor:
         for finished in self._finished:
             finished.stdout.close()
         self._finished.clear()
-        if self._null_fd >= 0:
-            os.close(self._null_fd)
-            self._null_fd = -1
+        self._launcher.close()
         if self._owns_guard:
             self.guard.close()
