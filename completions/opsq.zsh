@@ -195,6 +195,7 @@ _opsq() {
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
+            '--as-is[Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.]' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
             '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \
@@ -339,6 +340,7 @@ _opsq() {
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
+            '--as-is[Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.]' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
             '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \

@@ -71,8 +71,9 @@ def test_files_globs_and_stdin_in_the_order_named(opsq: Opsq):
     parts = {"a1": b"1\0\r\n", "a2": b"\xff\xfe", "b": b"", "c": b"last"}
     for name, content in parts.items():
         opsq.file(name, content)
-    ran = opsq.ok("run", "--lines", "1", "a*", "-", "b", "c", "--", "cat", stdin=b"from\nstdin")
-    assert ran.out == b"1\0\r\n\xff\xfefrom\nstdinlast"
+    ran = opsq("run", "--lines", "1", "a*", "-", "b", "c", "--", "cat", stdin=b"from\nstdin")
+    assert (ran.status, ran.out) == (0, b"1\0\r\n\xff\xfefrom\nstdinlast")
+    assert "a1 has NUL bytes" in ran.err
 
 
 def test_stream_is_worked_on_before_it_ends(opsq: Opsq):

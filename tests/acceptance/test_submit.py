@@ -1,7 +1,9 @@
 """opsq submit: cuts inputs and prints the id alone; every bad input is told, and leaves nothing."""
 
+import gzip
 import json
 import os
+import signal
 
 import pytest
 
@@ -219,3 +221,44 @@ def test_delay_keeps_a_submission_scheduled(queue):
     submission = queue.submit_lines(1, "--delay", "1h")
     assert queue.ok("show", submission, "--json").json["state"] == "scheduled"
     assert queue("reserve").status == 3
+
+
+def test_compressed_files_are_submitted_as_what_they_hold(queue):
+    queue.file("log.gz", gzip.compress(b"a\nb\n"))
+    submission = queue.ok("submit", "log.gz", "--lines", "1").text
+    assert [queue.ok("read", f"{submission}/{index}").out for index in range(2)] == [b"a\n", b"b\n"]
+    submission = queue.ok("submit", "log.gz", "--per-file", "--as-is").text
+    assert gzip.decompress(queue.ok("read", f"{submission}/0").out) == b"a\nb\n"
+    assert queue.ok("submit", "log.gz", "--lines", "1", "--dry-run", "--json").json["chunks"] == 2
+    ran = queue("submit", "log.gz", "--in-place")
+    assert (ran.status, "--as-is" in ran.err) == (2, True)
+    assert queue.ok("submit", "log.gz", "--in-place", "--as-is", "--per-file").text
+    queue.file("bad.gz", gzip.compress(b"a\nb\n" * 1000)[:-20])
+    ran = queue("submit", "bad.gz")
+    assert (ran.status, "bad.gz cannot be decompressed" in ran.err) == (2, True)
+
+
+def test_odd_inputs_are_remarked_on_for_scripts_too(queue):
+    queue.file("a", b"x")
+    queue.file("b", b"y\0\n")
+    ran = queue("submit", "a", "b")
+    assert ran.status == 0
+    assert "a does not end with a line end" in ran.err
+    assert "b has NUL bytes" in ran.err
+    assert queue("submit", "--quiet", "a", "b").err == ""
+
+
+def test_input_that_is_cut_while_it_is_read_is_refused(queue):
+    """Its last record would be torn, and the status 0."""
+    path = queue.folder / "log"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    with queue.running("submit", "--null", "--bytes", "1M", "log") as process:
+        wait_until(lambda: any((queue.state_dir / "content").glob("*/*")), DEADLINE_S)
+        process.send_signal(signal.SIGSTOP)
+        os.truncate(path, 1 << 20)
+        process.send_signal(signal.SIGCONT)
+        _, err = process.communicate()
+    assert process.returncode == 5
+    assert b"log was cut from 1073741824 to 1048576 bytes while it was read" in err
+    assert queue.ok("list").text == ""

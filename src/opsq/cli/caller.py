@@ -130,6 +130,11 @@ class Caller:
         if self.is_remarking:
             sys.stderr.write(printable(text, keep="\n") + "\n")
 
+    def warn(self, text: str) -> None:
+        """Print on stderr, for scripts too, what may not be meant; "" is nothing."""
+        if text and not self.is_quiet:
+            print(f"opsq: {printable(text)}", file=sys.stderr, flush=True)
+
     def report_error(self, failure: OpsqError) -> Exit:
         """Report on stderr what went wrong; returns what ends the verb with that status."""
         print(error_text(failure), file=sys.stderr, flush=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import io
 import os
 import time
 from typing import Any, NamedTuple, Self
@@ -21,15 +20,13 @@ from opsq.cli.options.submission_template import Template
 from opsq.client.sync.connection import Connection
 from opsq.content.content_store import Store
 from opsq.content.content_writer import ContentWriter
-from opsq.content.input_chunks import Plan, open_input, plan
+from opsq.content.input_chunks import Plan, plan
+from opsq.content.input_file import STDIN, InputFile, open_input
 from opsq.content.manifest import Content, encode
 from opsq.content.splitter import Splitting
 from opsq.content.store_kinds import open_store
 from opsq.errors import InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
 from opsq.wire.messages import Capacity, CheckCapacity, Created, NewSubmission, Submit, Submitted
-
-STDIN = "-"
-"""The input that stands for standard input."""
 
 RESEND_S = 10.0
 """How long a daemon that went away during the last step may take to come back."""
@@ -83,20 +80,11 @@ def expand(words: list[str]) -> list[str]:
     return paths
 
 
-def open_path(path: str) -> io.FileIO:
-    """Open an input.
-
-    Raises:
-        InputUnreadable: it is not there, is a folder, or may not be read.
-    """
-    return io.FileIO(0, "rb", closefd=False) if path == STDIN else open_input(path)
-
-
 def read_whole(path: str) -> bytes:
     """The bytes of an input."""
-    with open_path(path) as file:
+    with open_input(path, is_decompressing=False) as file:
         try:
-            return file.readall()
+            return file.raw.readall()
         except OSError as error:
             raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -104,7 +92,8 @@ def read_whole(path: str) -> bytes:
 def plan_of(paths: list[str], splitting: Splitting) -> Plan:
     """The chunks as they would be; writes nothing."""
     with contextlib.ExitStack() as stack:
-        return plan(((path, stack.enter_context(open_path(path))) for path in paths), splitting)
+        opened = (stack.enter_context(open_input(path, is_decompressing=splitting.decompresses)) for path in paths)
+        return plan(((file.name, file) for file in opened), splitting)
 
 
 class Upload:
@@ -186,8 +175,9 @@ class Upload:
         with self._caller.progress("bytes") as progress:
             bar = progress.add_task("copying", total=_known_bytes(paths) or None) if progress else None
             for path in paths:
-                with open_path(path) as file:
+                with open_input(path, is_decompressing=splitting.decompresses) as file:
                     writer.write_stream(_Counted(file, progress, bar) if progress else file, splitting, path)
+                    self._caller.warn(file.check_unchanged())
 
     def _submit(self, store: Store, folder: str) -> Created:
         """Send the submission; if the daemon goes away, send it again: the request key makes that safe.
@@ -224,12 +214,18 @@ def _known_bytes(paths: list[str]) -> int:
 class _Counted:
     """An input that advances a progress bar as it is read."""
 
-    def __init__(self, file: io.FileIO, progress: Any, bar: Any) -> None:
+    def __init__(self, file: InputFile, progress: Any, bar: Any) -> None:
         self._file, self._progress, self._bar = file, progress, bar
+        self._position = 0
         self.seekable, self.seek = file.seekable, file.seek
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Read, and advance the bar."""
+        """Read, and advance the bar by the bytes of the file, which may be compressed."""
         count = self._file.readinto(buffer)
-        self._progress.advance(self._bar, count or 0)
+        if self._file.is_compressed:
+            position = self._file.raw.tell()
+            self._progress.advance(self._bar, position - self._position)
+            self._position = position
+        else:
+            self._progress.advance(self._bar, count or 0)
         return count

@@ -24,9 +24,8 @@ from opsq.content.input_chunks import (
     InputStream,
     cut_file,
     cut_stream,
-    is_regular,
-    open_input,
 )
+from opsq.content.input_file import is_regular, open_raw
 from opsq.content.manifest import (
     ENDS_LIMIT_COUNT,
     HEADER_LIMIT_BYTES,
@@ -150,7 +149,7 @@ class ContentWriter:
         Cost: by bytes, a read of a few KiB per chunk; by records or CSV, reads the whole file.
         """
         name = os.fspath(path)
-        with self._all_or_nothing(), open_input(path) as file:
+        with self._all_or_nothing(), open_raw(path) as file:
             if not is_regular(file):
                 raise InputUnreadable(
                     f"{name} is not a regular file, so it cannot be read in place.", hint="Omit --in-place."

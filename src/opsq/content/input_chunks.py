@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, Protocol, cast
 
+from opsq.content.input_file import InputFile
 from opsq.content.record_boundaries import RecordCounter
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, OpenQuote, OverLimit, Splitter, Splitting, seek_ends
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
@@ -49,25 +49,6 @@ class Cut(NamedTuple):
     content: memoryview
     ends: list[int]
     header: bytes
-
-
-def open_input(path: str | os.PathLike[str]) -> io.FileIO:
-    """Open an input file.
-
-    Raises:
-        InputUnreadable: it does not exist, is a directory, or may not be read.
-    """
-    try:
-        return io.FileIO(os.fspath(path), "rb")
-    except OSError as error:
-        raise InputUnreadable(f"{os.fspath(path)} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise InputUnreadable(f"{os.fspath(path)!r} is not a valid file name: {error}.") from error
-
-
-def is_regular(file: io.FileIO) -> bool:
-    """Whether it is a regular file: its size is known, and it can be read at any position."""
-    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
 def cut_stream(
@@ -245,8 +226,8 @@ def plan(
     first: list[PlannedChunk] = []
     header = HeaderCheck()
     for name, stream in inputs:
-        if isinstance(stream, io.FileIO) and is_regular(stream) and stream.tell() == 0:
-            cuts = cut_file(stream, name, splitting, chunk_limit_bytes)
+        if isinstance(stream, InputFile) and stream.is_regular and not stream.is_compressed and stream.raw.tell() == 0:
+            cuts = cut_file(stream.raw, name, splitting, chunk_limit_bytes)
         else:
             cuts = cut_stream(stream, name, splitting, chunk_limit_bytes)
         start = 0

@@ -39,6 +39,7 @@ class Splitting(msgspec.Struct, frozen=True):
         dialect: records are CSV records of this dialect.
         csv_header: records are CSV records, by default of the usual dialect, and the first of each file is repeated in
             front of each chunk instead of being a record of its own.
+        decompresses: a compressed file is cut as what it holds.
 
     Raises:
         UsageError: the values are invalid or contradict each other.
@@ -49,6 +50,7 @@ class Splitting(msgspec.Struct, frozen=True):
     delimiter: bytes = LINE_END
     csv_header: bool = False
     dialect: CsvDialect | None = None
+    decompresses: bool = True
 
     def __post_init__(self) -> None:
         if self.count < 1:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opsq.content import content_writer, manifest
 from opsq.content.chunk_reader import ChunkReader
 from opsq.content.content_writer import ContentWriter, in_place
-from opsq.content.input_chunks import open_input
+from opsq.content.input_file import open_raw
 from opsq.content.local_store import LocalStore
 from opsq.content.manifest import Content, decode, encode
 from opsq.content.splitter import Splitting
@@ -102,7 +102,7 @@ def test_joined_chunks_are_the_input(
         patch.setattr(content_writer, "ENDS_LIMIT_COUNT", 2)
         with ContentWriter(store, FOLDER, is_durable=False) as writer:
             for path in paths:
-                with open_input(path) as file:
+                with open_raw(path) as file:
                     writer.write_stream(file, rule, str(path))
             copied = read_all(store, writer.finish())
         in_their_place = read_all(store, in_place(store, FOLDER[::-1], paths, rule, is_durable=False))
@@ -291,10 +291,10 @@ def test_a_writer_that_is_not_finished_leaves_nothing(store: LocalStore) -> None
 def test_a_vanished_file_takes_the_whole_submission_with_it(store: LocalStore, tmp_path: Path) -> None:
     (tmp_path / "first").write_bytes(b"x" * 100_000)
     with ContentWriter(store, FOLDER) as writer:
-        with open_input(tmp_path / "first") as file:
+        with open_raw(tmp_path / "first") as file:
             writer.write_stream(file, Splitting(), "first")
         with pytest.raises(InputUnreadable, match="absent"):
-            open_input(tmp_path / "absent")
+            open_raw(tmp_path / "absent")
     assert list(store.folders()) == []
 
 

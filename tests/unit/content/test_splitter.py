@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from opsq.content import input_chunks
 from opsq.content import splitter as splitting_module
 from opsq.content.csv_records import CsvDialect
-from opsq.content.input_chunks import cut_file, cut_stream, open_input, plan
+from opsq.content.input_chunks import cut_file, cut_stream, plan
+from opsq.content.input_file import open_raw
 from opsq.content.splitter import Splitting
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
 
@@ -242,7 +243,7 @@ def test_a_file_in_place_is_cut_as_its_copy_would_be(
     path = tmp_path_factory.getbasetemp() / "in_place"
     path.write_bytes(text)
     rule = Splitting(by=by, count=count, delimiter=delimiter)
-    with open_input(path) as file, pytest.MonkeyPatch.context() as patch:
+    with open_raw(path) as file, pytest.MonkeyPatch.context() as patch:
         patch.setattr(splitting_module, "_SEEK_BYTES", 2)
         patch.setattr(splitting_module, "_FORWARD_BYTES", 3)
         found = [end for cut in cut_file(file, "input", rule, LIMIT) for end in cut.ends]
@@ -291,9 +292,9 @@ def test_a_file_in_place_names_the_record_over_the_limit(tmp_path: Path) -> None
     path = tmp_path / "input"
     path.write_bytes(b"one\ntwo\n" + b"x" * 50 + b"\nfour\n")
     for rule in (Splitting(count=8), Splitting(by="records", count=1)):
-        with open_input(path) as file, pytest.raises(ChunkTooLarge, match="Line 3 of input"):
+        with open_raw(path) as file, pytest.raises(ChunkTooLarge, match="Line 3 of input"):
             list(cut_file(file, "input", rule, 40))
-    with open_input(path) as file, pytest.raises(ChunkTooLarge, match="input exceeds"):
+    with open_raw(path) as file, pytest.raises(ChunkTooLarge, match="input exceeds"):
         list(cut_file(file, "input", Splitting(by="file"), 40))
 
 
@@ -318,7 +319,7 @@ def test_unreadable_inputs_are_named(tmp_path: Path) -> None:
         ("a\0b", "not a valid file name"),
     ):
         with pytest.raises(InputUnreadable, match=reason):
-            open_input(path)
+            open_raw(path)
 
 
 def test_a_stream_that_became_non_blocking_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,14 +342,14 @@ def test_a_stream_that_became_non_blocking_is_read_to_its_end(monkeypatch: pytes
 def test_plan_tells_what_a_submission_would_be(tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_bytes(b"h\nabc\nde\n")
-    with open_input(path) as file:
+    with open_raw(path) as file:
         told = plan(
             [("first", file), ("second", io.BytesIO(b"h\nxyz1\n"))], Splitting(by="records", count=1, csv_header=True)
         )
     assert (told.chunks_count, told.total_bytes, told.smallest_bytes, told.largest_bytes) == (3, 12, 3, 5)
     assert told.first == [("first", 0, 4), ("first", 4, 3), ("second", 0, 5)]
     assert told.header == b"h\n"
-    with open_input(path) as file:
+    with open_raw(path) as file:
         assert plan([("first", file)], Splitting(count=6), first_count=1).first == [("first", 0, 6)]
 
 

@@ -7,7 +7,7 @@ It must not read the input.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from opsq.cli.options import values
 from opsq.cli.options.option import COUNT, option, option_set
@@ -56,6 +56,7 @@ class Cutting(NamedTuple):
     )
     null: bool = option("-0, --null", "A NUL byte ends a record.")
     per_file: bool = option("--per-file", "Each file is one chunk.")
+    as_is: bool = option("--as-is", "Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.")
     csv: bool = option("--csv", "Records are CSV records, which may have line ends in quotes.")
     csv_header: bool = option("--csv-header", "CSV with a header, which is repeated in each chunk.")
     csv_delimiter: bytes | None = _DIALECT["csv_delimiter"]
@@ -72,11 +73,13 @@ class Cutting(NamedTuple):
         values.exclude(delimiter=self.delimiter, null=self.null, per_file=self.per_file)
         end = b"\0" if self.null else self.delimiter or b"\n"
         dialect = self.dialect or (CsvDialect() if self.csv else None)
+        by: Literal["bytes", "records", "file"] = "bytes"
+        count = self.size or DEFAULT_CHUNK_BYTES
         if self.per_file:
-            return Splitting("file", 1, end, self.csv_header, dialect)
-        if self.lines is not None:
-            return Splitting("records", self.lines, end, self.csv_header, dialect)
-        return Splitting("bytes", self.size or DEFAULT_CHUNK_BYTES, end, self.csv_header, dialect)
+            by, count = "file", 1
+        elif self.lines is not None:
+            by, count = "records", self.lines
+        return Splitting(by, count, end, self.csv_header, dialect, not self.as_is)
 
     @property
     def dialect(self) -> CsvDialect | None:

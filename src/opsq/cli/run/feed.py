@@ -5,7 +5,6 @@ It must not wait for results, except to keep a bounded distance ahead of them.
 
 from __future__ import annotations
 
-import io
 import os
 import select
 import stat
@@ -13,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from opsq.cli.run.rounds import Round
-from opsq.cli.upload import STDIN, open_path
 from opsq.content.content_writer import ContentWriter
+from opsq.content.input_file import STDIN, InputFile, is_compressed, open_input
 from opsq.content.manifest import Content
 from opsq.content.segments import cut_segments
 from opsq.content.splitter import Splitting
@@ -101,12 +100,15 @@ class Feeder:
         paths = list(self._paths)
         while paths:
             files: list[str] = []
-            while paths and paths[0] != STDIN and is_plain(paths[0]):
+            while paths and self._is_in_place(paths[0]):
                 files.append(paths.pop(0))
             if files:
                 yield self._in_place(files)
             elif paths:
                 yield from self._streamed(paths.pop(0))
+
+    def _is_in_place(self, path: str) -> bool:
+        return path != STDIN and is_plain(path) and not (self._splitting.decompresses and is_compressed(path))
 
     def _in_place(self, paths: list[str]) -> Content:
         with self._round.open_writer() as writer:
@@ -116,7 +118,7 @@ class Feeder:
             return writer.finish()
 
     def _streamed(self, path: str) -> Iterator[Content]:
-        with open_path(path) as file:
+        with open_input(path, is_decompressing=self._splitting.decompresses) as file:
             yield from cut_segments(
                 _Interruptible(file, self._wake_read),
                 path,
@@ -152,7 +154,7 @@ class Feeder:
 class _Interruptible:
     """A stream whose reads end when there is something to read from another descriptor."""
 
-    def __init__(self, file: io.FileIO, wake_fd: int) -> None:
+    def __init__(self, file: InputFile, wake_fd: int) -> None:
         self._file = file
         self._poll = select.poll()
         self._poll.register(file, select.POLLIN)

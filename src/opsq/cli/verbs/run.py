@@ -23,8 +23,10 @@ from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_report import RoundReport
 from opsq.cli.run.round_run import RECONNECT_S, RoundRun, RunPlan
 from opsq.cli.run.rounds import Round, key_of, new_key
-from opsq.cli.upload import STDIN, expand, read_whole
+from opsq.cli.upload import expand, read_whole
 from opsq.client.sync.producer import Producer
+from opsq.content.input_file import STDIN
+from opsq.content.input_remarks import input_remarks
 from opsq.content.output_file import is_stdout
 from opsq.daemon.temporary_daemon import DaemonUse, run_conflict
 from opsq.errors import (
@@ -90,6 +92,8 @@ def run(
     if skip_dead and on_dead != "keep":
         raise UsageError("--skip-dead leaves out what is dead, so it needs --on-dead keep.")
     splitting = cutting.as_splitting()
+    for remark in input_remarks(paths, splitting):
+        caller.warn(remark)
     how = programs.as_options(caller, splitting.delimiter)
     is_resumable = resume is not None or all(map(is_plain, paths))
     options: dict[str, Any] = {

@@ -20,6 +20,8 @@ from opsq.cli.options.submission_template import Template, read_template
 from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
 from opsq.content.input_chunks import Plan
+from opsq.content.input_file import STDIN, is_compressed
+from opsq.content.input_remarks import input_remarks
 from opsq.content.output_file import is_stdout
 from opsq.content.result_shaping import ResultShaping
 from opsq.errors import OpsqError, UsageError
@@ -95,7 +97,7 @@ def submit(
     if writes_stdout and caller.is_json:
         raise UsageError("--output - and --json both write to stdout.", hint="Name a file.")
     paths = expand(inputs)
-    if in_place and "-" in paths:
+    if in_place and STDIN in paths:
         raise UsageError(
             "Stdin (-) cannot be read in place: it can be read only once.",
             hint="Leave out --in-place, or name a file.",
@@ -104,6 +106,13 @@ def submit(
     template = Template() if from_json is None else read_template(from_json)
     if not paths and template.submission_id is None:
         raise UsageError("opsq submit needs a FILE, or - for stdin.", hint="`opsq submit --help` explains it.")
+    if in_place and (packed := next((path for path in paths if splitting.decompresses and is_compressed(path)), None)):
+        raise UsageError(
+            f"{packed} is compressed, so what it holds cannot be read in place.",
+            hint="Leave out --in-place, or add --as-is to take the file as it is.",
+        )
+    for remark in input_remarks(paths, splitting):
+        caller.warn(remark)
     if dry_run:
         _print_plan(caller, plan_of(paths, splitting))
         return

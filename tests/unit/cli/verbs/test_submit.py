@@ -10,6 +10,7 @@ from opsq.cli import submission_end
 from opsq.cli.caller import Caller
 from opsq.cli.output.submission_documents import SubmitDocument
 from opsq.cli.verbs import submit
+from opsq.content.result_shaping import ResultShaping
 
 
 def test_interrupted_wait_has_told_the_id_in_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -19,8 +20,9 @@ def test_interrupted_wait_has_told_the_id_in_json(monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr(submission_end, "wait_for", interrupted)
+    document = SubmitDocument("7", created=True, chunks=1, bytes=2)
     with pytest.raises(KeyboardInterrupt):
-        submit._finish(Caller({"json": True}, frozenset()), SubmitDocument("7", created=True, chunks=1, bytes=2), None)
+        submit._finish(Caller({"json": True}, frozenset()), document, None, ResultShaping())
     said = capsys.readouterr()
     assert json.loads(said.out) == {"submission_id": "7", "created": True, "chunks": 1, "bytes": 2}
     assert said.err == ""

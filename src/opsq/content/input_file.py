@@ -1,0 +1,189 @@
+"""Opens what a user names as an input: the bytes of a file, or what a compressed file holds; notices what is odd.
+
+It must not cut, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Self
+
+from opsq.errors import ContentChanged, InputUnreadable
+
+if TYPE_CHECKING:
+    from io import BufferedIOBase
+
+STDIN = "-"
+"""The input that stands for standard input."""
+
+COMPRESSED = {".gz": b"\x1f\x8b\x08", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\0", ".zst": b"\x28\xb5\x2f\xfd"}
+"""How the names of compressed files end, and how they begin."""
+
+
+def open_raw(path: str | os.PathLike[str]) -> io.FileIO:
+    """Open a file as it is.
+
+    Raises:
+        InputUnreadable: it does not exist, is a directory, or may not be read.
+    """
+    try:
+        return io.FileIO(os.fspath(path), "rb")
+    except OSError as error:
+        raise InputUnreadable(f"{os.fspath(path)} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise InputUnreadable(f"{os.fspath(path)!r} is not a valid file name: {error}.") from error
+
+
+def is_regular(file: io.FileIO) -> bool:
+    """Whether it is a regular file: its size is known, and it can be read at any position."""
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    """Whether `InputFile` would decompress a file: a regular one that is named and begins as a compressed one.
+
+    One that cannot be opened is not: the error is for who reads it.
+    """
+    try:
+        with open_raw(path) as file:
+            return is_regular(file) and _compression(os.fspath(path), file) != ""
+    except InputUnreadable:
+        return False
+
+
+def _compression(path: str, file: io.FileIO) -> str:
+    """The suffix of the compressed file that it is; "" if it is none."""
+    suffix = os.path.splitext(path)[1].lower()
+    magic = COMPRESSED.get(suffix)
+    return suffix if magic and os.pread(file.fileno(), len(magic), 0) == magic else ""
+
+
+def open_input(path: str, *, is_decompressing: bool = True) -> InputFile:
+    """Open an input by its path, or standard input.
+
+    Raises:
+        InputUnreadable: as `open_raw`.
+    """
+    if path == STDIN:
+        return InputFile(io.FileIO(0, "rb", closefd=False), path, is_decompressing=False)
+    return InputFile(open_raw(path), path, is_decompressing=is_decompressing)
+
+
+class InputFile:
+    """An input that is open for reading.
+
+    Args:
+        file: positioned at the start; closed with this.
+        name: its path, and for messages.
+        is_decompressing: give what a compressed file holds.
+    """
+
+    def __init__(self, file: io.FileIO, name: str, *, is_decompressing: bool) -> None:
+        self.raw = file
+        self.name = name
+        self._before = os.fstat(file.fileno())
+        self.is_regular = stat.S_ISREG(self._before.st_mode)
+        suffix = _compression(name, file) if is_decompressing and self.is_regular else ""
+        self.is_compressed = suffix != ""
+        self._plain: BufferedIOBase | None = None
+        self._errors: tuple[type[Exception], ...] = ()
+        if suffix:
+            self._plain, self._errors = _decompressor(suffix, file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.raw.close()
+
+    def fileno(self) -> int:
+        """The descriptor, for polls."""
+        return self.raw.fileno()
+
+    def seekable(self) -> bool:
+        """Whether `seek` works."""
+        return self.raw.seekable()
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move to a position in the bytes that are given, and return it."""
+        return (self._plain or self.raw).seek(offset, whence)
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill a part of `buffer`; returns 0 at the end.
+
+        Raises:
+            InputUnreadable: a compressed file is damaged, or ends too early.
+        """
+        if self._plain is None:
+            return self.raw.readinto(buffer)
+        try:
+            return self._plain.readinto(buffer)
+        except self._errors as error:
+            raise InputUnreadable(
+                f"{self.name} cannot be decompressed: {str(error).rstrip('.')}.",
+                hint="--as-is takes compressed files as they are.",
+            ) from error
+
+    def check_unchanged(self) -> str:
+        """Look at the file again, once all of it has been read.
+
+        Returns:
+            A remark on a file that has only grown, or was replaced by another; else "".
+
+        Raises:
+            ContentChanged: bytes that had been there may be missing from what was read.
+        """
+        if not self.is_regular:
+            return ""
+        before, after = self._before, os.fstat(self.raw.fileno())
+        if after.st_size < before.st_size:
+            what = f"was cut from {before.st_size} to {after.st_size} bytes"
+        elif after.st_size == before.st_size and after.st_mtime_ns != before.st_mtime_ns:
+            what = "was written to"
+        else:
+            return self._growth(after.st_size) or self._replacement()
+        raise ContentChanged(
+            f"{self.name} {what} while it was read.", hint="Retry when nothing writes to it, or submit a copy."
+        )
+
+    def _growth(self, size: int) -> str:
+        if size == self._before.st_size:
+            return ""
+        return (
+            f"{self.name} grew while it was read: its first {self.raw.tell()} bytes are used, so the last record may "
+            "not be whole."
+        )
+
+    def _replacement(self) -> str:
+        if self.name == STDIN:
+            return ""
+        try:
+            is_same = os.path.samestat(os.stat(self.name), self._before)
+        except OSError:
+            is_same = False
+        return "" if is_same else f"{self.name} was replaced or removed while it was read: the old file is used."
+
+
+def _decompressor(suffix: str, file: io.FileIO) -> tuple[BufferedIOBase, tuple[type[Exception], ...]]:
+    """What reads the plain bytes, and what it raises for a damaged file."""
+    if suffix == ".gz":
+        import gzip
+        import zlib
+
+        return gzip.GzipFile(fileobj=file, mode="rb"), (gzip.BadGzipFile, EOFError, zlib.error)
+    if suffix == ".bz2":
+        import bz2
+
+        return bz2.BZ2File(file), (OSError, EOFError)
+    if suffix == ".xz":
+        import lzma
+
+        return lzma.LZMAFile(file), (lzma.LZMAError, EOFError)
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd.ZstdFile(file), (zstd.ZstdError, EOFError)
