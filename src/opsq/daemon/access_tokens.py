@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 
+from opsq.daemon.file_stamps import FileStamps
 from opsq.daemon.tokens_file import TokenEntry, digest_of, entries, read_private
 from opsq.errors import InputUnreadable, NotPermitted, OpsqError, UsageError
 from opsq.settings import Settings
@@ -38,7 +39,7 @@ class AccessTokens:
         self._settings = settings
         self._has_client_token = settings.source("client_token_file") != "default"
         _generate(settings.token_file)
-        self._stamps = self._look()
+        self._stamps = FileStamps((settings.token_file, settings.client_token_file, settings.tokens_file))
         self._entries = self._read()
 
     def find(self, presented: str) -> TokenEntry:
@@ -69,10 +70,8 @@ class AccessTokens:
 
         What cannot be read changes nothing, and is logged: a mistake in a file shuts nobody out.
         """
-        stamps = self._look()
-        if stamps == self._stamps:
+        if not self._stamps.have_changed():
             return False
-        self._stamps = stamps
         try:
             found = self._read()
         except OpsqError as error:
@@ -91,10 +90,6 @@ class AccessTokens:
         if self._has_client_token or os.path.exists(settings.client_token_file):
             found.append(_plain("client", settings.client_token_file, PRODUCER, CONSUMER))
         return found + entries(settings.tokens_file)
-
-    def _look(self) -> list[tuple[int, int, int, int] | None]:
-        settings = self._settings
-        return [_stamp(path) for path in (settings.token_file, settings.client_token_file, settings.tokens_file)]
 
 
 def _generate(path: str) -> None:
@@ -116,11 +111,3 @@ def _plain(name: str, path: str, *roles: str) -> TokenEntry:
             hint="Remove the file: `opsq start` generates a new one.",
         )
     return TokenEntry(name, frozenset(roles), digest_of(token))
-
-
-def _stamp(path: str) -> tuple[int, int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode

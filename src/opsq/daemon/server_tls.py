@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
 
 from opsq.daemon.connection_quota import ConnectionQuota
+from opsq.daemon.file_stamps import FileStamps
 from opsq.daemon.refusal_log import RefusalLog
-from opsq.daemon.sockets import BACKLOG
 from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut
 from opsq.settings import Settings
 from opsq.tls_files import identify, reading_ca
@@ -48,7 +46,7 @@ class ServerTls:
 
     def __init__(self, settings: Settings) -> None:
         self._paths = (settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
-        self._stamps = self._look()
+        self._stamps = FileStamps(self._paths)
         self._context = self._load()
 
     @property
@@ -58,9 +56,7 @@ class ServerTls:
 
     def context(self) -> ssl.SSLContext:
         """The context by the files as they are now; if they cannot be read, as they were, and that is logged."""
-        stamps = self._look()
-        if stamps != self._stamps:
-            self._stamps = stamps
+        if self._stamps.have_changed():
             try:
                 self._context = self._load()
                 _log.info("the TLS certificate was reloaded from %s", self._paths[0])
@@ -79,16 +75,6 @@ class ServerTls:
                 context.load_verify_locations(client_ca_file)
         return context
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        found: list[tuple[int, int, int] | None] = []
-        for path in self._paths:
-            with contextlib.suppress(OSError):
-                now = os.stat(path)
-                found.append((now.st_ino, now.st_size, now.st_mtime_ns))
-                continue
-            found.append(None)
-        return found
-
 
 class TlsDoor:
     """Accepts connections on a listening TCP socket and hands those that have shaken hands to sessions.
@@ -105,21 +91,18 @@ class TlsDoor:
         quota: ConnectionQuota,
         refusals: RefusalLog,
     ) -> None:
-        self.listener = listener
         self.tls = tls
         self.make_session = make_session
         self.quota = quota
         self.refusals = refusals
         self.loop = asyncio.get_running_loop()
+        self._listener = listener
         self._handshakes: set[_Handshake] = set()
-        self._pause: asyncio.TimerHandle | None = None
-        self.loop.add_reader(listener, self._accept)
+        self._accepting = self.loop.create_task(self._accept())
 
     def close(self) -> None:
         """Accept no more; handshakes end."""
-        if self._pause is not None:
-            self._pause.cancel()
-        self.loop.remove_reader(self.listener)
+        self._accepting.cancel()
         for handshake in list(self._handshakes):
             handshake.close()
 
@@ -128,18 +111,16 @@ class TlsDoor:
         self._handshakes.discard(handshake)
         self.quota.leave(handshake)
 
-    def _accept(self) -> None:
-        for _ in range(BACKLOG):
+    async def _accept(self) -> None:
+        while True:
             try:
-                peer, address = self.listener.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
+                peer, address = await self.loop.sock_accept(self._listener)
+            except ConnectionAbortedError:
+                continue
             except OSError as error:  # no descriptors: waiting for some must not spin
                 self.refusals.note("accept", f"cannot accept a connection: {error}")
-                self.loop.remove_reader(self.listener)
-                self._pause = self.loop.call_later(_PAUSE_S, self.loop.add_reader, self.listener, self._accept)
-                return
-            peer.setblocking(False)
+                await asyncio.sleep(_PAUSE_S)
+                continue
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handshake = _Handshake(self, peer, f"{address[0]}:{address[1]}")
             self._handshakes.add(handshake)
@@ -154,28 +135,58 @@ class _Handshake:
         self._door = door
         self._peer = peer
         self._name = name
-        self._task: asyncio.Task[Any] | None = None
-        self._is_over = False
-        self._timer = door.loop.call_later(HANDSHAKE_S, self.end, TimedOut("the handshake took too long"))
-        self._is_watched = False
-        self._watch(self._look)
+        self._is_open = False
+        self._task = door.loop.create_task(self._run())
+        self._task.add_done_callback(self._finish)
 
     def end(self, error: OpsqError) -> None:
         """Close; the reason is logged, since a peer without keys cannot be told."""
-        if not self._is_over:
-            self._door.refusals.note(f"tls {error.code}", f"no TLS with {self._name}: {error.message}")
-            self.close()
+        self._door.refusals.note(f"tls {error.code}", f"no TLS with {self._name}: {error.message}")
+        self.close()
 
     def close(self) -> None:
         """Close at once."""
-        if self._task is not None:
-            self._task.cancel()
-        self._finish()
-        self._peer.close()
+        self._door.leave(self)
+        self._task.cancel()
+
+    def _finish(self, _task: asyncio.Task[None]) -> None:
+        self._door.leave(self)
+        if not self._is_open:
+            self._peer.close()
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                first = await self._first_byte()
+                if first == _HANDSHAKE:
+                    await self._shake_hands()
+                elif first:
+                    await self._tell()
+        except TimeoutError:
+            self.end(TimedOut("the handshake took too long"))
+        except OSError as error:
+            self.end(ProtocolError(f"the handshake failed: {getattr(error, 'reason', None) or error}"))
+
+    async def _first_byte(self) -> bytes:
+        """Look at the first byte without taking it."""
+        there = asyncio.Event()
+        self._door.loop.add_reader(self._peer, there.set)
+        try:
+            await there.wait()
+        finally:
+            self._door.loop.remove_reader(self._peer)
+        return self._peer.recv(1, socket.MSG_PEEK)
+
+    async def _shake_hands(self) -> None:
+        door = self._door
+        await door.loop.connect_accepted_socket(
+            lambda: door.make_session(self._open), self._peer, ssl=door.tls.context(), ssl_handshake_timeout=HANDSHAKE_S
+        )
 
     def _open(self, transport: asyncio.BaseTransport) -> OpsqError | None:
         """The handshake was good; why the session must end all the same, if it must."""
-        self._finish()
+        self._is_open = True
+        self._door.leave(self)
         if self._door.tls.wants_certificates and not transport.get_extra_info("peercert"):
             return NotPermitted(
                 "This daemon accepts only clients with a certificate that its CA has signed.",
@@ -183,70 +194,16 @@ class _Handshake:
             )
         return None
 
-    def _finish(self) -> None:
-        self._is_over = True
-        self._timer.cancel()
-        self._watch(None)
-        self._door.leave(self)
-
-    def _watch(self, callback: Callable[[], None] | None) -> None:
-        """Have this called when something arrives. During the handshake the descriptor is the event loop's."""
-        if self._is_watched:
-            self._door.loop.remove_reader(self._peer)
-        self._is_watched = callback is not None
-        if callback is not None:
-            self._door.loop.add_reader(self._peer, callback)
-
-    def _look(self) -> None:
-        """Look at the first byte without taking it."""
-        try:
-            first = self._peer.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return
-        except OSError:
-            first = b""
-        if first == _HANDSHAKE:
-            self._watch(None)
-            self._task = self._door.loop.create_task(self._shake_hands())
-        elif first:
-            self._tell()
-        else:
-            self.close()
-
-    def _tell(self) -> None:
+    async def _tell(self) -> None:
         """Answer a client that does not speak TLS in its own language, and close when it has read that."""
         error = ProtocolError(
             "This port speaks TLS only.",
             hint="Write the address as tls://HOST:PORT, and give the CA of its certificate with --tls-ca-file.",
         )
         self._door.refusals.note("tls plain", f"no TLS with {self._name}: it does not speak TLS")
-        with contextlib.suppress(OSError):
-            self._peer.recv(1 << 16)
+        with contextlib.suppress(OSError):  # TimeoutError too
             self._peer.send(encode([ErrorReply.of(0, error)]))
             self._peer.shutdown(socket.SHUT_WR)
-        self._timer.cancel()
-        self._timer = self._door.loop.call_later(_LINGER_S, self.close)
-        self._watch(self._drop)
-
-    def _drop(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            try:
-                if self._peer.recv(1 << 16):
-                    return
-            except ConnectionError:
-                pass
-            self.close()
-
-    async def _shake_hands(self) -> None:
-        door = self._door
-        try:
-            await door.loop.connect_accepted_socket(
-                lambda: door.make_session(self._open),
-                self._peer,
-                ssl=door.tls.context(),
-                ssl_handshake_timeout=HANDSHAKE_S,
-            )
-        except OSError as error:
-            reason = getattr(error, "reason", None) or error
-            self._task = None
-            self.end(ProtocolError(f"the handshake failed: {reason}"))
+            async with asyncio.timeout(_LINGER_S):
+                while await self._door.loop.sock_recv(self._peer, 1 << 16):
+                    pass
