@@ -87,6 +87,8 @@ def test_group_of_the_socket_submits_consumes_and_reads(state_dir: Path) -> None
     before = ok(ALICE, state_dir, "submit", "-", stdin=LARGE)
     ok(ALICE, state_dir, "restart", "--socket-mode", "0660")
     submission = ok(BOB, state_dir, "submit", "-", "--bytes", "64K", stdin=LARGE)
+    assert "the queue" in ok(BOB, state_dir, "doctor")
+    assert "and the group" in ok(0, state_dir, "doctor")
     ok(ALICE, state_dir, "consume", "--submission", submission, "--until-empty", "--", "cat")
     assert ok(BOB, state_dir, "results", submission) == LARGE.decode().strip()
     ok(BOB, state_dir, "consume", "--submission", before, "--until-empty", "--", "cat")

@@ -8,36 +8,25 @@ from __future__ import annotations
 import os
 import pwd
 import resource
-import shutil
-import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
 
 from opsq.daemon.control_connection import fetch_state
+from opsq.daemon.daemon_process import policy_of
+from opsq.daemon.doctor_access import Fact, network, socket_file, state_folder
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError, Unreachable
-from opsq.filesystem import network_filesystem
+from opsq.filesystem import network_filesystem, space
 from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
 from opsq.units import format_duration, format_roughly
 from opsq.version import __version__
 from opsq.wire.messages import DaemonState
 
-_ROOM_BYTES = 256 << 20
 _LINGER_DIR = Path("/var/lib/systemd/linger")
 _SYSTEMD_DIR = Path("/run/systemd/system")
-
-
-class Fact(NamedTuple):
-    """The result of one check; `advice` says what to do, and is empty if there is nothing to do."""
-
-    check: str
-    is_ok: bool
-    detail: str
-    advice: str = ""
 
 
 def examine(settings: Settings) -> list[Fact]:
@@ -47,10 +36,17 @@ def examine(settings: Settings) -> list[Fact]:
     """
     facts = [Fact("versions", True, f"opsq {__version__}, SQLite {apsw.sqlite_lib_version()}")]
     facts += _files()
-    facts += _state_dir(settings)
-    facts += _socket(settings)
-    facts += _daemon(settings)
-    facts += _network(settings)
+    facts.append(state_folder(settings))
+    facts += _disk(settings)
+    facts.append(socket_file(settings))
+    try:
+        state = fetch_state(settings, 10.0)
+    except OpsqError as error:
+        facts += _no_daemon(settings, error)
+        facts += network(settings, settings.texts())
+    else:
+        facts += _daemon(settings, state)
+        facts += network(settings, {} if settings.address else state.settings)  # files of another machine tell nothing
     facts.append(_descriptors(settings))
     facts += _lingering()
     return facts
@@ -80,36 +76,10 @@ def _files() -> Iterator[Fact]:
     )
 
 
-def _state_dir(settings: Settings) -> Iterator[Fact]:
+def _disk(settings: Settings) -> Iterator[Fact]:
     path = settings.state_dir
-    detail = f"{path} ({settings.source('state_dir')})"
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        yield Fact("state folder", True, f"{detail}, does not exist yet", "`opsq start` creates it.")
+    if not os.path.isdir(path):
         return
-    except OSError as error:
-        yield Fact(
-            "state folder",
-            False,
-            f"{detail}: {error.strerror}",
-            "Choose another one with --state-dir or OPSQ_STATE_DIR.",
-        )
-        return
-    mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid != os.geteuid():
-        yield Fact(
-            "state folder",
-            False,
-            f"{detail} belongs to uid {found.st_uid}",
-            "Run opsq as that user, or choose another --state-dir.",
-        )
-    elif mode & 0o077:
-        yield Fact(
-            "state folder", False, f"{detail} has mode {mode:04o}: other users can read it", f"Run: chmod 700 {path}"
-        )
-    else:
-        yield Fact("state folder", True, detail)
     remote = network_filesystem(Path(path))
     if remote:
         yield Fact(
@@ -118,61 +88,52 @@ def _state_dir(settings: Settings) -> Iterator[Fact]:
             f"{path} is on {remote}",
             "Use a local folder, or set --allow-network-fs.",
         )
-    free_bytes = shutil.disk_usage(path).free
-    advice = "" if free_bytes >= _ROOM_BYTES else "Free some space: when the disk is full, no chunks are handed out."
-    yield Fact("room", not advice, f"{format_roughly(free_bytes)} free", advice)
-
-
-def _socket(settings: Settings) -> Iterator[Fact]:
-    detail = f"{settings.socket} (from {settings.source('socket')})"
-    try:
-        found = os.stat(settings.socket)
-    except OSError:
-        yield Fact("socket", True, detail)
+    found = space(path)
+    if found is None:
         return
-    if not stat.S_ISSOCK(found.st_mode):
-        yield Fact("socket", False, f"{detail} is not a socket", "Remove it, or choose another path with --socket.")
-    else:
-        yield Fact("socket", True, f"{detail}, mode {stat.S_IMODE(found.st_mode):04o}, owned by uid {found.st_uid}")
+    floor_bytes = policy_of(settings).floor_bytes(found.total_bytes)
+    is_enough = found.has_inodes and found.free_bytes >= floor_bytes
+    advice = "" if is_enough else f"Free some: with less than {format_roughly(floor_bytes)} no submission is accepted."
+    detail = f"{format_roughly(found.free_bytes)} free" if found.has_inodes else str(found)
+    yield Fact("room", is_enough, detail, advice)
 
 
-def _daemon(settings: Settings) -> Iterator[Fact]:
-    try:
-        state = fetch_state(settings, 10.0)
-        yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
-        if state.wal_kept_s:
-            yield _long_log(state, settings)
-        for consumer in state.consumers:
-            if consumer.is_unmatched:
-                detail = f"{consumer.consumer} waits with {consumer.waiting_strategy}, but nothing that waits is for it"
-                yield Fact("consumer", True, detail, "`opsq explain ID` of a submission that waits says why.")
-        return
-    except Unreachable as error:
-        if settings.address:
-            yield Fact(
-                "daemon", False, error.message, "Check the address, and that the daemon was started with --listen."
-            )
-            return
-        if is_locked(settings.lock_path):
-            yield Fact(
-                "daemon",
-                False,
-                "the state folder is in use, but no daemon answers",
-                "Find the process that holds opsq.lock in it, for example with fuser(1).",
-            )
-            return
-        yield Fact("daemon", False, "not running", "Run: opsq start")
-    except OpsqError as error:
+def _daemon(settings: Settings, state: DaemonState) -> Iterator[Fact]:
+    yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
+    if state.wal_kept_s:
+        yield _long_log(state, settings)
+    for consumer in state.consumers:
+        if consumer.is_unmatched:
+            detail = f"{consumer.consumer} waits with {consumer.waiting_strategy}, but nothing that waits is for it"
+            yield Fact("consumer", True, detail, "`opsq explain ID` of a submission that waits says why.")
+
+
+def _no_daemon(settings: Settings, error: OpsqError) -> Iterator[Fact]:
+    if not isinstance(error, Unreachable):
         yield Fact("daemon", False, error.message, error.hint)
+    elif settings.address:
+        yield Fact("daemon", False, error.message, "Check the address, and that the daemon was started with --listen.")
+    elif is_locked(settings.lock_path):
+        yield Fact(
+            "daemon",
+            False,
+            "the state folder is in use, but no daemon answers",
+            "Find the process that holds opsq.lock in it, for example with fuser(1).",
+        )
+    else:
+        yield Fact("daemon", False, "not running", "Run: opsq start")
+        yield from _database(settings)
+
+
+def _database(settings: Settings) -> Iterator[Fact]:
+    if not os.path.exists(settings.database_path):
         return
-    if os.path.exists(settings.database_path):
-        try:
-            Database.open_read_only(Path(settings.database_path)).close()
-            yield Fact(
-                "database", True, f"{settings.database_path}, {format_roughly(os.path.getsize(settings.database_path))}"
-            )
-        except OpsqError as error:
-            yield Fact("database", False, error.message, error.hint)
+    try:
+        Database.open_read_only(Path(settings.database_path)).close()
+        detail = f"{settings.database_path}, {format_roughly(os.path.getsize(settings.database_path))}"
+        yield Fact("database", True, detail)
+    except OpsqError as error:
+        yield Fact("database", False, error.message, error.hint)
 
 
 def _long_log(state: DaemonState, settings: Settings) -> Fact:
@@ -181,15 +142,6 @@ def _long_log(state: DaemonState, settings: Settings) -> Fact:
         " program that reads the database has kept it from starting over"
     )
     return Fact("log", False, detail, f"End that program's transaction; to find it: fuser -v {settings.database_path}")
-
-
-def _network(settings: Settings) -> Iterator[Fact]:
-    if settings.listen:
-        tls = "with TLS" if settings.tls_cert_file else "without TLS"
-        yield Fact("network", True, f"listens on {settings.listen} {tls}; the token is in {settings.token_file}")
-    for path in (settings.token_file, settings.client_token_file, settings.tokens_file):
-        if os.path.exists(path) and os.stat(path).st_mode & 0o077:
-            yield Fact("token", False, f"other users can read {path}", f"Run: chmod 600 {path}")
 
 
 def _descriptors(settings: Settings) -> Fact:

@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from typing import NamedTuple
 
 from opsq.daemon.connection_quota import ConnectionQuota
 from opsq.daemon.file_stamps import FileStamps
@@ -36,6 +37,14 @@ OnOpen = Callable[[asyncio.BaseTransport], OpsqError | None]
 _log = logging.getLogger(__name__)
 
 
+class TlsFiles(NamedTuple):
+    """The files of a daemon's TLS; an empty path is no file."""
+
+    cert: str
+    key: str
+    client_ca: str
+
+
 class ServerTls:
     """The context for new connections.
 
@@ -45,35 +54,41 @@ class ServerTls:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._paths = (settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
-        self._stamps = FileStamps(self._paths)
-        self._context = self._load()
+        self._files = TlsFiles(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
+        self._stamps = FileStamps(self._files)
+        self._context = load_context(self._files)
 
     @property
     def wants_certificates(self) -> bool:
         """Whether clients need a certificate."""
-        return bool(self._paths[2])
+        return bool(self._files.client_ca)
 
     def context(self) -> ssl.SSLContext:
         """The context by the files as they are now; if they cannot be read, as they were, and that is logged."""
         if self._stamps.have_changed():
             try:
-                self._context = self._load()
-                _log.info("the TLS certificate was reloaded from %s", self._paths[0])
+                self._context = load_context(self._files)
+                _log.info("the TLS certificate was reloaded from %s", self._files.cert)
             except OpsqError as error:
                 _log.error("the TLS files were not reloaded; the previous ones stay in use: %s", error)
         return self._context
 
-    def _load(self) -> ssl.SSLContext:
-        cert_file, key_file, client_ca_file = self._paths
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        identify(context, cert_file, key_file, is_private=True)
-        if client_ca_file:
-            # A client without one is told so by its session; a handshake that fails tells it nothing.
-            context.verify_mode = ssl.CERT_OPTIONAL
-            with reading_ca(client_ca_file):
-                context.load_verify_locations(client_ca_file)
-        return context
+
+def load_context(files: TlsFiles) -> ssl.SSLContext:
+    """The context of a daemon with these files.
+
+    Raises:
+        NotPermitted: other users can read the key.
+        InputUnreadable: a file cannot be read, or is not what it should be.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    identify(context, files.cert, files.key, is_private=True)
+    if files.client_ca:
+        # A client without one is told so by its session; a handshake that fails tells it nothing.
+        context.verify_mode = ssl.CERT_OPTIONAL
+        with reading_ca(files.client_ca):
+            context.load_verify_locations(files.client_ca)
+    return context
 
 
 class TlsDoor:

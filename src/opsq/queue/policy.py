@@ -1,4 +1,4 @@
-"""The defaults and bounds that govern the engine; values only."""
+"""The defaults and bounds that govern the engine; values, and nothing that changes."""
 
 from __future__ import annotations
 
@@ -36,3 +36,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """
     restart_lease_s: float = 30.0
     """How long the daemon keeps, over its own restart, what connected consumers hold."""
+
+    def floor_bytes(self, total_bytes: int) -> int:
+        """What must be left on a disk of this size."""
+        if self.min_free_bytes is not None:
+            return self.min_free_bytes
+        return min(FLOOR_BYTES, total_bytes // FLOOR_SHARE)

@@ -14,10 +14,10 @@ import pytest
 import trustme
 
 import opsq
-from daemons import DEADLINE_S, Client, error_of, holder, log_with, running, state_of
+from daemons import DEADLINE_S, Client, error_of, holder, log_with, running, settings_of, state_of
 from opsq.client.core.address import TlsAddress, write_address
 from opsq.client.sync.connection import Connection
-from opsq.daemon import lifecycle
+from opsq.daemon import doctor, lifecycle
 from opsq.daemon.audit_file import acts
 from opsq.daemon.connection_quota import WAITING_LIMITS
 from opsq.errors import InputUnreadable, NotPermitted, OpsqError, ProtocolError, Unreachable, UsageError
@@ -171,6 +171,24 @@ def test_client_without_the_certificate_that_is_wanted_is_refused(runtime_dir: P
         with pytest.raises(NotPermitted, match="only clients with a certificate"):
             asyncio.run(greeted())
         log_with(settings, "the handshake failed")
+
+
+def test_doctor_says_how_long_the_certificate_is_good(runtime_dir: Path, pki: Pki) -> None:
+    def found() -> doctor.Fact:
+        return next(fact for fact in doctor.examine(settings_of(runtime_dir / "state")) if fact.check == "certificate")
+
+    now = dt.datetime.now(dt.UTC)
+    with serving(runtime_dir, tls_cert_file=pki.issue("cert.pem", not_after=now + dt.timedelta(days=99))):
+        assert found()[1:] == (True, f"{pki.path('cert.pem')}, good for 99 days", "")
+        pki.issue("cert.pem", not_after=now + dt.timedelta(days=3))
+        assert found().is_ok
+        assert "soon" in found().advice
+        pki.issue("cert.pem", not_before=now - dt.timedelta(days=3), not_after=now - dt.timedelta(days=1))
+        assert not found().is_ok
+        assert "certificate has expired" in found().detail
+        Path(pki.path("cert.pem")).write_text("no certificate")
+        assert not found().is_ok
+        assert "in PEM format" in found().detail
 
 
 def test_certificate_of_a_client_is_named_in_the_audit(runtime_dir: Path, pki: Pki, tmp_path: Path) -> None:

@@ -1,19 +1,42 @@
-"""What `opsq doctor` makes of the state that a daemon reports."""
+"""What `opsq doctor` makes of the state that a daemon reports, and of the room on the disk."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from opsq.daemon import doctor
+from opsq.filesystem import Space
+from opsq.settings import load
 
 
-def test_log_that_a_foreign_reader_keeps_is_wrong_and_says_how_to_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = SimpleNamespace(pid=1, server="0.1.0", state="running", consumers=[], wal_bytes=150 << 20, wal_kept_s=200.0)
-    monkeypatch.setattr(doctor, "fetch_state", lambda settings, timeout_s: state)
+def test_log_that_a_foreign_reader_keeps_is_wrong_and_says_how_to_find_it() -> None:
+    state: Any = SimpleNamespace(
+        pid=1, server="0.1.0", state="running", consumers=[], wal_bytes=150 << 20, wal_kept_s=200.0
+    )
     settings: Any = SimpleNamespace(database_path="/queue/opsq.sqlite")
-    found = {fact.check: fact for fact in doctor._daemon(settings)}
+    found = {fact.check: fact for fact in doctor._daemon(settings, state)}
     assert not found["log"].is_ok
     assert "150.0 MiB" in found["log"].detail
     assert "200s" in found["log"].detail
     assert "fuser -v /queue/opsq.sqlite" in found["log"].advice
+
+
+@pytest.mark.parametrize(
+    ("found", "is_enough"),
+    [
+        (Space(100 << 20, 6 << 20), True),  # a twentieth of a small disk
+        (Space(100 << 20, 4 << 20), False),
+        (Space(1 << 40, 65 << 20), True),
+        (Space(1 << 40, 63 << 20), False),
+        (Space(1 << 40, 1 << 40, has_inodes=False), False),
+    ],
+)
+def test_room_is_wrong_when_the_daemon_accepts_no_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Space, is_enough: bool
+) -> None:
+    monkeypatch.setattr(doctor, "space", lambda path: found)
+    [room] = [fact for fact in doctor._disk(load({"state_dir": str(tmp_path)})) if fact.check == "room"]
+    assert room.is_ok is is_enough
+    assert bool(room.advice) is not is_enough

@@ -48,7 +48,7 @@ def tls_failure(address: TlsAddress, error: Exception) -> OpsqError:
     where = show_address(address)
     if isinstance(error, ssl.SSLCertVerificationError):
         return NotPermitted(
-            f"The certificate of the daemon at {where} is not accepted: {error.verify_message}.",
+            f"The certificate of the daemon at {where} is not accepted: {error.verify_message.rstrip('.')}.",
             hint="Nothing was sent. Give its CA with --tls-ca-file, and connect to a host name that it was issued for.",
         )
     reason = getattr(error, "reason", None) or str(error)

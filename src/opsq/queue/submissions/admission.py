@@ -13,10 +13,9 @@ from pathlib import Path
 
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import NoRoom, OpsqError, Refused
-from opsq.filesystem import Space, space
+from opsq.filesystem import space
 from opsq.queue.batch import Batch, acting
 from opsq.queue.peer import Peer
-from opsq.queue.policy import FLOOR_BYTES, FLOOR_SHARE
 from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
 from opsq.store import history, lanes, submissions
@@ -211,23 +210,20 @@ class Admission:
         there = self._backlog_count + self._accepted_count
         if limit is not None and chunks_count and there + chunks_count > limit:
             return NoRoom(cause="backlog", chunks=chunks_count, unfinished=there, limit=limit)
-        for number, folder in enumerate(self._folders) if self._state.policy.min_free_bytes != 0 else ():
+        policy = self._state.policy
+        for number, folder in enumerate(self._folders) if policy.min_free_bytes != 0 else ():
             wanted_bytes = content_bytes if number == len(self._folders) - 1 and number else 0
             found = space(folder)
-            if found is not None and found.free_bytes - wanted_bytes < self._floor_bytes(found):
+            if found is not None and found.free_bytes - wanted_bytes < policy.floor_bytes(found.total_bytes):
                 lack = NoRoom(
                     cause="disk_for_content" if wanted_bytes else "disk",
                     folder=str(folder),
                     free_bytes=found.free_bytes,
                     wanted_bytes=wanted_bytes,
-                    floor_bytes=self._floor_bytes(found),
+                    floor_bytes=policy.floor_bytes(found.total_bytes),
                 )
                 return self._state.with_removable(lack)
         return None
-
-    def _floor_bytes(self, found: Space) -> int:
-        least_bytes = self._state.policy.min_free_bytes
-        return min(FLOOR_BYTES, found.total_bytes // FLOOR_SHARE) if least_bytes is None else least_bytes
 
     def _others(self) -> NoRoom:
         return NoRoom(cause="queue_for_room", waiting=len(self._line))
