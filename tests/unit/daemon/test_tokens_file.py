@@ -35,7 +35,7 @@ def test_two_who_make_tokens_at_once_lose_none(tmp_path: Path):
 def test_names_are_unique_and_only_known_ones_are_revoked(tmp_path: Path):
     path = str(tmp_path / "tokens")
     tokens_file.create(path, "etl", PRODUCERS)
-    with pytest.raises(Conflict, match="a token etl already"):
+    with pytest.raises(Conflict, match="already a token etl"):
         tokens_file.create(path, "etl", PRODUCERS)
     with pytest.raises(NotFound, match="no token other"):
         tokens_file.revoke(path, "other")
