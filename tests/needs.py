@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from functools import cache
+from typing import NoReturn
 
 import pytest
 
@@ -31,9 +32,17 @@ def need(name: str) -> str:
         Where it is; for Java, its home.
     """
     found = _java() if name == "java" else shutil.which(name)
-    if found:
-        return found
-    missing = f"{name}: {INSTALL[name]}"
+    if not found:
+        lack(f"{name}: {INSTALL[name]}")
+    return found
+
+
+def lack(missing: str) -> NoReturn:
+    """Skip the test, in CI fail it.
+
+    Args:
+        missing: what is not there, and how to get it.
+    """
     if os.environ.get("CI") == "true":
         pytest.fail(missing, pytrace=False)
     pytest.skip(missing)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from needs import lack
 
 ALICE, BOB, EVE = 54_321, 54_322, 54_323
 """Users who may be anybody, each in a group of the same number."""
@@ -41,9 +41,9 @@ def acting_as(uid: int) -> Iterator[None]:
 
 
 def need_root() -> None:
-    """Skip a test that needs several users, unless root runs it; in CI too, where nothing can be installed for it."""
+    """Skip a test that needs several users, unless root runs it."""
     if os.geteuid() != 0:
-        pytest.skip("root: only root can act as several users")
+        lack("root, who alone can act as several users: sudo make test, or a container")
 
 
 def run_as(
@@ -69,7 +69,7 @@ def need_users() -> str:
     need_root()
     python = python_of_all()
     if python is None:
-        pytest.skip(f"{sys.prefix}: other users may not run the Python there, and there is no other {_VERSION}")
+        lack(f"{_VERSION} for every user: those in {sys.prefix} may not run it there; put the clone below /opt or /tmp")
     return python
 
 

@@ -7,6 +7,7 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow.csv as pyarrow_csv
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -200,7 +201,6 @@ def test_a_field_of_ten_million_bytes_and_a_byte_order_mark_are_read() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS[:3])
 def test_chunks_of_odd_tables_hold_the_rows_that_pyarrow_reads(dialect: CsvDialect) -> None:
-    pyarrow_csv = pytest.importorskip("pyarrow.csv")
     quote, delimiter = dialect.quote, dialect.delimiter
     fields = [b"a", b"", b"5" + quote + b" pipe", quote + b"x\r\ny" + quote, 3 * quote + b"z" + 3 * quote]
     fields += [quote + delimiter + quote, quote + b"\n" + quote, quote + quote]
