@@ -88,6 +88,15 @@ def settings_of(folder: Path, **flags: object) -> Settings:
     return load({"state_dir": str(folder), **flags})
 
 
+def with_client_token(folder: Path, token: str) -> Path:
+    """A state folder that is made with this token for clients."""
+    folder.mkdir(0o700)
+    path = folder / "client_token"
+    path.touch(0o600)
+    path.write_text(f"{token}\n")
+    return folder
+
+
 @contextlib.contextmanager
 def running(folder: Path, **flags: object) -> Iterator[Settings]:
     """A daemon in the background that is gone afterwards, whatever the test did."""

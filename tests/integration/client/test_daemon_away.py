@@ -37,24 +37,32 @@ async def _fail(consumer: Any, chunk: Any) -> None:
     await consumer.flush()
 
 
-SYNC: dict[str, Callable[[opsq.Queue, opsq.Submission], object]] = {
-    "status": lambda q, s: q.status(),
-    "submit": lambda q, s: q.submit([b"x"]),
-    "submit large": lambda q, s: q.submit([b"x" * 100_000] * 20),
-    "find": lambda q, s: q.find("key"),
-    "submissions": lambda q, s: list(q.submissions()),
-    "run": lambda q, s: list(q.run([b"x"])),
-    "state": lambda q, s: s.state(),
-    "wait": lambda q, s: s.wait(),
-    "results": lambda q, s: list(s.results()),
-    "follow": lambda q, s: list(s.follow()),
-    "dead": lambda q, s: list(s.dead()),
-    "attachment": lambda q, s: s.attachment(),
-    "cancel": lambda q, s: s.cancel(),
-    "requeue": lambda q, s: s.requeue(),
-    "drop": lambda q, s: s.drop(),
-    "remove": lambda q, s: s.remove(),
-}
+def calls(every: Callable[[Any], object]) -> dict[str, Callable[[Any, Any], Any]]:
+    """What a queue and a submission are asked for, blocking or to be awaited.
+
+    Args:
+        every: takes all that an iterator has.
+    """
+    return {
+        "status": lambda q, s: q.status(),
+        "submit": lambda q, s: q.submit([b"x"]),
+        "submit large": lambda q, s: q.submit([b"x" * 100_000] * 20),
+        "find": lambda q, s: q.find("key"),
+        "submissions": lambda q, s: every(q.submissions()),
+        "run": lambda q, s: every(q.run([b"x"])),
+        "state": lambda q, s: s.state(),
+        "wait": lambda q, s: s.wait(),
+        "results": lambda q, s: every(s.results()),
+        "follow": lambda q, s: every(s.follow()),
+        "dead": lambda q, s: every(s.dead()),
+        "attachment": lambda q, s: s.attachment(),
+        "cancel": lambda q, s: s.cancel(),
+        "requeue": lambda q, s: s.requeue(),
+        "drop": lambda q, s: s.drop(),
+        "remove": lambda q, s: s.remove(),
+    }
+
+
 CONSUMING: dict[str, Callable[[Any, Any], object]] = {
     "next chunk": lambda c, chunk: next(c.chunks(until_empty=False, overlapping=True)),
     "until empty": lambda c, chunk: list(c.chunks()),
@@ -64,24 +72,6 @@ CONSUMING: dict[str, Callable[[Any, Any], object]] = {
     "flush of a completion": lambda c, chunk: (chunk.complete(b"x"), c.flush()),
     "flush of a failure": lambda c, chunk: (chunk.fail("x"), c.flush()),
     "extend": lambda c, chunk: chunk.extend(5.0),
-}
-AIO: dict[str, Callable[[Any, Any], Awaitable[object]]] = {
-    "status": lambda q, s: q.status(),
-    "submit": lambda q, s: q.submit([b"x"]),
-    "submit large": lambda q, s: q.submit([b"x" * 100_000] * 20),
-    "find": lambda q, s: q.find("key"),
-    "submissions": lambda q, s: _all(q.submissions()),
-    "run": lambda q, s: _all(q.run([b"x"])),
-    "state": lambda q, s: s.state(),
-    "wait": lambda q, s: s.wait(),
-    "results": lambda q, s: _all(s.results()),
-    "follow": lambda q, s: _all(s.follow()),
-    "dead": lambda q, s: _all(s.dead()),
-    "attachment": lambda q, s: s.attachment(),
-    "cancel": lambda q, s: s.cancel(),
-    "requeue": lambda q, s: s.requeue(),
-    "drop": lambda q, s: s.drop(),
-    "remove": lambda q, s: s.remove(),
 }
 AIO_CONSUMING: dict[str, Callable[[Any, Any], Awaitable[object]]] = {
     "next chunk": lambda c, chunk: anext(c.chunks(until_empty=False, overlapping=True)),
@@ -130,7 +120,7 @@ def test_every_call_ends_with_unreachable(runtime_dir: Path) -> None:
                 threading.Thread(target=work, args=(name, call), kwargs={"is_parked": is_parked}, daemon=True)
             )
 
-        for name, call, is_parked in named(SYNC):
+        for name, call, is_parked in named(calls(list)):
             own = opsq.connect(settings.socket, reconnect_s=AWAY_S)
             start(name, lambda call=call, q=own: call(q, q.submission(submission.id)), is_parked=is_parked)  # type: ignore[misc]
         for name, call, is_parked in named(CONSUMING):
@@ -169,7 +159,7 @@ def test_every_awaited_call_ends_with_unreachable(runtime_dir: Path) -> None:
             loops = [holder.chunks(overlapping=True)]  # one that is gone gives back
             assert await anext(loops[0])
             ends = {}
-            for name, call, is_parked in named(AIO):
+            for name, call, is_parked in named(calls(_all)):
                 own = await opsq.connect_async(settings.socket, reconnect_s=AWAY_S).__aenter__()
                 ends[name] = end(
                     lambda call=call, q=own: call(q, q.submission(submission.id)), gone, is_parked=is_parked

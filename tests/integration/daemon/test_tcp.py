@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons import Client, error_of, log_with, running, settings_of
+from daemons import Client, error_of, log_with, running, settings_of, with_client_token
 from opsq.daemon import lifecycle
 from opsq.daemon.control_connection import fetch_state
 from opsq.errors import NotPermitted, TimedOut, UsageError
@@ -44,10 +44,7 @@ def free_address() -> str:
 @pytest.fixture
 def settings(runtime_dir: Path) -> Iterator[Settings]:
     """A daemon that listens on TCP, with both tokens."""
-    folder = runtime_dir / "state"
-    folder.mkdir(0o700)
-    (folder / "client_token").touch(0o600)
-    (folder / "client_token").write_text(CLIENT_TOKEN + "\n")
+    folder = with_client_token(runtime_dir / "state", CLIENT_TOKEN)
     with running(folder, listen=free_address()) as found:
         yield found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons import DEADLINE_S, Client, connected, error_of, holder, log_with, running, state_of
+from daemons import DEADLINE_S, Client, connected, error_of, holder, log_with, running, state_of, with_client_token
 from opsq.daemon import tokens_file
 from opsq.settings import Settings
 from opsq.wire.messages import (
@@ -34,10 +34,7 @@ CLIENT_TOKEN = "client-token-0123456789abcdef"
 @pytest.fixture
 def settings(runtime_dir: Path) -> Iterator[Settings]:
     """A daemon that listens on TCP, with both plain tokens."""
-    folder = runtime_dir / "state"
-    folder.mkdir(0o700)
-    (folder / "client_token").touch(0o600)
-    (folder / "client_token").write_text(CLIENT_TOKEN + "\n")
+    folder = with_client_token(runtime_dir / "state", CLIENT_TOKEN)
     with running(folder, listen="127.0.0.1:0") as found:
         pid = holder(found)
         yield found
