@@ -26,7 +26,9 @@ SCALARS = (
     | st.text(st.characters(codec="utf-8"))
 )
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner)
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=8,
 )
 RECORDS = {
     "bytes": st.lists(st.binary().filter(lambda record: b"\n" not in record)),

@@ -6,9 +6,11 @@ Nobody says what they should come to; `test_state_machine.py` does that for requ
 from __future__ import annotations
 
 import tempfile
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
@@ -27,6 +29,21 @@ HELD = st.tuples(st.integers(0, 50), st.integers(1, (1 << 64) - 1))
 """Which of the tickets, and which of its chunks."""
 
 
+@cache
+def fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    """The fields of a message with their types, which take long to find out."""
+    return inspect.type_info(kind).fields  # type: ignore[attr-defined,no-any-return]  # a struct
+
+
+@st.composite
+def new_submissions(draw: st.DrawFn, ids: list[int]) -> m.NewSubmission:
+    """Submissions with any values, of few chunks."""
+    rare = {"delay_s", "not_before_at", "expires_s", "expires_at", "weights"}
+    fields = [field for field in fields_of(m.NewSubmission) if field.name not in rare or draw(st.booleans())]
+    drawn = {field.name: draw(values(field.type, ids)) for field in fields if field.name != "chunks_count"}
+    return m.NewSubmission(chunks_count=draw(st.integers(0, 200) | st.just(1 << 40)), **drawn)
+
+
 class _Session:
     """What a number of peers do to one engine."""
 
@@ -36,7 +53,7 @@ class _Session:
         self.peers = [self.rig.connect(), self.rig.connect()]
         self.submissions = [self.rig.submit(count, metadata={"key": count}) for count in (1, 70, 130)]
         self.tickets = [ticket for peer in self.peers for ticket in self.rig.reserve(peer, 40)]
-        self.reported: list[Exception] = []
+        self.known = {"HeldChunks": HELD.map(self.held), "NewSubmission": new_submissions(self.submissions)}
 
     def request(self) -> None:
         """Have any request handled; one in eight holds what SQLite cannot take."""
@@ -45,11 +62,9 @@ class _Session:
             self.send(peer, m.Submit(self.id(), [m.NewSubmission(self.rig.request_key(), 1, not_before_at=1 << 63)]))
             return
         kind = self.data.draw(st.sampled_from(KINDS))
-        fields = inspect.type_info(kind).fields  # type: ignore[attr-defined]  # a struct
-        known = {"HeldChunks": HELD.map(self.held), "NewSubmission": self.new()}
         drawn = {
-            field.name: self.data.draw(values(field.type, self.submissions, known))
-            for field in fields
+            field.name: self.data.draw(values(field.type, self.submissions, self.known))
+            for field in fields_of(kind)
             if field.name != "id"
         }
         self.send(peer, kind(id=self.id(), **drawn) if "id" in kind.__struct_fields__ else kind(**drawn))
@@ -62,18 +77,6 @@ class _Session:
         number, mask = drawn
         ticket = self.tickets[number % len(self.tickets)]
         return ticket.held(mask=(mask & ticket.granted) or ticket.granted)
-
-    def new(self) -> st.SearchStrategy[m.NewSubmission]:
-        """A submission with any values, of few chunks."""
-        fields = inspect.type_info(m.NewSubmission).fields  # type: ignore[attr-defined]  # a struct
-        drawn: dict[str, st.SearchStrategy[Any]] = {
-            field.name: values(field.type, self.submissions) for field in fields
-        }
-        drawn["chunks_count"] = st.integers(0, 200) | st.just(1 << 40)
-        for name in ("delay_s", "not_before_at", "expires_s", "expires_at", "weights"):
-            if self.data.draw(st.booleans()):
-                del drawn[name]
-        return st.builds(m.NewSubmission, **drawn)
 
     def send(self, peer: Peer, request: m.Request) -> None:
         try:

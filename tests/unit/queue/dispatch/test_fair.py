@@ -44,7 +44,7 @@ def tenant(rig: Rig, name: str | None, chunks_count: int = 100_000, **options: o
     st.sampled_from(["Fair(tenant)", "Fair(tenant, Random)", "SelectOnly(kind=x, Fair(tenant))", "Fair(submission)"]),
     st.lists(st.tuples(st.sampled_from(ACTS), NUMBERS, NUMBERS), min_size=5, max_size=60),
 )
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 def test_difference_of_service_by_weight_stays_within_one_turn_of_each(
     tenants_count: int, strategy: str, acts: list[Act]
 ) -> None:

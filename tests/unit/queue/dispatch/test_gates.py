@@ -452,7 +452,7 @@ Act = tuple[str, int]
         max_size=80,
     ),
 )
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 def test_between_two_turns_of_one_submission_all_that_were_allowed_have_one(
     tenants: list[str | None], maximum: int, acts: list[Act]
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsq.errors import InvalidStrategy
@@ -119,6 +119,7 @@ def happen(rig: Rig, peer: Peer, history: list[tuple[Any, ...]]) -> None:
             {"release": rig.release, "fail": rig.fail, "complete": rig.complete}[kind](peer, ticket.held())
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(histories(), trees(3, keys=KEYS, values=VALUES, maxima=MAXIMA), st.booleans())
 def test_dry_reservation_tells_what_the_next_calls_get_and_changes_nothing(
     history: list[tuple[Any, ...]], strategy: Strategy, is_used_before: bool
