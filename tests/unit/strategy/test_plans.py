@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from opsq.store import backlog
@@ -24,6 +24,7 @@ from opsq.strategy.arms import (
     values_sql,
     walk_sql,
 )
+from opsq.strategy.text import parse
 from opsq.strategy.tree import Strategy
 from unit.model.rig import Rig
 from unit.story import KEYS, VALUES, in_folder
@@ -36,7 +37,12 @@ def statements(arms: Iterable[Arm]) -> Iterator[str]:
     """Every statement that may serve these arms, those of the fronts that `Fair` makes for its values included."""
     for arm in arms:
         yield from (sql for _, sql in explain.statements(arm))
-        for own in (Filter(arm.fair_key, "x"), Filter(arm.fair_key, None)):  # submissions with the key, and without
+        # submissions with the key, without, and with the value that the arm is for
+        for own in {
+            Filter(arm.fair_key, "x"),
+            Filter(arm.fair_key, None),
+            *(each for each in arm.filters if each.key == arm.fair_key),
+        }:
             yield from statements(inner.within((*arm.filters, own), arm.gates) for inner in arm.inner)
 
 
@@ -78,6 +84,7 @@ def test_every_walk_streams_whatever_it_looks_up(database: Database, probes: int
     ),
     st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=8),
 )
+@example([parse("SelectOnly(b=1, Fair(b, OldestFirst))")], [("b", 1)])
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 def test_every_statement_that_a_reserve_really_runs_streams(
     strategies: list[Strategy], pairs: list[tuple[str, int | str]]
