@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import opsq
+from waiting import wait_until
 
 
 def upper(chunk: Any) -> bytes:
@@ -98,6 +99,12 @@ def wait_for_ever() -> None:
         time.sleep(3600)
 
 
-def sleep_four_seconds(chunk: Any) -> None:
-    """Takes its time."""
-    time.sleep(4)
+def hold(chunk: Any) -> None:
+    """Takes as long as `wait_four_seconds`, with the daemon whose socket the chunk names."""
+    wait_four_seconds(chunk.data.decode())
+
+
+def wait_four_seconds(socket: str) -> None:
+    """Wait until a reservation is that old, as the daemon counts."""
+    with opsq.connect(socket) as queue:
+        wait_until(lambda: queue.status().oldest_reservation_s > 4, 180, "the work is done")

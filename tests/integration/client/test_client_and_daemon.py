@@ -22,7 +22,7 @@ from opsq.runner.polled_consumer import PolledConsumer
 from opsq.settings import Settings
 from opsq.wire.messages import Complete, Completed, Completion, HeldChunks, History, HistoryRows
 from waiting import wait_until
-from worker_functions import sleep_four_seconds
+from worker_functions import hold, wait_four_seconds
 
 
 @pytest.fixture
@@ -216,10 +216,10 @@ def test_a_late_completion_is_accepted_while_the_chunk_is_unfinished(settings: S
 def test_consumer_keeps_a_reservation_shorter_than_the_heartbeat_of_the_daemon(runtime_dir: Path, kind: str) -> None:
     """The work takes several reservations' time, and the heartbeats that the daemon asks for come every 5 s."""
     with running(runtime_dir) as settings, opsq.connect(settings.socket) as queue:
-        submission = queue.submit([b"x"], reservation_s=1.5)
+        submission = queue.submit([settings.socket.encode()], reservation_s=1.5)
         if kind == "sync":
             for chunk in queue.consume():
-                wait_until(lambda: queue.status().oldest_reservation_s > 4, 180, "the work is done")
+                hold(chunk)
                 chunk.complete()
         elif kind == "polled":
             with (
@@ -238,7 +238,7 @@ def test_consumer_keeps_a_reservation_shorter_than_the_heartbeat_of_the_daemon(r
             asyncio.run(_consume_slowly(settings))
         else:
             with queue.consumer() as consumer:
-                assert consumer.run_each_chunk(sleep_four_seconds, mode=kind).completed_count == 1  # type: ignore[arg-type]
+                assert consumer.run_each_chunk(hold, mode=kind).completed_count == 1  # type: ignore[arg-type]
         assert submission.wait(180).state == "completed"
         events = queue.link.call(History(queue.link.next_id()), HistoryRows).rows
         assert [event.event for event in events] == ["completed"]
@@ -247,7 +247,7 @@ def test_consumer_keeps_a_reservation_shorter_than_the_heartbeat_of_the_daemon(r
 async def _consume_slowly(settings: Settings) -> None:
     async with opsq.connect_async(settings.socket) as queue, queue.consumer() as consumer:
         async for chunk in consumer.chunks():
-            await asyncio.sleep(4)
+            await asyncio.to_thread(wait_four_seconds, settings.socket)
             await chunk.complete()
 
 
