@@ -18,9 +18,10 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import readme
+from users import ALICE, BOB, PATH, need_users, run_as
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -362,29 +363,67 @@ def test_service_says_that_it_is_ready_and_drains_when_it_is_stopped(opsq: Opsq)
             assert daemon.wait(DEADLINE_S) == 0
 
 
+PLACE = "/var/lib/opsq"
+"""What %S/opsq of the service is, with its default socket in it."""
+
+
+def activated(
+    listener: socket.socket, command: list[str], python: str = sys.executable, **options: Any
+) -> subprocess.Popen[bytes]:
+    """A daemon to which a service manager has passed a socket as descriptor 3, for this very process."""
+    script = "import os, sys; os.dup2(int(sys.argv[1]), 3)"
+    script += "; os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])"
+    words = [python, "-c", script, str(listener.fileno()), *command]
+    return subprocess.Popen(words, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL, **options)
+
+
 def test_socket_unit_starts_the_daemon_at_the_place_where_clients_look(opsq: Opsq):
     """opsq.socket: one inherited descriptor."""
     place = unit("opsq.socket")["Socket"]["ListenStream"]
-    assert place == "/var/lib/opsq/opsq.sock"  # that is %S/opsq of the service, and its default socket
+    assert place == f"{PLACE}/opsq.sock"
     opsq.state_dir.mkdir(mode=0o700)
     path = opsq.state_dir / Path(place).name
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
-        # A service manager passes it as descriptor 3, and names the process that it is for.
-        script = (
-            "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_FDS='1', "
-            "LISTEN_PID=str(os.getpid()))"
-        )
-        script += "; os.execv(sys.argv[2], sys.argv[2:])"
-        command = [sys.executable, "-c", script, str(listener.fileno()), *command_of("opsq.service")]
-        with subprocess.Popen(
-            command, env=opsq.environ, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL
-        ) as daemon:
+        with activated(listener, command_of("opsq.service"), env=opsq.environ) as daemon:
             assert opsq.ok("status", "--json").json["pid"] == daemon.pid
             opsq.ok("stop")
             assert daemon.wait(DEADLINE_S) == 0
     assert path.exists()
+
+
+def test_socket_unit_works_on_a_machine_where_nothing_is_made_yet(runtime_dir: Path):
+    """Its folder and its socket are made by root, as systemd would; the daemon and its users are others."""
+    python = need_users()
+    settings = unit("opsq.socket")["Socket"]
+    runtime_dir.chmod(0o755)
+    folder = runtime_dir / "opsq"
+    in_place = {"opsq": str(ALICE), PLACE: str(folder)}
+    words = shlex.split(settings["ExecStartPre"])
+    words = ["=".join(in_place.get(part, part) for part in word.split("=")) for word in words]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        subprocess.run(words, check=True)
+        path = folder / Path(settings["ListenStream"]).name
+        listener.bind(str(path))
+        assert settings["SocketUser"] == unit("opsq.service")["Service"]["User"] == "opsq"
+        os.chown(path, ALICE, -1)
+        os.chmod(path, int(settings["SocketMode"], 8))
+        listener.listen()
+        command = [python, "-P", "-m", "opsq", *command_of("opsq.service")[1:]]
+        environ = {"PYTHONPATH": PATH, "OPSQ_STATE_DIR": str(folder)}
+        with activated(listener, command, python, env=environ, user=ALICE, group=ALICE, extra_groups=[]) as daemon:
+            for uid in (ALICE, 0):
+                done = run_as(uid, folder, "submit", "-", stdin=b"a\n")
+                assert done.returncode == 0, done.stderr
+                done = run_as(uid, folder, "consume", "--until-empty", "--", "cat")
+                assert done.returncode == 0, done.stderr
+            assert run_as(BOB, folder, "status").returncode == 7
+            assert run_as(ALICE, folder, "stop").returncode == 0
+            assert daemon.wait(DEADLINE_S) == 0
+    found = {str(each.relative_to(folder)): each.lstat().st_uid for each in folder.rglob("*")}
+    assert set(found.values()) == {ALICE}, found
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_consumer_service_works_until_it_is_stopped(queue: Opsq):
