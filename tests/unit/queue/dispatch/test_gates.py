@@ -103,6 +103,20 @@ def test_all_that_a_gate_held_come_back_to_the_strategy_that_it_held(rig: Rig) -
     assert chunks(rig.reserve(peer, 9, strategy)) == [(one, 0) for one in ids[3:]]
 
 
+def test_gates_keep_nothing_of_values_that_have_come_and_gone(rig: Rig) -> None:
+    """Tenants come for years; what waited behind the gate of each must not stay in memory."""
+    peer, strategy = rig.connect(), "MaxSimultaneous(tenant, 1, OldestFirst)"
+    gates = rig.engine._state.gates
+    for number in range(20):
+        submit(rig, f"tenant {number}", 3)
+        for _ in range(3):
+            [given] = rig.reserve(peer, 9, strategy)
+            assert rig.reserve(peer, 9, strategy) == []
+            rig.complete(peer, given.held())
+        assert rig.reserve(peer, 9, strategy) == []
+    assert (gates._waiting, gates._live) == ({}, {})
+
+
 @pytest.mark.parametrize("strategy", ["SelectOnly(tenant=x, OldestFirst)", "SelectOnly(tenant=x, Fair(tenant))"])
 def test_parked_call_of_the_only_strategy_is_woken_by_a_release(rig: Rig, strategy: str) -> None:
     """No other front walks anything: the one lane in use must be told."""
