@@ -8,6 +8,7 @@ owner of the folder that it is made in, as SQLite does it with its log.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -24,29 +25,57 @@ def may_others_change(found: os.stat_result) -> bool:
     return bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
 
 
+def may_others_plant(folder: os.stat_result) -> bool:
+    """Whether a user whom we do not trust can put something into a folder."""
+    return not is_trusted(folder.st_uid) or bool(folder.st_mode & 0o022)
+
+
 # --- what is made in folders of others --------------------------------------------------------------------
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-    """`os.open`, close-on-exec; a file that is made belongs to the owner of its folder.
+    """`os.open` of what is to be written, close-on-exec; a file that is made belongs to the owner of its folder.
 
-    In a folder of somebody else root follows no symbolic link: its owner chose where that leads.
+    Where somebody else may put files, what is there must be a plain file with no other name: a link leads where they
+    want it to, and a FIFO or device is not written to.
+
+    Raises:
+        PermissionError: it is something else.
+        OSError: as `os.open`.
     """
     flags |= os.O_CLOEXEC
-    owner = _owner_beside(path)
-    if owner is None:
+    folder = os.stat(os.path.dirname(os.path.abspath(path)))
+    if not may_others_plant(folder):
         return os.open(path, flags, mode)
-    flags |= os.O_NOFOLLOW
-    if not flags & os.O_CREAT:
-        return os.open(path, flags)
+    careful = (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK
+    if flags & os.O_CREAT:
+        try:
+            descriptor = os.open(path, careful | os.O_EXCL, mode)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+        else:
+            if (owner := _owner_of(folder)) is not None:
+                os.fchown(descriptor, *owner)
+            return descriptor
     try:
-        descriptor = os.open(path, flags | os.O_EXCL, mode)
-    except FileExistsError:
-        if flags & os.O_EXCL:
-            raise
-        return os.open(path, flags & ~os.O_CREAT)
-    os.fchown(descriptor, *owner)
+        descriptor = os.open(path, careful & ~os.O_CREAT)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:  # a symbolic link, as BSD has it too; a FIFO
+            raise _planted(path) from error
+        raise
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise _planted(path)
+    if flags & os.O_TRUNC:
+        os.ftruncate(descriptor, 0)
     return descriptor
+
+
+def _planted(path: str | os.PathLike[str]) -> PermissionError:
+    text = "it is a link or no plain file, in a folder that others may write to"
+    return PermissionError(errno.EPERM, text, os.fspath(path))
 
 
 def make_folder(path: str | os.PathLike[str], mode: int = 0o700) -> None:
@@ -70,7 +99,8 @@ def give_to_owner(path: str | os.PathLike[str]) -> None:
 
 def _owner_beside(path: str | os.PathLike[str]) -> tuple[int, int] | None:
     """User and group of the folder of `path`, if that is not root's and we are root."""
-    if os.geteuid() != ROOT:
-        return None
-    found = os.stat(os.path.dirname(os.path.abspath(path)))
-    return None if found.st_uid == ROOT else (found.st_uid, found.st_gid)
+    return _owner_of(os.stat(os.path.dirname(os.path.abspath(path)))) if os.geteuid() == ROOT else None
+
+
+def _owner_of(folder: os.stat_result) -> tuple[int, int] | None:
+    return None if os.geteuid() != ROOT or folder.st_uid == ROOT else (folder.st_uid, folder.st_gid)

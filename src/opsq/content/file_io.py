@@ -80,13 +80,17 @@ def check_path(path: str | bytes, roots: Roots) -> None:
 
 
 def _check_real_path(path: str | bytes, real: bytes, roots: Roots) -> None:
-    if not any(real.startswith(root + b"/") for root in roots):
+    if not _is_below(real, roots):
         where = ", ".join(os.fsdecode(root) or "/" for root in roots)
         raise ContentNotPermitted(
             f"{os.fsdecode(path)} may not be read here, because another user or machine has named it:"
             f" it is not below {where or 'a folder that is allowed'}.",
             hint="The setting in_place_roots allows folders; see opsq-security(7). Or cancel the submission.",
         )
+
+
+def _is_below(real: bytes, roots: Roots) -> bool:
+    return any(real.startswith(root + b"/") for root in roots)
 
 
 def _real_path(path: str | bytes, descriptor: int) -> bytes:
@@ -254,9 +258,17 @@ def make_stored_folder(path: str) -> None:
         os.chmod(path, SHARED_FOLDER_MODE)
 
 
-def open_stored(path: str, flags: int) -> int:
-    """Create a file with mode 0600; in a folder that a group shares, 0640."""
-    descriptor = open_file(path, flags)
+def open_stored(path: str, flags: int, roots: Roots | None) -> int:
+    """Create a file with mode 0600; in a folder that a group shares, 0640.
+
+    Raises:
+        PermissionError: a link among its folders leads out of the roots; there is no file then.
+    """
+    descriptor = open_file(path, flags | os.O_CREAT | os.O_EXCL)
+    if roots is not None and not _is_below(_real_path(path, descriptor), roots):
+        os.close(descriptor)
+        os.unlink(path)
+        raise PermissionError(errno.EPERM, "a link on its path leads out of the store", path)
     if is_shared(os.path.dirname(path)):
         os.fchmod(descriptor, SHARED_FILE_MODE)
     return descriptor

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -38,13 +39,13 @@ _SYNC_STEP_BYTES = 64 << 20
 class FileWriter(ObjectWriter):
     """Writes one file; a background thread syncs it in steps while it grows."""
 
-    def __init__(self, path: str, *, is_durable: bool) -> None:
+    def __init__(self, path: str, roots: Roots, *, is_durable: bool) -> None:
         self.path = path
         self._is_durable = is_durable
         self._unsynced_bytes = 0
         self._syncer: _Syncer | None = None
         try:
-            self._descriptor = open_stored(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            self._descriptor = open_stored(path, os.O_WRONLY, roots)
         except OSError as error:
             raise write_failure(path, error) from error
 
@@ -199,7 +200,7 @@ class LocalStore(Store):
             raise write_failure(path, error) from error
 
     def open_writer(self, name: str, *, is_durable: bool) -> FileWriter:
-        return FileWriter(self.path(name), is_durable=is_durable)
+        return FileWriter(self.path(name), self.roots, is_durable=is_durable)
 
     def write_object(self, name: str, content: Buffer, *, is_durable: bool) -> None:
         path = self.path(name)
@@ -207,7 +208,7 @@ class LocalStore(Store):
         beside = f"{path}.{os.urandom(4).hex()}.new"
         try:
             make_folders(folder, make_stored_folder, is_durable=is_durable)
-            writer = FileWriter(beside, is_durable=is_durable)
+            writer = FileWriter(beside, self.roots, is_durable=is_durable)
             try:
                 writer.write(content)
                 writer.close()
@@ -279,9 +280,20 @@ class LocalStore(Store):
 
 
 def _share(path: str, gid: int, mode: int) -> None:
-    if not os.path.islink(path):
-        os.chown(path, -1, gid)
-        os.chmod(path, mode)
+    """Give a group access to a file or folder; what has several names is left alone, as it may not be ours."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:  # a symbolic link, as BSD has it too; a socket
+            return
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1):
+            os.fchown(descriptor, -1, gid)
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
 
 
 def _url_of(path: str) -> str:

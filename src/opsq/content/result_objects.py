@@ -15,6 +15,7 @@ from opsq.content.content_store import Store
 from opsq.content.file_io import Buffer, make_stored_folder, open_stored, write_all, write_failure
 from opsq.errors import ContentMissing, OpsqError
 from opsq.fsync import make_folders, sync_descriptor
+from opsq.users import open_file
 
 _BATCH_LIMIT_BYTES = 32 << 20
 _READ_BYTES = 1 << 20
@@ -146,12 +147,12 @@ class ResultWriter:
             raise write_failure(path, error) from error
 
     def _open(self, path: str) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND
         try:
             if not self._is_new:
-                return os.open(path, flags)
+                return open_file(path, flags)
             make_folders(os.path.dirname(path), make_stored_folder, is_durable=False)  # the first sync does it
-            return open_stored(path, flags | os.O_CREAT | os.O_EXCL)
+            return open_stored(path, flags, self._store.roots)
         except FileNotFoundError as error:
             raise ContentMissing(f"{path} is gone: the submission was removed.") from error
         except OSError as error:

@@ -31,7 +31,7 @@ from opsq.errors import (
 from opsq.settings import Settings
 from opsq.wire.messages import Changed, Stop
 
-_ANSWER_S = 10.0
+ANSWER_S = 10.0
 """How long another process that holds the lock may take to answer."""
 _RENEWAL_S = 3.0
 """How long a daemon may take to see that the file of its socket is gone, and to make it anew."""
@@ -76,7 +76,7 @@ def start(settings: Settings, *, is_temporary: bool = False) -> StartResult:
     local = msgspec.structs.replace(settings, address="")
     with contextlib.suppress(Unreachable):
         return _running(local)
-    end = time.monotonic() + _ANSWER_S
+    end = time.monotonic() + ANSWER_S
     while True:
         try:
             return _spawn(local, is_temporary=is_temporary)
@@ -121,7 +121,7 @@ def stop(settings: Settings, drain_s: float | None = None) -> StopResult:
         time.sleep(0.05)
     with connection:
         has_exited = _request_stop(connection, settings.drain_s if drain_s is None else drain_s)
-    end = time.monotonic() + _ANSWER_S
+    end = time.monotonic() + ANSWER_S
     while not is_remote and is_locked(settings.lock_path):
         if time.monotonic() > end:
             has_exited = False
@@ -146,7 +146,7 @@ def is_locked(lock_path: str) -> bool:
     Effects: holds a shared lock for some microseconds; if a daemon fails to start because of that, `start` retries.
     """
     try:
-        descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
@@ -171,7 +171,7 @@ def _request_stop(connection: Connection, drain_s: float) -> bool:
     """Request a stop and wait; whether the daemon has closed the connection."""
     with contextlib.suppress(Unreachable):  # it exited before its answer was read, or hangs
         connection.call(Stop(connection.next_id(), drain_s), Changed)
-    end = time.monotonic() + _ANSWER_S
+    end = time.monotonic() + ANSWER_S
     try:
         while (left_s := end - time.monotonic()) > 0:
             connection.receive(left_s)
@@ -181,7 +181,7 @@ def _request_stop(connection: Connection, drain_s: float) -> bool:
 
 
 def _running(settings: Settings) -> StartResult:
-    return StartResult("already_running", fetch_state(settings, _ANSWER_S).pid, settings.socket)
+    return StartResult("already_running", fetch_state(settings, ANSWER_S).pid, settings.socket)
 
 
 def _spawn(settings: Settings, *, is_temporary: bool) -> StartResult:

@@ -11,6 +11,7 @@ import fcntl
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Self
 
 from opsq.daemon import lifecycle
@@ -144,12 +145,18 @@ def write_marker(settings: Settings, *, is_temporary: bool) -> None:
     try:
         if is_temporary:
             descriptor = open_file(path, os.O_WRONLY | os.O_CREAT)
-            os.write(descriptor, b"temporary\n")
-            os.close(descriptor)
+            try:
+                os.write(descriptor, b"temporary\n")
+            finally:
+                os.close(descriptor)
         else:
-            os.truncate(path, 0)
+            os.close(open_file(path, os.O_WRONLY | os.O_TRUNC))
     except (FileNotFoundError, PermissionError):
         return
+    except OSError as error:
+        from opsq.store.database_file import cannot_open
+
+        raise cannot_open(Path(path), error) from error
 
 
 def may_exit(settings: Settings) -> bool:

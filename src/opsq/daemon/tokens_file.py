@@ -143,7 +143,7 @@ def _changing(path: str) -> Iterator[list[TokenEntry]]:
 def _write(path: str, found: list[TokenEntry]) -> None:
     text = "".join(f"{e.name} {role_names(e.roles)} {e.created_at} {e.digest.hex()}\n" for e in found)
     temporary = f"{path}.new"
-    with open(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), "w") as file:
+    with open(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
         file.write("# Tokens by their SHA-256; `opsq token` changes this file, and a daemon notices.\n" + text)
         file.flush()
         os.fsync(file.fileno())

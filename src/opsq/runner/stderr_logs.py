@@ -13,6 +13,7 @@ from opsq.client.sync.chunk import Chunk
 from opsq.errors import InputUnreadable
 from opsq.runner.pool_options import Logs
 from opsq.runner.progress import ProgressViewer
+from opsq.users import open_file
 
 
 class ShownStderr:
@@ -51,7 +52,7 @@ class StderrLog:
         try:
             if self._fd < 0:
                 os.makedirs(self._folder, 0o700, exist_ok=True)
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                self._fd = open_file(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             while piece:
                 piece = piece[os.write(self._fd, piece) :]
         except OSError as error:

@@ -59,10 +59,15 @@ def _look_for_strangers(path: str, folder: os.stat_result) -> None:
     """Refuse a folder in which somebody else has left something that we would take for ours."""
     with os.scandir(path) as entries:
         for entry in entries:
-            uid = entry.stat(follow_symlinks=False).st_uid
-            if not is_trusted(uid) and uid != folder.st_uid:
+            found = entry.stat(follow_symlinks=False)
+            strange = ""
+            if not is_trusted(found.st_uid) and found.st_uid != folder.st_uid:
+                strange = f"belongs to uid {found.st_uid}"
+            elif stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                strange = "has other names too (hard links), perhaps by somebody else"
+            if strange:
                 raise NotPermitted(
                     f"Others may write to the state folder {path} (mode {stat.S_IMODE(folder.st_mode):04o}), and"
-                    f" {entry.name} in it belongs to uid {uid}.",
+                    f" {entry.name} in it {strange}.",
                     hint=f"See what it is, remove it, and run: chmod go-w {path}",
                 )

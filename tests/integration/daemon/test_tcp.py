@@ -141,7 +141,7 @@ def test_daemon_that_hangs_is_not_reported_as_stopped(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It answers neither the request nor heartbeats, and keeps its connection."""
-    monkeypatch.setattr(lifecycle, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(lifecycle, "ANSWER_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         remote = load(
             {

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from daemons import DEADLINE_S, Client, end, log_with, running, settings_of, state_of
+from daemons import DEADLINE_S, Client, connected, end, log_with, running, settings_of, state_of
 from opsq.client.core.transport import dial
 from opsq.daemon import lifecycle, sockets
 from opsq.daemon.control_connection import fetch_state
-from opsq.errors import Conflict, NotPermitted
+from opsq.errors import Conflict, NotPermitted, OpsqError
 from opsq.paths import short_socket_owner, socket_of
 from opsq.store.state_folder import make_state_dir
+from opsq.wire.messages import Weight
 from users import ALICE, BOB, acting_as, need_root, run_as
 from waiting import wait_until
 
@@ -179,16 +181,57 @@ def test_all_that_root_makes_belongs_to_the_owner_of_the_folder(alices: Path) ->
         end(settings)
 
 
-def test_root_follows_no_link_that_the_owner_of_a_folder_has_made(alices: Path, runtime_dir: Path) -> None:
+WRITTEN = ["opsq.log", "opsq.run", "opsq.lock", "opsq.ballast", "audit.jsonl", "opsq.sqlite", "token"]
+"""What a daemon writes to in its state folder when it is there."""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+def test_root_writes_through_no_link_that_the_owner_of_a_folder_has_made(
+    alices: Path, runtime_dir: Path, name: str, plant: Callable[[Path, Path], None]
+) -> None:
+    """It does without the file, or says that it may not write it."""
     target = runtime_dir / "roots"
     target.write_text("")
-    for name in ("opsq.log", "opsq.run"):
-        (alices / name).symlink_to(target)
-    settings = settings_of(alices)
-    lifecycle.start(settings)
-    end(settings)
+    before = target.stat()
+    plant(alices / name, target)
+    settings = settings_of(alices, listen="127.0.0.1:0")
+    try:
+        with contextlib.suppress(OpsqError):
+            lifecycle.start(settings)
+            with connected(settings) as client:
+                client.ask(Weight(2, "tenant", "acme", 2.0))
+            lifecycle.stop(settings)
+    finally:
+        end(settings)
+    after = target.stat()
     assert target.read_text() == ""
-    assert target.stat().st_uid == 0
+    assert (after.st_uid, after.st_mode, after.st_mtime_ns) == (before.st_uid, before.st_mode, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_root_waits_for_no_fifo_that_the_owner_of_a_folder_has_made(alices: Path, name: str) -> None:
+    os.mkfifo(alices / name)
+    settings = settings_of(alices)
+    try:
+        with contextlib.suppress(OpsqError):
+            lifecycle.start(settings)
+            with connected(settings) as client:
+                client.ask(Weight(2, "tenant", "acme", 2.0))
+            lifecycle.stop(settings)
+    finally:
+        end(settings)
+
+
+def test_state_folder_where_somebody_could_have_left_a_hard_link_is_refused(runtime_dir: Path) -> None:
+    precious = runtime_dir / "precious"
+    precious.touch()
+    folder = runtime_dir / "state"
+    folder.mkdir()
+    (folder / "opsq.log").hardlink_to(precious)
+    folder.chmod(0o777)
+    with pytest.raises(NotPermitted, match=r"opsq\.log in it has other names too"):
+        make_state_dir(str(folder))
 
 
 def test_daemon_starts_beside_log_and_marker_of_root(alices: Path) -> None:

@@ -4,14 +4,16 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from opsq.content.file_io import DESCRIPTORS_LIMIT
 from opsq.content.local_store import LocalStore
+from opsq.content.result_objects import ResultWriter
 from opsq.content.store_kinds import open_store
-from opsq.errors import ContentMissing, StoreNotVisible, UsageError
+from opsq.errors import ContentMissing, ContentNotPermitted, StoreNotVisible, UsageError
 
 
 @pytest.fixture
@@ -87,6 +89,69 @@ def test_a_deleted_folder_takes_its_contents_but_follows_no_link(store: LocalSto
     store.delete_folder("a")
     assert list(store.folders()) == ["b"]
     assert (tmp_path / "precious" / "file").exists()
+
+
+@pytest.fixture
+def shared(store: LocalStore) -> LocalStore:
+    """A store to which a group may write."""
+    store.mark()
+    store.set_group(os.getgid())
+    return store
+
+
+def plant_symlink(path: Path, target: Path) -> None:
+    path.symlink_to(target)
+
+
+def plant_hard_link(path: Path, target: Path) -> None:
+    path.hardlink_to(target)
+
+
+def plant_fifo(path: Path, target: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("plant", [plant_symlink, plant_hard_link, plant_fifo])
+def test_result_file_that_another_has_replaced_is_not_written_to(
+    shared: LocalStore, tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    writer = ResultWriter(shared, "a", "consumer")
+    stored = writer.append(b"first")
+    writer.sync()
+    path = Path(shared.path(f"a/{stored.object}"))
+    path.unlink()
+    plant(path, precious)
+    with pytest.raises(ContentNotPermitted):
+        writer.append(b"second")
+    assert precious.read_text() == "mine"
+
+
+def test_nothing_is_made_where_a_folder_was_replaced_by_a_link_out_of_the_store(
+    shared: LocalStore, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shared.create_folder("a")
+    Path(shared.path("a/results")).symlink_to(elsewhere)
+    with pytest.raises(ContentNotPermitted):
+        ResultWriter(shared, "a", "consumer").append(b"x")
+    with pytest.raises(ContentNotPermitted):
+        shared.write_object("a/results/x", b"x", is_durable=False)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_sharing_a_store_leaves_alone_what_has_names_elsewhere(store: LocalStore, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.touch(0o600)
+    store.write_object("a/x", b"x", is_durable=False)
+    Path(store.path("a/hard")).hardlink_to(precious)
+    Path(store.path("a/soft")).symlink_to(precious)
+    os.mkfifo(store.path("a/fifo"))
+    store.set_group(os.getgid())
+    assert precious.stat().st_mode & 0o777 == 0o600
+    assert os.stat(store.path("a/x")).st_mode & 0o777 == 0o640
 
 
 def test_a_folder_is_as_young_as_the_last_write_in_it(store: LocalStore) -> None:

@@ -26,6 +26,7 @@ from opsq.content.output_file import open_output
 from opsq.errors import Conflict, UsageError
 from opsq.filesystem import is_no_room
 from opsq.fsync import sync_descriptor, sync_path
+from opsq.users import open_file
 from opsq.wire.messages import HistoryEvent
 
 if TYPE_CHECKING:
@@ -330,7 +331,7 @@ class Folder(Target):
         try:
             while events:
                 if self._writer is None:
-                    self._out = self._part.open("wb")
+                    self._out = os.fdopen(open_file(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), "wb")
                     self._writer = self._make(self._out)
                     self._first_seq, self._left = events[0].seq, self._rotate or 0
                 taken = events if self._rotate is None else events[: self._left]

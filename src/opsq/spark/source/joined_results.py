@@ -82,12 +82,13 @@ def _lay_out(source: SourceSubmission, results: Sequence[Result], target: Path, 
     beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}.new")
     make_stored_folder(str(beside))
     reader = ResultReader(source)
+    roots = source.store.open().roots
     try:
         rest = list(results)
         number = 0
         while rest:
             path = beside / f"{number:05d}.parquet"
-            with open(open_stored(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            with open(open_stored(str(path), os.O_WRONLY, roots), "wb") as file:
                 pieces: list[Piece] = []
                 written_bytes = taken_count = 0
                 for place in rest:
