@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
+SECTOR_BYTES = 512
+"""Of `st_blocks`, whatever a file system's own blocks are."""
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\w*|9p|afs|afpfs|webdav|ceph|glusterfs|lustre|beegfs|gpfs|"
     r"fuse\.(sshfs|glusterfs|s3fs|gcsfuse|rclone|davfs.*)"

@@ -13,8 +13,8 @@ from typing import Final
 from opsq.filesystem import is_no_room, space
 from opsq.users import open_file
 
-BALLAST_BYTES: Final = 4 << 20
-"""Some dozens of removals or prunings, of about 100 kB each."""
+BALLAST_BYTES: Final = 8 << 20
+"""Half for what the log adds to the database file, half for some dozens of removals, of about 100 kB each."""
 BALLAST_SHARE: Final = 20
 """Of a small disk it takes a twentieth."""
 _PAGE_BYTES: Final = 4096
@@ -45,8 +45,17 @@ class Ballast:
             return False
         return True
 
+    def make_way(self) -> None:
+        """Give the room up if there is not as much beside it: on a full disk what opens the database gets no other.
+
+        Otherwise it stays: to delete it takes some milliseconds.
+        """
+        left = space(self._path.parent)
+        if left is None or left.free_bytes < self.size_bytes or not left.has_inodes:
+            self.drop()
+
     def drop(self) -> None:
-        """Give the room to whoever takes it first: SQLite, when it opens the database on a full disk."""
+        """Give the room to whoever takes it first."""
         with contextlib.suppress(OSError):
             self._path.unlink()
 

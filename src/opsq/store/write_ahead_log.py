@@ -16,6 +16,7 @@ from typing import Final
 
 import apsw
 
+from opsq.filesystem import SECTOR_BYTES, space
 from opsq.store.ballast import Ballast
 from opsq.store.database_file import BUSY_MS, scalar
 
@@ -26,10 +27,12 @@ With 4 MB up to 35 ms.
 """
 LIMIT_BYTES: Final = 128 << 20
 _STEPS: Final = 16
-_LEAST_STEP_BYTES: Final = 256 << 10
+_LEAST_STEP_BYTES: Final = 128 << 10
 _PAGE_BYTES: Final = 4096
 _FRAME_BYTES: Final = _PAGE_BYTES + 24
 _SHRINK_SHARE: Final = 8
+_SOME_SHARE: Final = 4
+"""The part of the ballast that must be free beside it before everything goes on."""
 _SHRINK_LEAST_PAGES: Final = 8
 
 
@@ -58,8 +61,11 @@ class WriteAheadLog:
         """How long it is, in pages; until the first commit, at most so long."""
         self.readers_count = 0
         """Our own that read for long: no stranger is to be blamed for keeping it."""
-        self.step_bytes = min(STEP_BYTES, max(ballast.size_bytes, _LEAST_STEP_BYTES))
-        """It is copied in steps of this length; shorter on a small disk, whose ballast is small."""
+        self.step_bytes = min(STEP_BYTES, max(ballast.size_bytes // 2, _LEAST_STEP_BYTES))
+        """It is copied in steps of this length; shorter on a small disk, whose ballast is small.
+
+        So what the database file lacks for a copy is at most half of the ballast, but for what comes during one.
+        """
         self.restart_bytes = _STEPS * self.step_bytes
         writer.set_wal_hook(self._committed)
 
@@ -110,30 +116,46 @@ class WriteAheadLog:
 
         Once it is copied, its file is room that nobody else can take. As `restart`, only between two commits.
         """
-        if not self._has_file or self._growth_bytes() <= self._ballast.size_bytes:
+        if not self._has_file or self.growth_bytes() <= self._ballast.size_bytes:
             self._ballast.drop()
         self._shorten()
         self._keep_spare()
 
     def regain_room(self) -> bool:
-        """Whether there is room for everything again; then the ballast holds its own. As `give_up_room`."""
-        if self._shorten() and self._ballast.hold():
+        """Whether there is room for everything again; then the ballast holds its own. As `give_up_room`.
+
+        Beside it there must be some for what comes first: otherwise that would be refused again.
+        """
+        if self._shorten() and self._ballast.hold() and self._has_some():
             return True
         self._keep_spare()
         return False
+
+    def _has_some(self) -> bool:
+        left = space(self._path)
+        least_bytes = self._ballast.size_bytes // _SOME_SHARE
+        return left is None or left.free_bytes >= least_bytes or not self._has_file
 
     def _keep_spare(self) -> None:
         if self._has_file and self.spare_bytes() < self._ballast.size_bytes:
             self._ballast.give_to(self._path, self._used_bytes())
 
-    def _growth_bytes(self) -> int:
-        """By how much the file must grow to take all of the log."""
+    def growth_bytes(self) -> int:
+        """How much room the file needs to take all of the log.
+
+        A copy for which there was none has left the file with its new length, and holes.
+        """
         pages = int(scalar(self._writer, "PRAGMA page_count"))
-        return pages * _PAGE_BYTES - self._database_path.stat().st_size
+        found = self._database_path.stat()
+        return pages * _PAGE_BYTES - min(found.st_size, found.st_blocks * SECTOR_BYTES)
 
     def spare_bytes(self) -> int:
         """What can be written into it although the disk is full."""
         return max(self._file_bytes() - self._used_bytes(), 0) if self._has_file else self._ballast.size_bytes
+
+    def is_spent(self) -> bool:
+        """Whether on a full disk nothing can be written any more, not even a removal."""
+        return self.spare_bytes() < _LEAST_STEP_BYTES
 
     @property
     def spare_bytes_kept(self) -> int:
