@@ -10,6 +10,7 @@ import contextlib
 import string
 import time
 from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from opsq.units import format_roughly, format_span
@@ -38,6 +39,7 @@ REFUSALS: dict[str, str] = {
     "commit_failed": (
         "There is no space left for {path}.\n{removable} Nothing of this request was stored; try again later."
     ),
+    "no_room_to_start": "There is no room for {path}, with {left}.\n{removable} Then try again.",
     "storage_full": (
         "The storage is full, so nothing is accepted or handed out.\n{removable} The daemon then continues by itself."
     ),
@@ -263,6 +265,12 @@ def _removable(details: Details) -> str:
     if "keep" in details:
         size = format_roughly(details["history_bytes"])
         sentences.append(f"`opsq history prune --keep {details['keep']}` frees about {size} of history.")
+    if "old_logs" in details:
+        command = f"cd {quote(str(details['folder']))} && rm {details['old_logs']}"
+        sentences.append(f"`{command}` frees about {format_roughly(details['old_logs_bytes'])} of old logs and copies.")
+    if "logs" in details:
+        command = f"cd {quote(str(details['folder']))} && tee {details['logs']} < /dev/null"
+        sentences.append(f"`{command}` empties logs of about {format_roughly(details['logs_bytes'])}.")
     if "others_bytes" in details:
         others, used = format_roughly(details["others_bytes"]), format_roughly(details["used_bytes"])
         sentences.append(f"Files that are not opsq's take about {others} of the {used} used there: delete some.")

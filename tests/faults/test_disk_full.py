@@ -8,12 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from daemons import Client, connected, end, error_of, log_with, running, settings_of, state_of
+import pytest
+
+from daemons import DEADLINE_S, Client, connected, end, error_of, kill, log_with, running, settings_of, state_of
 from opsq.daemon import lifecycle
+from opsq.daemon.audit_file import acts
 from opsq.settings import Settings
 from opsq.store import integrity
 from opsq.store.database import Database
 from opsq.wire.messages import (
+    Changed,
     Complete,
     Completed,
     Completion,
@@ -29,6 +33,7 @@ from opsq.wire.messages import (
     Shown,
     Submit,
     Submitted,
+    Weight,
 )
 from waiting import wait_until
 
@@ -146,6 +151,115 @@ def test_daemon_on_a_full_disk_says_so_and_starts_when_there_is_room(small_disk:
         assert lifecycle.start(settings).status == "started"
     finally:
         end(settings)
+
+
+def fill_with_others(disk: Path, left_bytes: int = 0) -> Path:
+    """A file of somebody else's that takes all but so much of the disk."""
+    path = disk / "somebody's"
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    os.truncate(path, path.stat().st_size - left_bytes)
+    return path
+
+
+def fill_log(disk: Path) -> None:
+    """A log that has taken all the rest."""
+    with contextlib.suppress(OSError), (disk / "opsq.log").open("ab", buffering=0) as file:
+        while file.write(b"2026-11-29T00:00:00.000Z INFO a line\n" * 100):
+            pass
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_start_on_a_full_disk_with_a_full_log_says_what_would_free_how_much(
+    small_disk: Path | None, *, is_killed: bool
+) -> None:
+    """It starts, in the room that it keeps; `start`, `status` and `doctor` say that there is no other."""
+    if small_disk is None:
+        return
+    place = ("--state-dir", str(small_disk))
+    with running(small_disk) as settings:
+        with connected(settings) as client:
+            kept = client.ask(Submit(2, [NewSubmission(os.urandom(16), 1)]))
+            assert isinstance(kept, Submitted)
+        fill_with_others(small_disk, 1 << 20)
+        if is_killed:
+            fill_log(small_disk)
+            kill(settings)
+        else:
+            lifecycle.stop(settings)
+            fill_log(small_disk)
+        started = opsq(*place, "start")
+        assert started.returncode == 0, started
+        assert "The storage is full" in started.stderr, started
+        assert "tee opsq.log < /dev/null` empties logs of about" in started.stderr, started
+        assert "Files that are not opsq's take about" in started.stderr, started
+        assert '"state":"full"' in opsq(*place, "--json", "start").stdout
+        assert "state\tfull\n" in opsq(*place, "status").stdout
+        doctor = opsq(*place, "doctor")
+        assert "empties logs" in doctor.stdout, doctor
+        emptied = subprocess.run(["sh", "-c", f"cd {small_disk} && tee opsq.log < /dev/null"])
+        assert emptied.returncode == 0
+        wait_until(lambda: state_of(settings).state == "running", 180, "the log has given its room back")
+        with connected(settings) as client:
+            assert isinstance(client.ask(Show(3, kept.created[0].submission_id)), Shown)
+    assert is_sound(settings)
+
+
+@pytest.mark.parametrize("missing", ["opsq.ballast", "content/store-id", "opsq.lock", "token"])
+def test_start_without_a_single_block_starts_or_says_what_would_free_how_much(
+    small_disk: Path | None, missing: str
+) -> None:
+    """Whatever it would have to make first."""
+    if small_disk is None:
+        return
+    settings = settings_of(small_disk, listen="127.0.0.1:0")
+    lifecycle.start(settings)
+    lifecycle.stop(settings)
+    for name in {"opsq.ballast", missing}:
+        (small_disk / name).unlink()
+    others = fill_with_others(small_disk)
+    started = opsq("--state-dir", str(small_disk), "start", "--listen", "127.0.0.1:0")
+    assert "Traceback" not in started.stderr, started
+    if started.returncode:
+        assert started.returncode == 6, started
+        assert "here is no room for" in started.stderr or "storage is full" in started.stderr, started
+        assert "Files that are not opsq's take about" in started.stderr, started
+    others.unlink()
+    try:
+        lifecycle.start(settings)
+        wait_until(lambda: state_of(settings).state == "running", 180, "there is room")
+    finally:
+        end(settings)
+    assert is_sound(settings)
+
+
+def test_daemon_that_cannot_write_its_log_ends_as_if_it_could(small_disk: Path | None) -> None:
+    """In the foreground: exit 0 and no traceback; and what is audited after it is in the audit."""
+    if small_disk is None:
+        return
+    settings = settings_of(small_disk)
+    words = [sys.executable, "-m", "opsq", "--state-dir", str(small_disk), "start", "--foreground"]
+    daemon = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: Path(settings.socket).exists(), DEADLINE_S, "it serves")
+        others = fill_with_others(small_disk)
+        fill_log(small_disk)
+        with connected(settings) as client:
+            for number in range(10, 200):
+                client.ask(Weight(number, "key", "x" * 700, number))
+            others.unlink()
+            wait_until(lambda: state_of(settings).state == "running", 180, "there is room")
+            assert client.ask(Weight(300, "key", "last", 3)) == Changed(300, 1)
+            fill_with_others(small_disk)
+            fill_log(small_disk)
+        lifecycle.stop(settings)
+        _, errors = daemon.communicate(timeout=DEADLINE_S)
+        assert daemon.returncode == 0, errors
+        assert "Traceback" not in errors
+    finally:
+        daemon.kill()
+    assert [act.act for act in acts(settings.audit_path) if "last" in act.what] == ["Weight"]
 
 
 def test_submit_of_a_file_larger_than_the_disk_exits_6_and_leaves_nothing(

@@ -9,11 +9,13 @@ import hmac
 import logging
 import os
 import secrets
+from pathlib import Path
 
 from opsq.daemon.file_stamps import FileStamps
 from opsq.daemon.tokens_file import TokenEntry, digest_of, entries, read_private
-from opsq.errors import InputUnreadable, NotPermitted, OpsqError, UsageError
+from opsq.errors import NotPermitted, OpsqError, UsageError
 from opsq.settings import Settings
+from opsq.store.database_file import cannot_open
 from opsq.users import open_file
 from opsq.wire.roles import CONSUMER, OPERATOR, PRODUCER
 
@@ -98,9 +100,14 @@ def _generate(path: str) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise InputUnreadable(f"Cannot write the token file {path}: {error.strerror}.") from error
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32) + "\n")
+        raise cannot_open(Path(path), error) from error
+    try:
+        os.write(descriptor, secrets.token_hex(32).encode() + b"\n")
+    except OSError as error:
+        os.unlink(path)
+        raise cannot_open(Path(path), error) from error
+    finally:
+        os.close(descriptor)
 
 
 def _plain(name: str, path: str, *roles: str) -> TokenEntry:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from opsq.client.core.address import address_of, read_token
 from opsq.client.sync.connection import Connection
-from opsq.errors import TimedOut, Unreachable
+from opsq.errors import StorageFull, TimedOut, Unreachable
 from opsq.settings import Settings
 from opsq.wire.messages import DaemonState, Status
 
@@ -34,3 +34,10 @@ def fetch_state(settings: Settings, timeout_s: float) -> DaemonState:
     """Ask the daemon that the settings name for its state. Raises as `open_control_connection`."""
     with open_control_connection(settings) as connection:
         return connection.call(Status(connection.next_id()), DaemonState, timeout_s)
+
+
+def full_disk(state: DaemonState) -> StorageFull:
+    """What a daemon that has no room would refuse a request with."""
+    full = StorageFull(cause="storage_full")
+    full.details.update(state.removable)
+    return full

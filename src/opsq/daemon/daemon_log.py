@@ -69,7 +69,8 @@ class DaemonLog:
         stopper.join(_STOP_S)
         if not stopper.is_alive():
             for output in self._outputs:
-                output.close()
+                with contextlib.suppress(OSError):  # there may be no room for the last lines
+                    output.close()
 
 
 class _Printable(logging.Formatter):

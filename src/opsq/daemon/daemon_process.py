@@ -125,6 +125,8 @@ async def _serve(
     await daemon.serve(resources.bound)
     names = ", ".join(one.name for one in resources.bound)
     _log.info("opsq %s serves %s as process %d at %s", __version__, settings.state_dir, os.getpid(), names)
+    if engine.is_full:
+        _log.warning("there is no room on its disk: nothing comes in and nothing is handed out until there is")
     gc.collect()
     gc.freeze()  # objects that live as long as the daemon are never scanned again
     gc.set_threshold(*GC_THRESHOLDS)

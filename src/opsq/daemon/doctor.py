@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apsw
 
-from opsq.daemon.control_connection import fetch_state
+from opsq.daemon.control_connection import fetch_state, full_disk
 from opsq.daemon.daemon_process import policy_of
 from opsq.daemon.doctor_access import Fact, network, socket_file, state_folder
 from opsq.daemon.lifecycle import is_locked
@@ -99,7 +99,8 @@ def _disk(settings: Settings) -> Iterator[Fact]:
 
 
 def _daemon(settings: Settings, state: DaemonState) -> Iterator[Fact]:
-    yield Fact("daemon", True, f"process {state.pid}, opsq {state.server}, {state.state}")
+    advice = full_disk(state).hint if state.state == "full" else ""
+    yield Fact("daemon", not advice, f"process {state.pid}, opsq {state.server}, {state.state}", advice)
     if state.wal_kept_s:
         yield _long_log(state, settings)
     for consumer in state.consumers:

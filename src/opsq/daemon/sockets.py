@@ -13,11 +13,14 @@ import ipaddress
 import os
 import socket
 import stat
+from pathlib import Path
 from typing import NamedTuple
 
 from opsq.errors import AlreadyRunning, Conflict, NotPermitted, OpsqError, UsageError
+from opsq.filesystem import is_no_room
 from opsq.paths import short_socket_owner
 from opsq.settings import Settings
+from opsq.store.database_file import full_disk
 from opsq.units import split_address
 from opsq.users import ROOT, is_trusted, may_others_change, open_file
 
@@ -312,6 +315,8 @@ def _lock_beside(path: str) -> int:
 def _bind_failure(name: str, error: OSError) -> OpsqError:
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return NotPermitted(f"Cannot listen on {name}: {error.strerror}.")
+    if is_no_room(error):
+        return full_disk(Path(name))
     return Conflict(f"Cannot listen on {name}: {error.strerror or error}.", hint="Choose another address.")
 
 

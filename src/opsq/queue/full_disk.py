@@ -24,7 +24,7 @@ _SHRINK_SHARE = 0.25
 _REMOVAL_BYTES = 16 * 4096
 """What a removal or cancellation writes in one batch: the pages that it touches, roughly."""
 _REMOVES = (m.Remove, m.Drop)
-_WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, m.Limit, m.Weight)
+_WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, m.Limit, m.Pause, m.Weight)
 
 
 class FullDisk:

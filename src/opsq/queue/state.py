@@ -28,7 +28,8 @@ from opsq.queue.unique_keys import UniqueKeys
 from opsq.store import backlog, meta, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
-from opsq.store.removable import Details, Removable
+from opsq.store.disk_use import Details
+from opsq.store.removable import Removable
 from opsq.store.submissions import Removed
 from opsq.wire.messages import Reply
 
@@ -113,7 +114,7 @@ class EngineState:
     def removable(self) -> Details:
         """What takes room on the disk, and what of that could go; looked at again after `removable_found` is None."""
         if self.removable_found is None:
-            self.removable_found = self._removable.details()
+            self.removable_found = self._removable.details(is_spent=self.database.log.is_spent())
         return self.removable_found
 
     def charge(self, rows_count: int) -> None:

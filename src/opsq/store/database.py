@@ -1,4 +1,4 @@
-"""The SQLite file: opening, locking, migrating, committing, backup.
+"""The SQLite file: opening, locking, migrating, committing.
 
 Owns the connections and the transaction; must not know what the rows mean. Everything opens through `_connect`, which
 sets the pragmas.
@@ -7,7 +7,6 @@ sets the pragmas.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import time
@@ -16,25 +15,24 @@ from pathlib import Path
 
 import apsw
 
-from opsq.errors import InputUnreadable
+from opsq.errors import InputUnreadable, StorageFull
 from opsq.filesystem import network_filesystem
-from opsq.fsync import sync_descriptor, sync_path
 from opsq.store.ballast import Ballast
+from opsq.store.database_copy import copy_database
 from opsq.store.database_file import (
     BUSY_MS,
     check_header,
     create,
     damaged,
+    full_disk,
     lock,
     migrations,
     no_room,
     scalar,
-    write_failure,
     wrong_version,
 )
 from opsq.store.sql_trace import OnStatement, trace
 from opsq.store.write_ahead_log import LIMIT_BYTES, WriteAheadLog
-from opsq.users import open_file
 
 
 class Deposed(Exception):  # not an error of a request: the process must end
@@ -109,7 +107,7 @@ class Database:
         database: Database | None = None
         ballast = Ballast(path.with_suffix(".ballast"))
         try:
-            ballast.drop()  # on a full disk what opens the file needs room, and gets no other
+            ballast.make_way()
             remote = network_filesystem(path.parent)
             if remote and not allow_network_fs:
                 raise InputUnreadable(
@@ -213,7 +211,10 @@ class Database:
         if 0 < version < len(scripts):
             copy = self.path.with_name(f"{self.path.name}.v{version}-{int(time.time())}.bak")
             if not copy.exists():  # a start that was killed has made it in this second
-                self.backup(copy)
+                try:
+                    self.backup(copy)
+                except StorageFull as error:
+                    raise full_disk(copy) from error
         for number, script in enumerate(scripts[version:], version + 1):
             self.begin()
             self.writer.execute(script)
@@ -338,43 +339,10 @@ class Database:
             The bytes written. The copy has its name only when it is whole, and is durable on return.
 
         Raises:
-            InputUnreadable: `path` exists, or its folder does not.
-            StorageFull: there is no room for it; nothing is left of it.
+            OpsqError: it cannot be written; nothing is left of it.
         """
-        beside = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.new")
-        try:
-            if os.path.lexists(path):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            descriptor = open_file(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR)
-        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-            raise InputUnreadable(f"Cannot write the backup {path}: {reason}.") from error
-        try:
-            self._copy_to(beside)
-            sync_descriptor(descriptor)
-            beside.rename(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(descriptor)
-        sync_path(str(path.parent))
-        return path.stat().st_size
-
-    def _copy_to(self, path: Path) -> None:
-        target = apsw.Connection(str(path))
-        try:
-            target.execute("PRAGMA synchronous = OFF")  # it is synced once, when it is whole
-            target.execute("PRAGMA journal_mode = OFF")
-            # One read transaction from the first page to the last: otherwise each commit restarts the copy, and it
-            # never ends.
-            with self.snapshot() as source, target.backup("main", source, "main") as copy:
-                while not copy.done:
-                    copy.step(1024)
-        except apsw.FullError as error:
-            raise write_failure(path) from error
-        finally:
-            target.close()
+        with self.snapshot() as source:
+            return copy_database(source, path)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:

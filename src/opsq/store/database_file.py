@@ -29,13 +29,13 @@ from opsq.errors import (
 )
 from opsq.filesystem import is_no_room, room_left, space
 from opsq.fsync import sync_path
-from opsq.users import open_file
+from opsq.store.disk_use import without_database
+from opsq.users import may_others_plant, open_file
 
 APPLICATION_ID: Final = 0x6F707371  # "opsq"
 BUSY_MS: Final = 5_000
 ROOM_BYTES: Final = 1 << 20
 """With less than this free, an I/O error while opening is taken for a full disk."""
-_FREE_SOME: Final = "Delete files there that are not opsq's, and start again."
 QUICK_CHECK_BYTES: Final = 64 << 20
 """Files up to this size are checked page by page at each start; larger ones by `opsq check`."""
 
@@ -89,11 +89,11 @@ def lock(path: Path) -> int:
 
 def cannot_open(path: Path, error: OSError) -> Exception:
     """What to raise when the system does not let us open or write a file."""
-    reason = os.strerror(error.errno or 0)
+    reason = error.strerror or os.strerror(error.errno or 0)
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return NotPermitted(f"Cannot write {path}: {reason}.", hint=_whose(path))
     if is_no_room(error):
-        return StorageFull(f"Cannot write {path}, with {room_left(path)}.", hint=_FREE_SOME)
+        return full_disk(path)
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return StorageFull(f"Cannot open {path}: no file descriptors left.", hint="Raise the limit (ulimit -n).")
     return InputUnreadable(f"Cannot open {path}: {reason}.")
@@ -131,10 +131,12 @@ def create(path: Path) -> None:
 
 
 def check_names(path: Path) -> None:
-    """Refuse a file that has several names (hard links).
+    """Refuse a file that has several names (hard links), and one that somebody else may have linked here.
 
     Its log and its lock go by the name, so that under another one another daemon would write to it as well.
     """
+    if path.is_symlink() and may_others_plant(path.parent.stat()):
+        raise NotPermitted(f"{path} is a link, in a folder that others may write to.", hint=_whose(path))
     if (count := path.stat().st_nlink) > 1:
         folder = path.parent.absolute()
         this, copy = quote(str(folder)), quote(f"{folder}.copy")
@@ -201,17 +203,17 @@ def no_room(path: Path, error: Exception) -> Refused:
     """
     left = space(path)
     if isinstance(error, apsw.FullError) or (left and (left.free_bytes < ROOM_BYTES or not left.has_inodes)):
-        return StorageFull(f"There is no room for the database {path}, with {room_left(path)}.", hint=_FREE_SOME)
+        return full_disk(path)
     return Refused(
         f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions."
     )
 
 
-def write_failure(path: Path) -> StorageFull:
-    """What to raise when a copy of the database does not fit."""
-    return StorageFull(
-        f"There is no room for {path}, with {room_left(path)}.", hint="Name a file on another disk, or free some space."
-    )
+def full_disk(path: Path) -> StorageFull:
+    """What to raise when there is no room to begin; it says what would make some."""
+    full = StorageFull(cause="no_room_to_start", path=str(path), left=room_left(path))
+    full.details.update(without_database(path.parent))
+    return full
 
 
 def damaged(path: Path, detail: str) -> DatabaseDamaged:

@@ -20,11 +20,12 @@ import apsw
 import pytest
 
 from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, VersionMismatch
-from opsq.store import backlog, database, integrity, write_ahead_log
+from opsq.store import backlog, database, database_copy, integrity, write_ahead_log
 from opsq.store.database import Database, Deposed
 from opsq.store.database_file import migrations
 from opsq.strategy import explain
 from opsq.strategy.arms import CUSTOM_PRIORITY, NEWEST_FIRST, OLDEST_FIRST, RANDOM, walk_sql
+from opsq.users import open_file
 from waiting import wait_until
 
 SCHEMA = len(migrations())
@@ -370,6 +371,40 @@ def test_backup_over_a_file_that_exists_is_refused(opened: Database, path: Path)
     with pytest.raises(InputUnreadable, match=r"copy\.sqlite"):
         opened.backup(copy)
     assert copy.read_text() == "precious"
+
+
+def test_backup_is_not_written_through_a_link_that_takes_its_place(
+    opened: Database, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = path.with_name("precious")
+    precious.touch()
+
+    def replaced(beside: Path, flags: int) -> int:
+        descriptor = open_file(beside, flags)
+        beside.unlink()
+        beside.symlink_to(precious)
+        return descriptor
+
+    monkeypatch.setattr(database_copy, "open_file", replaced)
+    with pytest.raises(InputUnreadable, match=r"Cannot write the backup .*copy\.sqlite"):
+        opened.backup(path.with_name("copy.sqlite"))
+    assert precious.stat().st_size == 0
+    assert not path.with_name("copy.sqlite").exists()
+
+
+def test_holes_that_a_copy_without_room_has_left_count_as_room_that_the_file_needs(
+    opened: Database, path: Path
+) -> None:
+    """SQLite has made the file longer, and then found no room for the pages."""
+    opened.log.restart()
+    assert opened.log.growth_bytes() <= 0
+    fill(opened, 200)
+    needed = opened.log.growth_bytes()
+    assert needed > 200_000
+    os.truncate(path, value(opened.reader, "PRAGMA page_count") * 4096)
+    assert opened.log.growth_bytes() == needed
+    opened.log.restart()
+    assert opened.log.growth_bytes() <= 0
 
 
 def test_vacuum_gives_free_pages_back_to_the_file_system(opened: Database) -> None:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 class StartDocument(Shape):
-    """`opsq start`, `opsq restart`. `status`: started or already_running."""
+    """`opsq start`, `opsq restart`. `status`: started or already_running; `state` as in `opsq status`."""
 
     status: str
     pid: int
     socket: str
+    state: str
 
 
 class StopDocument(Shape):

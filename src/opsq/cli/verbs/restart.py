@@ -10,7 +10,7 @@ from typing import Any
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
 from opsq.cli.options.setting_options import DRAIN, SETTING_OPTIONS
-from opsq.cli.output.daemon_documents import StartDocument
+from opsq.cli.started_daemon import report_started
 from opsq.daemon import lifecycle
 
 
@@ -18,6 +18,4 @@ def restart(caller: Caller, drain_limit_s: float | None = DRAIN, settings: Any =
     """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold."""
     found = caller.settings_with(settings)
     refuse_address(found)
-    result = lifecycle.restart(found, drain_limit_s)
-    caller.document(StartDocument(result.status, result.pid, result.socket))
-    caller.remark(f"The daemon is ready: pid {result.pid}, socket {result.socket}.")
+    report_started(caller, found, lifecycle.restart(found, drain_limit_s))

@@ -8,18 +8,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from msgspec.structs import replace
-
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import connect, refuse_address
+from opsq.cli.daemon_address import refuse_address
 from opsq.cli.options.option import option
 from opsq.cli.options.setting_options import SETTING_OPTIONS
-from opsq.cli.output.daemon_documents import StartDocument
 from opsq.cli.output.error_report import Exit
+from opsq.cli.started_daemon import report_started
 from opsq.daemon import lifecycle
 from opsq.daemon.temporary_daemon import write_marker
 from opsq.settings import SETTINGS, Settings
-from opsq.wire.messages import DaemonState, Status
 
 
 def start(
@@ -42,11 +39,8 @@ def start(
         return
     result = lifecycle.start(found)
     write_marker(found, is_temporary=False)  # one that `opsq run` has started stays from now on
-    is_old = result.status == "already_running"
-    differing = _differing(found, settings) if is_old else []
-    caller.document(StartDocument(result.status, result.pid, result.socket))
-    verb = "is already running" if is_old else "is ready"
-    caller.remark(f"The daemon {verb}: pid {result.pid}, socket {result.socket}.")
+    state = report_started(caller, found, result)
+    differing = _differing(found, settings, state.settings) if result.status == "already_running" else []
     if differing and not caller.is_quiet:
         print(
             f"opsq: The daemon is already running, with a different {', '.join(differing)};"
@@ -55,12 +49,8 @@ def start(
         )
 
 
-def _differing(found: Settings, options: dict[str, object]) -> list[str]:
+def _differing(found: Settings, options: dict[str, object], running: dict[str, str]) -> list[str]:
     """The options on the command line whose setting is another in the daemon that runs."""
     given = [setting for setting in SETTINGS if setting.name in options and found.source(setting.name) == setting.flag]
-    if not given:
-        return []
-    with connect(replace(found, address="")) as daemon:
-        running = daemon.call(Status(daemon.next_id()), DaemonState).settings
     texts = found.texts()
     return [setting.flag for setting in given if running.get(setting.name) != texts[setting.name]]

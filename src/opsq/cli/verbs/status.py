@@ -112,6 +112,7 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     from rich.console import Group
     from rich.text import Text
 
+    from opsq.daemon.control_connection import full_disk
     from opsq.units import format_duration
 
     head = Text()
@@ -139,6 +140,8 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
                 f"backlog: {there}{allowed}; {values.counted(state.room_waiting_count, 'submission')} waiting for room"
             )
         )
+    if state.state == "full":
+        parts.append(Text(str(full_disk(state)), style="yellow"))
     if state.unmatched_count:
         chunks_text = values.counted(state.unmatched_count, "waiting chunk")
         text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."

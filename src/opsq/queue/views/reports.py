@@ -140,6 +140,7 @@ class Reports:
                 room_waiting_count=len(self._admission),
                 disk_free_bytes=self._admission.disk_free_bytes(),
                 wal_kept_s=state.database.log.kept_s(),
+                removable=state.removable() if state.is_full else {},
             ),
         )
 

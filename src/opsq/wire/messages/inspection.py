@@ -67,6 +67,7 @@ class DaemonState(Message):
     `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: none is connected, or
     counters do not show it. `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number.
     `room_waiting_count`: submissions that wait for room. `disk_free_bytes`: what is left on the disk; None: unknown.
+    `removable`: while the disk is full, the details of the refusals: what would make room.
     """
 
     id: Id
@@ -91,6 +92,7 @@ class DaemonState(Message):
     room_waiting_count: Count = 0
     disk_free_bytes: Count | None = None
     wal_kept_s: float = 0.0
+    removable: dict[str, Detail] = {}
 
 
 class HistoryFilter(Record):
