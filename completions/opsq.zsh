@@ -42,53 +42,53 @@ _opsq() {
     '--socket=[The daemon'\''s Unix socket.]:PATH:_files'
     '--address[A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.]'
     '--token-file=[A file that holds the token for --address.]:FILE:_files'
-    '--tls-ca-file=[The CA of the daemon at a tls\:// address.]:FILE:_files'
-    '--tls-client-cert-file=[A certificate of this client, if the daemon wants one.]:FILE:_files'
-    '--tls-client-key-file=[Its key, if that is not in the same file.]:FILE:_files'
+    '--tls-ca-file=[The CA that signed the certificate of a daemon at a tls\:// address.]:FILE:_files'
+    '--tls-client-cert-file=[This client'\''s certificate, if the daemon requires one.]:FILE:_files'
+    '--tls-client-key-file=[Its private key, if not in the same file.]:FILE:_files'
     '--version[Print the version and exit.]'
-    '--help[Print help and exit; also behind a verb.]'
+    '--help[Print help and exit; also after a verb.]'
   )
   _arguments -C -s -S $flags '1: :->verb' '*::argument:->argument' && return 0
   case $state in
     verb)
       verbs=(
-        'start:Start the daemon and return when it is ready; does nothing, with exit 0, if one is already running.'
-        'stop:Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs.'
+        'start:Start the daemon and return when it is ready; if one is already running, do nothing and exit 0.'
+        'stop:Stop the daemon: hand out nothing more, wait for reserved chunks, and end it; exits 0 even if none runs.'
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
-        'submit:Submit files or stdin as chunks; prints the id of the submission alone.'
+        'submit:Submit files or stdin as chunks; prints only the id of the submission.'
         'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout.'
         'results:Write the results of a submission to stdout, in chunk order.'
-        'show:Show one submission: its state, counts, metadata, rules and recent failures; or all that has happened to a chunk.'
+        'show:Show one submission: its state, counts, metadata, rules and recent failures; or the history of a chunk.'
         'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
         'cancel:Cancel submissions: nothing more of them is handed out, and running chunks lose their reservations.'
         'rm:Remove finished submissions, with their results and content.'
-        'dead:List dead chunks, show all that is known of one, give them new attempts, or give them up.'
+        'dead:List dead chunks, show everything about one, give them new attempts, or give up on them.'
         'run:Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.'
         'consume:Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
         'reserve:Reserve chunks as leases; prints one handle per line, exits 3 when nothing is free.'
         'read:Write the bytes of a reserved chunk to stdout.'
         'complete:Complete reserved chunks; durable when it returns.'
         'fail:Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up.'
-        'release:Give reserved chunks back; no attempt is counted.'
+        'release:Release reserved chunks without counting an attempt.'
         'extend:Move the deadline of reserved chunks to a full lease from now.'
         'spark:Move data with PySpark, and process chunks on its executors.'
-        'history:List what has happened to chunks, write it to files for other programs, or delete it.'
+        'history:List the history of chunks, export it to files for other programs, or delete it.'
         'explain:Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
-        'pause:Hand out nothing more of some submissions, until resume; what is reserved continues.'
+        'pause:Stop handing out some submissions until they are resumed; reserved chunks continue.'
         'resume:End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing.'
         'limit:Limit concurrent chunks per value, or how many start per unit of time; for every strategy and consumer.'
-        'limits:List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.'
-        'weight:Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next turn on.'
-        'audit:List what operators did, newest first: instant, who, from where, by which connection, what.'
-        'token:List the tokens that let clients in over TCP, make one, or revoke it.'
+        'limits:List pauses, limits and weights: rule, target, value, current use, by whom, since when.'
+        'weight:Set the weight in Fair of a value of a key: 3 is served three times as often as 1, from its next turn on.'
+        'audit:List administrative acts, newest first: time, who, origin, connection, request, fields.'
+        'token:List, create or revoke the tokens of TCP clients.'
         'config:Print every setting: its name, its value, and where the value came from.'
         'doctor:Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
         'check:Check the database and its invariants, also while no daemon runs; exits 6 if something is damaged.'
         'backup:Copy the database to a file, also while work continues; the content of chunks and large results is not in it.'
         'vacuum:Return unused pages of the database to the file system; work continues while it runs.'
         'demo:Run a demonstration: submit Python'\''s own source files, have consumers convert them to upper case, collect and check the results.'
-        'completion:Print the completion script of a shell; an installation as root has it in its place already.'
+        'completion:Print the completion script for a shell; an installation as root already has it in place.'
       )
       _describe -t verbs verb verbs && ret=0
       ;;
@@ -97,41 +97,41 @@ _opsq() {
       case $words[1] in
         start)
           _arguments -s -S $flags \
-            '--foreground[Be the daemon in this process, for a service manager; log to stderr too.]' \
+            '--foreground[Run in the foreground, for a service manager; also log to stderr.]' \
             '--socket-mode=[File mode of the socket.]:MODE: ' \
-            '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
+            '--listen=[HOST\:PORT where the daemon listens on TCP, besides its socket; empty\: no TCP.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` without TLS on an address others can reach.]' \
             '--tls-cert-file=[The daemon'\''s certificate\: `listen` then speaks TLS only.]:FILE:_files' \
-            '--tls-key-file=[Its key, if that is not in the same file.]:FILE:_files' \
-            '--tls-client-ca-file=[Clients over TCP need a certificate that this CA has signed.]:FILE:_files' \
-            '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
-            '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
+            '--tls-key-file=[Its private key, if not in the same file.]:FILE:_files' \
+            '--tls-client-ca-file=[Require a certificate signed by this CA from TCP clients.]:FILE:_files' \
+            '--client-token-file=[A token for all producers and consumers over TCP; optional.]:FILE:_files' \
+            '--tokens-file=[Named tokens with their roles, stored as hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
-            '--in-place-roots=[Where consumers read files that other users or machines have submitted in place; default nowhere.]:DIR[\:DIR…]: ' \
-            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
+            '--in-place-roots=[Folders in which consumers read files that other users or machines have submitted in place; default none.]:DIR[\:DIR…]: ' \
+            '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
-            '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
-            '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
-            '--connection-limit=[Most connections at once.]:N: ' \
-            '--log-level=[What is logged\: debug, info, warning, error.]:debug|info|warning|error:(debug info warning error)' \
+            '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
+            '--chunk-limit-bytes=[Maximum size of a chunk.]:SIZE: ' \
+            '--connection-limit=[Maximum number of connections.]:N: ' \
+            '--log-level=[Log level\: debug, info, warning, error.]:debug|info|warning|error:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
-            '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
+            '--trace-sql[Log each SQL statement with its cost.]' \
             '--drain-s=[How long a stopping daemon waits for reserved chunks.]:D: ' \
-            '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
+            '--grace-s=[How long a stopping consumer waits for its programs.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \
             '--heartbeat-s=[How often a connection sends a heartbeat.]:D: ' \
             '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-            '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
-            '--backoff-factor=[Factor by which the wait grows with each failure.]:N: ' \
-            '--backoff-max-s=[Longest wait after a failure.]:D: ' \
-            '--max-backlog-chunks=[Most unfinished chunks before submissions are refused; 0\: any number.]:N: ' \
-            '--min-free-bytes=[What must be left on the disk; with less, submissions are refused.]:SIZE: ' \
-            '--history-days=[Days for which history is kept.]:N: ' \
+            '--backoff-base-s=[Delay after the first failure of a chunk.]:D: ' \
+            '--backoff-factor=[Factor by which the delay grows with each failure.]:N: ' \
+            '--backoff-max-s=[Maximum delay after a failure.]:D: ' \
+            '--max-backlog-chunks=[Maximum number of unfinished chunks; submissions beyond it are refused; 0\: no limit.]:N: ' \
+            '--min-free-bytes=[Disk space that must stay free; with less, submissions are refused.]:SIZE: ' \
+            '--history-days=[How many days history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
-            '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \
+            '--finished-days=[How many days finished submissions and their content are kept.]:N: ' \
             '--restart-lease-s=[How long a restarted daemon waits for consumers to come back.]:D: ' && ret=0
           ;;
         stop)
@@ -142,45 +142,45 @@ _opsq() {
           _arguments -s -S $flags \
             '--drain=[How long to wait for what is reserved; by default the setting drain_s.]:D: ' \
             '--socket-mode=[File mode of the socket.]:MODE: ' \
-            '--listen=[HOST\:PORT where the daemon listens over TCP besides the socket; empty\: nowhere.]:HOST\:PORT: ' \
+            '--listen=[HOST\:PORT where the daemon listens on TCP, besides its socket; empty\: no TCP.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` without TLS on an address others can reach.]' \
             '--tls-cert-file=[The daemon'\''s certificate\: `listen` then speaks TLS only.]:FILE:_files' \
-            '--tls-key-file=[Its key, if that is not in the same file.]:FILE:_files' \
-            '--tls-client-ca-file=[Clients over TCP need a certificate that this CA has signed.]:FILE:_files' \
-            '--client-token-file=[The token of all producers and consumers over TCP; optional.]:FILE:_files' \
-            '--tokens-file=[Tokens with names and roles, by their hashes; see opsq token.]:FILE:_files' \
+            '--tls-key-file=[Its private key, if not in the same file.]:FILE:_files' \
+            '--tls-client-ca-file=[Require a certificate signed by this CA from TCP clients.]:FILE:_files' \
+            '--client-token-file=[A token for all producers and consumers over TCP; optional.]:FILE:_files' \
+            '--tokens-file=[Named tokens with their roles, stored as hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
-            '--in-place-roots=[Where consumers read files that other users or machines have submitted in place; default nowhere.]:DIR[\:DIR…]: ' \
-            '--durability=[Durable\: synced before each reply; normal\: a power cut may lose the last.]:durable|normal:(durable normal)' \
+            '--in-place-roots=[Folders in which consumers read files that other users or machines have submitted in place; default none.]:DIR[\:DIR…]: ' \
+            '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
-            '--frame-limit-bytes=[Longest frame of the protocol.]:SIZE: ' \
-            '--chunk-limit-bytes=[Largest chunk.]:SIZE: ' \
-            '--connection-limit=[Most connections at once.]:N: ' \
-            '--log-level=[What is logged\: debug, info, warning, error.]:debug|info|warning|error:(debug info warning error)' \
+            '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
+            '--chunk-limit-bytes=[Maximum size of a chunk.]:SIZE: ' \
+            '--connection-limit=[Maximum number of connections.]:N: ' \
+            '--log-level=[Log level\: debug, info, warning, error.]:debug|info|warning|error:(debug info warning error)' \
             '--log-bytes=[Size at which the log is rotated.]:SIZE: ' \
             '--log-count=[How many rotated logs are kept.]:N: ' \
-            '--trace-sql[Write each SQL statement to the log, with what it cost.]' \
+            '--trace-sql[Log each SQL statement with its cost.]' \
             '--drain-s=[How long a stopping daemon waits for reserved chunks.]:D: ' \
-            '--grace-s=[How long a stopping consumer waits for its children.]:D: ' \
+            '--grace-s=[How long a stopping consumer waits for its programs.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \
             '--heartbeat-s=[How often a connection sends a heartbeat.]:D: ' \
             '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-            '--backoff-base-s=[Wait after the first failure of a chunk.]:D: ' \
-            '--backoff-factor=[Factor by which the wait grows with each failure.]:N: ' \
-            '--backoff-max-s=[Longest wait after a failure.]:D: ' \
-            '--max-backlog-chunks=[Most unfinished chunks before submissions are refused; 0\: any number.]:N: ' \
-            '--min-free-bytes=[What must be left on the disk; with less, submissions are refused.]:SIZE: ' \
-            '--history-days=[Days for which history is kept.]:N: ' \
+            '--backoff-base-s=[Delay after the first failure of a chunk.]:D: ' \
+            '--backoff-factor=[Factor by which the delay grows with each failure.]:N: ' \
+            '--backoff-max-s=[Maximum delay after a failure.]:D: ' \
+            '--max-backlog-chunks=[Maximum number of unfinished chunks; submissions beyond it are refused; 0\: no limit.]:N: ' \
+            '--min-free-bytes=[Disk space that must stay free; with less, submissions are refused.]:SIZE: ' \
+            '--history-days=[How many days history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
-            '--finished-days=[Days for which finished submissions and their content are kept.]:N: ' \
+            '--finished-days=[How many days finished submissions and their content are kept.]:N: ' \
             '--restart-lease-s=[How long a restarted daemon waits for consumers to come back.]:D: ' && ret=0
           ;;
         status)
           _arguments -s -S $flags \
-            '(-w --watch)-w[Keep showing it, until Ctrl-C.]' \
-            '(-w --watch)--watch[Keep showing it, until Ctrl-C.]' \
+            '(-w --watch)-w[Refresh until Ctrl-C.]' \
+            '(-w --watch)--watch[Refresh until Ctrl-C.]' \
             '--by=[Also count per value of this metadata key.]:KEY:_opsq_keys' \
             '--interval=[How often --watch refreshes.]:D: ' && ret=0
           ;;
@@ -198,12 +198,12 @@ _opsq() {
             '--as-is[Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.]' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
-            '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \
-            '--csv-quote=[What quotes the fields of a CSV record; " by default.]:BYTE: ' \
+            '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \
+            '--csv-quote=[The quote character of CSV; " by default.]:BYTE: ' \
             '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
-            '*-m+[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
-            '*--metadata=[Strategic metadata; any number of times.]:KEY=VALUE:_opsq_pair' \
-            '--attach=[A file that each consumer can ask for.]:FILE:_files' \
+            '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '--attach=[A file to attach, which every consumer can read.]:FILE:_files' \
             '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
@@ -223,7 +223,7 @@ _opsq() {
             '(-o --output)-o+[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \
             '(-o --output)--output=[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \
             '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
-            '--end-lines[End each result that does not end with a line end with one.]' \
+            '--end-lines[Add a line end to each result that lacks one.]' \
             '--from-json=[Take options from a document of `opsq show --json`; without FILE arguments also its chunks.]:FILE|-:_files' \
             '*:FILE:_files' && ret=0
           ;;
@@ -238,9 +238,9 @@ _opsq() {
             '(-o --output)-o+[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '(-o --output)--output=[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
-            '--end-lines[End each result that does not end with a line end with one.]' \
-            '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \
-            '--csv-quote=[What quotes the fields of a CSV record; " by default.]:BYTE: ' \
+            '--end-lines[Add a line end to each result that lacks one.]' \
+            '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \
+            '--csv-quote=[The quote character of CSV; " by default.]:BYTE: ' \
             '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '(-f --follow)-f[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '(-f --follow)--follow[Do not wait for the end\: write each result as soon as it is next in order.]' \
@@ -257,13 +257,13 @@ _opsq() {
             '*--state=[Only these states\: scheduled, open, completed, failed, cancelled, expired.]:STATE:(scheduled open completed failed cancelled expired)' \
             '*-m+[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
-            '(-n --limit)-n+[How many at most, up to 10000.]:N: ' \
-            '(-n --limit)--limit=[How many at most, up to 10000.]:N: ' \
+            '(-n --limit)-n+[List at most N submissions, up to 10000.]:N: ' \
+            '(-n --limit)--limit=[List at most N submissions, up to 10000.]:N: ' \
             '--before=[Only submissions older than this (paging).]:ID:_opsq_ids' && ret=0
           ;;
         cancel)
           _arguments -s -S $flags \
-            '--reason=[Why; shown by `opsq show`.]:TEXT: ' \
+            '--reason=[The reason, shown by `opsq show`.]:TEXT: ' \
             '*:ID:_opsq_open' && ret=0
           ;;
         rm)
@@ -273,10 +273,10 @@ _opsq() {
         dead)
           if (( CURRENT == 2 )); then
             verbs=(
-              'list:List dead chunks: chunk, attempts, losses, instant of death, exit status or signal, reason.'
-              'show:Show all that is known of a dead chunk: each of its attempts, and its whole last reason, usually the end of stderr.'
+              'list:List dead chunks: chunk, attempts, losses, time of death, exit status or signal, reason.'
+              'show:Show everything about a dead chunk: each attempt, and the full last reason, usually the end of stderr.'
               'requeue:Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again.'
-              'drop:Give dead chunks up: they count as skipped from then on, and can no longer be requeued.'
+              'drop:Give up on dead chunks: they count as skipped from then on and can no longer be requeued.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -288,13 +288,13 @@ _opsq() {
               _arguments -s -S $flags \
                 '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--older-than=[Only those that died this long ago, or longer.]:D: ' \
+                '--older-than=[Only those that died at least this long ago.]:D: ' \
                 '--newer-than=[Only those that died within this time.]:D: ' \
-                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '--reason=[Only with this text in the reason, ignoring case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '(-n --limit)-n+[How many at most.]:N: ' \
-                '(-n --limit)--limit=[How many at most.]:N: ' \
+                '(-n --limit)-n+[List at most N chunks.]:N: ' \
+                '(-n --limit)--limit=[List at most N chunks.]:N: ' \
                 '*:ID:_opsq_ids' && ret=0
               ;;
             show)
@@ -305,9 +305,9 @@ _opsq() {
               _arguments -s -S $flags \
                 '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--older-than=[Only those that died this long ago, or longer.]:D: ' \
+                '--older-than=[Only those that died at least this long ago.]:D: ' \
                 '--newer-than=[Only those that died within this time.]:D: ' \
-                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '--reason=[Only with this text in the reason, ignoring case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
                 '--all[Every dead chunk; if no ID and no condition is given, --all is required.]' \
@@ -318,9 +318,9 @@ _opsq() {
               _arguments -s -S $flags \
                 '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--older-than=[Only those that died this long ago, or longer.]:D: ' \
+                '--older-than=[Only those that died at least this long ago.]:D: ' \
                 '--newer-than=[Only those that died within this time.]:D: ' \
-                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '--reason=[Only with this text in the reason, ignoring case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
                 '--all[Every dead chunk; if no ID and no condition is given, --all is required.]' \
@@ -343,8 +343,8 @@ _opsq() {
             '--as-is[Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.]' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
-            '--csv-delimiter=[What stands between the fields of a CSV record; a comma by default.]:BYTE: ' \
-            '--csv-quote=[What quotes the fields of a CSV record; " by default.]:BYTE: ' \
+            '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \
+            '--csv-quote=[The quote character of CSV; " by default.]:BYTE: ' \
             '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
             '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
@@ -352,7 +352,7 @@ _opsq() {
             '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
             '--grace=[How long programs may continue after a signal.]:D: ' \
-            '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+            '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
             '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
             '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
             '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
@@ -360,10 +360,10 @@ _opsq() {
             '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
             '--log-failed[Keep only the logs of attempts that did not complete.]' \
             '--progress[Report progress every 30 s where stderr is not a terminal.]' \
-            '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
+            '--clean-env[Give programs only PATH and the variables about the chunk as environment.]' \
             '*-m+[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
-            '--attach=[A file that the programs find by OPSQ_ATTACHMENT.]:FILE:_files' \
+            '--attach=[A file whose path programs get in OPSQ_ATTACHMENT.]:FILE:_files' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
             '--on-dead=[A dead chunk ends the round, or the rest is still processed.]:fail|keep:(fail keep)' \
@@ -371,7 +371,7 @@ _opsq() {
             '(-o --output)-o+[Write the results to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '(-o --output)--output=[Write the results to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
-            '--end-lines[End each result that does not end with a line end with one.]' \
+            '--end-lines[Add a line end to each result that lacks one.]' \
             '--resume=[Name the round, so that it can continue later even if its input is a stream.]:KEY:_opsq_keys' \
             '--fresh[Discard what the same command has done before, and start over.]' \
             '(-)1: : _command_names -e' \
@@ -385,7 +385,7 @@ _opsq() {
             '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
             '--grace=[How long programs may continue after a signal.]:D: ' \
-            '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+            '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
             '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
             '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
             '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
@@ -393,7 +393,7 @@ _opsq() {
             '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
             '--log-failed[Keep only the logs of attempts that did not complete.]' \
             '--progress[Report progress every 30 s where stderr is not a terminal.]' \
-            '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
+            '--clean-env[Give programs only PATH and the variables about the chunk as environment.]' \
             '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
             '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
@@ -405,17 +405,17 @@ _opsq() {
             '--until-idle[End as soon as nothing can be reserved.]' \
             '--max-chunks=[End after N chunks were completed or failed.]:N: ' \
             '--stop-after=[Start no chunk after this long; end when running programs have ended.]:D: ' \
-            '--single=[Exit 0 at once if another consumer of the daemon runs under this NAME.]:NAME: ' \
-            '--name=[What this consumer is called in `opsq status`.]:NAME: ' \
-            '--dry-run[Run nothing; print the command lines for the next chunks\: --max-chunks, by default 10.]' \
+            '--single=[Exit 0 at once if the daemon already has a consumer with this NAME.]:NAME: ' \
+            '--name=[The name of this consumer in `opsq status`.]:NAME: ' \
+            '--dry-run[Run nothing; print the command lines for the next --max-chunks chunks, by default 10.]' \
             '--exit-status=[Exit with opsq'\''s own status, or with that of the first program that did not exit 0.]:opsq|child:(opsq child)' \
             '(-)1: : _command_names -e' \
             '*::argument: _normal' && ret=0
           ;;
         reserve)
           _arguments -s -S $flags \
-            '(-n --count)-n+[How many at most.]:N: ' \
-            '(-n --count)--count=[How many at most.]:N: ' \
+            '(-n --count)-n+[Reserve at most N chunks.]:N: ' \
+            '(-n --count)--count=[Reserve at most N chunks.]:N: ' \
             '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
             '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
             '--lease=[Length of the lease, for example 90, 10m, 2h; by default that of the submission.]:D: ' \
@@ -436,14 +436,14 @@ _opsq() {
           ;;
         fail)
           _arguments -s -S $flags \
-            '--reason=[Why, in words.]:TEXT: ' \
+            '--reason=[The reason, as text.]:TEXT: ' \
             '--delay=[Retry after this long instead of the back-off.]:D: ' \
-            '--no-retry[Let the chunks die at once.]' \
+            '--no-retry[Make the chunks dead at once.]' \
             '*:HANDLE: ' && ret=0
           ;;
         release)
           _arguments -s -S $flags \
-            '--consumer=[Give back all that this consumer holds; `opsq status` names consumers.]:ID:_opsq_consumers' \
+            '--consumer=[Release everything that this consumer holds; `opsq status` lists consumers.]:ID:_opsq_consumers' \
             '*:HANDLE: ' && ret=0
           ;;
         extend)
@@ -454,12 +454,12 @@ _opsq() {
         spark)
           if (( CURRENT == 2 )); then
             verbs=(
-              'doctor:Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit 5.'
-              'submit:Submit the rows of a data set as chunks; prints the id of the submission alone.'
+              'doctor:Check whether Spark can be used from here: versions, Java, ports, one row there and back; exits 5 if not.'
+              'submit:Submit the rows of a data set as chunks; prints only the id of the submission.'
               'consume:Run a program for each chunk on Spark'\''s executors: each task of one job is a consumer until no chunk is left.'
               'results:Write the results of a submission as a data set, in the order of its chunks; it must have ended.'
               'run:Read a data set, submit its rows as chunks, run a program for each on the executors, and write the results.'
-              'report:Report what the history shows: waiting and run times, throughput, retries, dead letters, load and fairness.'
+              'report:Report what the history shows: waiting and run times, throughput, retries, dead chunks, load and fairness.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -471,7 +471,7 @@ _opsq() {
               _arguments -s -S $flags \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Show all that Spark logs, on stderr.]' && ret=0
+                '--spark-logs[Show the whole log of Spark on stderr.]' && ret=0
               ;;
             submit)
               _arguments -s -S $flags \
@@ -493,7 +493,7 @@ _opsq() {
                 '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY:_opsq_keys' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Show all that Spark logs, on stderr.]' \
+                '--spark-logs[Show the whole log of Spark on stderr.]' \
                 '*:INPUT:_files' && ret=0
               ;;
             consume)
@@ -504,7 +504,7 @@ _opsq() {
                 '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
                 '--grace=[How long programs may continue after a signal.]:D: ' \
-                '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+                '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
                 '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
                 '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
                 '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
@@ -512,14 +512,14 @@ _opsq() {
                 '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
                 '--log-failed[Keep only the logs of attempts that did not complete.]' \
                 '--progress[Report progress every 30 s where stderr is not a terminal.]' \
-                '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
+                '--clean-env[Give programs only PATH and the variables about the chunk as environment.]' \
                 '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
                 '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
                 '(-0 --null)-0[A NUL byte ends a record.]' \
                 '(-0 --null)--null[A NUL byte ends a record.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Show all that Spark logs, on stderr.]' \
+                '--spark-logs[Show the whole log of Spark on stderr.]' \
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '--submission=[Take chunks of this submission only, in the order of --strategy.]:ID: ' \
@@ -543,7 +543,7 @@ _opsq() {
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Show all that Spark logs, on stderr.]' \
+                '--spark-logs[Show the whole log of Spark on stderr.]' \
                 '1:ID: ' && ret=0
               ;;
             run)
@@ -570,7 +570,7 @@ _opsq() {
                 '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
                 '--grace=[How long programs may continue after a signal.]:D: ' \
-                '--max-runtime=[End a program that runs longer; its chunk has failed.]:D: ' \
+                '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
                 '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
                 '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
                 '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
@@ -578,7 +578,7 @@ _opsq() {
                 '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
                 '--log-failed[Keep only the logs of attempts that did not complete.]' \
                 '--progress[Report progress every 30 s where stderr is not a terminal.]' \
-                '--clean-env[Give programs no environment but PATH and the variables about the chunk.]' \
+                '--clean-env[Give programs only PATH and the variables about the chunk as environment.]' \
                 '(-o --output)-o+[The folder to write to, with one file per partition.]:DIR:_files -/' \
                 '(-o --output)--output=[The folder to write to, with one file per partition.]:DIR:_files -/' \
                 '--output-format=[parquet, csv, json, …; by default from the name of --output, else parquet.]:NAME: ' \
@@ -590,7 +590,7 @@ _opsq() {
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Show all that Spark logs, on stderr.]' \
+                '--spark-logs[Show the whole log of Spark on stderr.]' \
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '(-t --tasks)-t+[Consumers on the executors; by default one per core.]:N: ' \
@@ -602,27 +602,27 @@ _opsq() {
               ;;
             report)
               _arguments -s -S $flags \
-                '--by=[Group by the value of this key of the metadata, or by `submission`.]:KEY:_opsq_keys' \
-                '--since=[Only from this instant on; a duration, such as 2h, counts back from now.]:T: ' \
-                '--until=[Only before this instant; a duration as with --since.]:T: ' \
+                '--by=[Group by the values of this metadata key, or by `submission`.]:KEY:_opsq_keys' \
+                '--since=[Only since this time; a duration, such as 2h, counts back from now.]:T: ' \
+                '--until=[Only before this time; a duration as with --since.]:T: ' \
                 '--from=[Read this folder of `opsq history export --format parquet`, not the queue.]:DIR:_files -/' \
                 '--step=[The length of a window of time; by default at most 60 cover all.]:D: ' \
                 '--html=[Write a page with plots as well, in one file.]:FILE:_files' \
-                '(-n --limit)-n+[How many values and consumers, the largest.]:N: ' \
-                '(-n --limit)--limit=[How many values and consumers, the largest.]:N: ' \
-                '--tables[Print tables also where stdout is not a terminal, instead of lines with tabs.]' \
+                '(-n --limit)-n+[How many values and consumers to show, largest first.]:N: ' \
+                '(-n --limit)--limit=[How many values and consumers to show, largest first.]:N: ' \
+                '--tables[Print tables even if stdout is not a terminal, instead of tab-separated lines.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--spark-logs[Show all that Spark logs, on stderr.]' && ret=0
+                '--spark-logs[Show the whole log of Spark on stderr.]' && ret=0
               ;;
           esac
           ;;
         history)
           if (( CURRENT == 2 )); then
             verbs=(
-              'list:List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
-              'export:Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.'
-              'prune:Delete old history now, in small steps between other work; without this it goes after history_days, or beyond history_rows.'
+              'list:List events, newest first: time, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
+              'export:Write events, oldest first, to a file, to stdout, or to files in a folder, named by the rows they hold.'
+              'prune:Delete old history now, in small steps between other work; the daemon itself deletes by age (history_days) and count (history_rows).'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -636,13 +636,13 @@ _opsq() {
                 '--consumer=[Only of consumers whose name starts with this.]:NAME: ' \
                 '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '--reason=[Only with this text in the reason, ignoring case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '--since=[Only from this instant on; a duration, such as 2h, counts back from now.]:T: ' \
-                '--until=[Only before this instant; a duration as with --since.]:T: ' \
-                '(-n --limit)-n+[How many at most.]:N: ' \
-                '(-n --limit)--limit=[How many at most.]:N: ' \
+                '--since=[Only since this time; a duration, such as 2h, counts back from now.]:T: ' \
+                '--until=[Only before this time; a duration as with --since.]:T: ' \
+                '(-n --limit)-n+[List at most N rows.]:N: ' \
+                '(-n --limit)--limit=[List at most N rows.]:N: ' \
                 '--oldest-first[Start with the oldest instead of the newest.]' \
                 '--after=[Continue after this row, in the order shown (paging).]:SEQ: ' \
                 '1:ID: ' && ret=0
@@ -653,14 +653,14 @@ _opsq() {
                 '--consumer=[Only of consumers whose name starts with this.]:NAME: ' \
                 '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
-                '--reason=[Only with this text in the reason, in upper or lower case.]:TEXT: ' \
+                '--reason=[Only with this text in the reason, ignoring case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '--since=[Only from this instant on; a duration, such as 2h, counts back from now.]:T: ' \
-                '--until=[Only before this instant; a duration as with --since.]:T: ' \
+                '--since=[Only since this time; a duration, such as 2h, counts back from now.]:T: ' \
+                '--until=[Only before this time; a duration as with --since.]:T: ' \
                 '(-o --output)-o+[A file, an existing folder, or - for stdout.]:FILE|FOLDER|-: ' \
                 '(-o --output)--output=[A file, an existing folder, or - for stdout.]:FILE|FOLDER|-: ' \
-                '--format=[JSON lines, CSV or Parquet; by default as the name of the file ends, else JSON lines.]:jsonl|csv|parquet:(jsonl csv parquet)' \
+                '--format=[JSON lines, CSV or Parquet; by default from the file name, else JSON lines.]:jsonl|csv|parquet:(jsonl csv parquet)' \
                 '--rotate=[Start a new file in the folder after this number of rows.]:N: ' \
                 '--after=[Only rows after this one.]:SEQ: ' \
                 '--after-last[Only rows after the last one in the folder'\''s files.]' \
@@ -693,11 +693,11 @@ _opsq() {
           ;;
         limit)
           _arguments -s -S $flags \
-            '(-c --concurrency)-c+[Concurrent chunks, at most.]:N: ' \
-            '(-c --concurrency)--concurrency=[Concurrent chunks, at most.]:N: ' \
+            '(-c --concurrency)-c+[Maximum number of concurrent chunks.]:N: ' \
+            '(-c --concurrency)--concurrency=[Maximum number of concurrent chunks.]:N: ' \
             '(-r --rate)-r+[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
             '(-r --rate)--rate=[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
-            '--burst=[With --rate\: chunks started at once after a break; by default one second'\''s worth.]:N: ' \
+            '--burst=[With --rate\: chunks that may start at once after idling; by default one second'\''s worth.]:N: ' \
             '--lift[Remove the limit.]' \
             '1:KEY[=VALUE]:_opsq_keys' && ret=0
           ;;
@@ -711,14 +711,14 @@ _opsq() {
           ;;
         audit)
           _arguments -s -S $flags \
-            '(-n --limit)-n+[How many at most.]:N: ' \
-            '(-n --limit)--limit=[How many at most.]:N: ' && ret=0
+            '(-n --limit)-n+[List at most N acts.]:N: ' \
+            '(-n --limit)--limit=[List at most N acts.]:N: ' && ret=0
           ;;
         token)
           if (( CURRENT == 2 )); then
             verbs=(
-              'list:List the tokens with names: name, roles, when it was made. The tokens themselves are stored nowhere.'
-              'create:Make a token and print it, this once: a running daemon accepts it within a second.'
+              'list:List tokens: name, roles, time of creation. The tokens themselves are not stored.'
+              'create:Create a token and print it, only this once; a running daemon accepts it immediately.'
               'revoke:Revoke tokens: a running daemon ends their connections within a second.'
             )
             _describe -t verbs verb verbs && ret=0
@@ -732,7 +732,7 @@ _opsq() {
               ;;
             create)
               _arguments -s -S $flags \
-                '--role=[What it permits\: operator, producer, consumer, read-only.]:ROLE[,ROLE…]: ' \
+                '--role=[What the token permits\: operator, producer, consumer, read-only.]:ROLE[,ROLE…]: ' \
                 '1:NAME: ' && ret=0
               ;;
             revoke)
@@ -760,7 +760,7 @@ _opsq() {
         demo)
           _arguments -s -S $flags \
             '--consumers=[How many consumers work at the same time, up to 64.]:N: ' \
-            '--keep[Keep the folder and what is in it, for inspection.]' \
+            '--keep[Keep the folder for inspection.]' \
             '--spark[Show the same with PySpark\: DataFrames, and executors as consumers.]' && ret=0
           ;;
         completion)

@@ -109,7 +109,7 @@ def read() -> CommandLine:
     flags = (
         *(_flag("", option) for option in GLOBAL.values()),
         _flag("", VERSION)._replace(variable=""),
-        Flag(("--help",), "Print help and exit; also behind a verb.", Values(""), False, "", ""),
+        Flag(("--help",), "Print help and exit; also after a verb.", Values(""), False, "", ""),
     )
     return CommandLine(tuple(found), flags, groups)
 

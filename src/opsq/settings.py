@@ -268,22 +268,18 @@ SETTINGS: tuple[Setting, ...] = (
         "HOST:PORT of a daemon to reach over TCP in place of the socket; with TLS tls://HOST:PORT",
     ),
     Setting(
-        "tls_ca_file", kind.OPTIONAL_PATH, "", "who must have signed the certificate of a daemon at a tls:// address"
+        "tls_ca_file", kind.OPTIONAL_PATH, "", "the CA that signed the certificate of a daemon at a tls:// address"
     ),
-    Setting("tls_client_cert_file", kind.OPTIONAL_PATH, "", "this client's certificate, for daemons that want one"),
-    Setting("tls_client_key_file", kind.OPTIONAL_PATH, "", "its key, if that is not in the same file"),
-    Setting(
-        "listen", kind.ADDRESS, "", "HOST:PORT where the daemon listens over TCP besides the socket; empty: nowhere"
-    ),
+    Setting("tls_client_cert_file", kind.OPTIONAL_PATH, "", "this client's certificate, for daemons that require one"),
+    Setting("tls_client_key_file", kind.OPTIONAL_PATH, "", "its private key, if not in the same file"),
+    Setting("listen", kind.ADDRESS, "", "HOST:PORT where the daemon listens on TCP, besides its socket; empty: no TCP"),
     Setting("listen_force", kind.BOOLEAN, False, "allow `listen` without TLS on an address others can reach"),
     Setting("tls_cert_file", kind.OPTIONAL_PATH, "", "the daemon's certificate: `listen` then speaks TLS only"),
-    Setting("tls_key_file", kind.OPTIONAL_PATH, "", "its key, if that is not in the same file"),
-    Setting(
-        "tls_client_ca_file", kind.OPTIONAL_PATH, "", "clients over TCP need a certificate that this CA has signed"
-    ),
-    Setting("token_file", kind.PATH, "", "the token that permits everything over TCP; made at start if missing"),
-    Setting("client_token_file", kind.PATH, "", "the token of all producers and consumers over TCP; optional"),
-    Setting("tokens_file", kind.PATH, "", "tokens with names and roles, by their hashes; see opsq token"),
+    Setting("tls_key_file", kind.OPTIONAL_PATH, "", "its private key, if not in the same file"),
+    Setting("tls_client_ca_file", kind.OPTIONAL_PATH, "", "require a certificate signed by this CA from TCP clients"),
+    Setting("token_file", kind.PATH, "", "the token that permits everything over TCP; created if missing"),
+    Setting("client_token_file", kind.PATH, "", "a token for all producers and consumers over TCP; optional"),
+    Setting("tokens_file", kind.PATH, "", "named tokens with their roles, stored as hashes; see opsq token"),
     Setting(
         "store",
         kind.STORE,
@@ -294,55 +290,55 @@ SETTINGS: tuple[Setting, ...] = (
         "in_place_roots",
         kind.PATHS,
         (),
-        "where consumers read files that other users or machines have submitted in place; default nowhere",
+        "folders in which consumers read files that other users or machines have submitted in place; default none",
     ),
     Setting(
         "durability",
         kind.choice("durable", "normal"),
         "durable",
-        "durable: synced before each reply; normal: a power cut may lose the last",
+        "durable: synced before each reply; normal: a power failure may lose the latest work",
     ),
     Setting(
         "allow_network_fs", kind.BOOLEAN, False, "allow the state folder on a network file system, with slower locking"
     ),
-    Setting("frame_limit_bytes", kind.size(1 << 16, 1 << 30), 16 << 20, "longest frame of the protocol"),
-    Setting("chunk_limit_bytes", kind.size(1, 1 << 40), 64 << 20, "largest chunk"),
-    Setting("connection_limit", kind.count(1, 1_000_000), 10_000, "most connections at once"),
+    Setting("frame_limit_bytes", kind.size(1 << 16, 1 << 30), 16 << 20, "maximum size of a protocol frame"),
+    Setting("chunk_limit_bytes", kind.size(1, 1 << 40), 64 << 20, "maximum size of a chunk"),
+    Setting("connection_limit", kind.count(1, 1_000_000), 10_000, "maximum number of connections"),
     Setting(
         "log_level",
         kind.choice("debug", "info", "warning", "error"),
         "info",
-        "what is logged: debug, info, warning, error",
+        "log level: debug, info, warning, error",
     ),
     Setting("log_bytes", kind.size(1 << 12, 1 << 40), 10 << 20, "size at which the log is rotated"),
     Setting("log_count", kind.count(1, 1000), 5, "how many rotated logs are kept"),
-    Setting("trace_sql", kind.BOOLEAN, False, "write each SQL statement to the log, with what it cost"),
+    Setting("trace_sql", kind.BOOLEAN, False, "log each SQL statement with its cost"),
     Setting("drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for reserved chunks"),
-    Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its children"),
+    Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its programs"),
     Setting("reservation_s", kind.duration(0.1), 600.0, "length of a reservation"),
     Setting("heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection sends a heartbeat"),
     Setting("heartbeat_misses", kind.count(1, 1000), 3, "how many missed heartbeats end a connection"),
     Setting("max_attempts", kind.count(1, 1 << 31), 5, "failures until a chunk is dead"),
     Setting("max_lost", kind.count(1, 1 << 31), 5, "lost consumers until a chunk is dead"),
-    Setting("backoff_base_s", kind.duration(0), 1.0, "wait after the first failure of a chunk"),
-    Setting("backoff_factor", kind.number(1, 100), 2.0, "factor by which the wait grows with each failure"),
-    Setting("backoff_max_s", kind.duration(0), 300.0, "longest wait after a failure"),
+    Setting("backoff_base_s", kind.duration(0), 1.0, "delay after the first failure of a chunk"),
+    Setting("backoff_factor", kind.number(1, 100), 2.0, "factor by which the delay grows with each failure"),
+    Setting("backoff_max_s", kind.duration(0), 300.0, "maximum delay after a failure"),
     Setting(
         "max_backlog_chunks",
         kind.count(0, 1 << 53),
         0,
-        "most unfinished chunks before submissions are refused; 0: any number",
+        "maximum number of unfinished chunks; submissions beyond it are refused; 0: no limit",
     ),
     Setting(
         "min_free_bytes",
         kind.size(0, 1 << 50),
         64 << 20,
-        "what must be left on the disk; with less, submissions are refused",
+        "disk space that must stay free; with less, submissions are refused",
     ),
-    Setting("history_days", kind.number(0, _YEARS), 30.0, "days for which history is kept"),
+    Setting("history_days", kind.number(0, _YEARS), 30.0, "how many days history is kept"),
     Setting("history_rows", kind.count(0, 1 << 53), 10_000_000, "rows of history that are kept"),
     Setting(
-        "finished_days", kind.number(0, _YEARS), 7.0, "days for which finished submissions and their content are kept"
+        "finished_days", kind.number(0, _YEARS), 7.0, "how many days finished submissions and their content are kept"
     ),
     Setting(
         "restart_lease_s", kind.duration(0.1), 30.0, "how long a restarted daemon waits for consumers to come back"

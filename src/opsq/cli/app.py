@@ -58,9 +58,7 @@ VERBS: dict[str, Place] = {
     "list": Place(_PRODUCE, "List submissions, newest first."),
     "cancel": Place(_PRODUCE, "Cancel submissions."),
     "rm": Place(_PRODUCE, "Remove finished submissions, with their results and content."),
-    "dead": Place(
-        _PRODUCE, "List dead chunks, show all that is known of one, give them new attempts, or give them up."
-    ),
+    "dead": Place(_PRODUCE, "List dead chunks, show everything about one, give them new attempts, or give up on them."),
     "run": Place(
         _CONSUME, "Run a program on each chunk of the inputs, and write the results to stdout in input order."
     ),
@@ -69,25 +67,25 @@ VERBS: dict[str, Place] = {
     "read": Place(_CONSUME, "Write the bytes of a reserved chunk to stdout."),
     "complete": Place(_CONSUME, "Complete reserved chunks."),
     "fail": Place(_CONSUME, "Report failed attempts."),
-    "release": Place(_CONSUME, "Give reserved chunks back."),
+    "release": Place(_CONSUME, "Release reserved chunks without counting an attempt."),
     "extend": Place(_CONSUME, "Move the deadline of reserved chunks to a full lease from now."),
     "spark": Place(_CONSUME, "Move data with PySpark, and process chunks on its executors."),
-    "history": Place(_INSPECT, "List what has happened to chunks, write it to files for other programs, or delete it."),
+    "history": Place(_INSPECT, "List the history of chunks, export it to files for other programs, or delete it."),
     "explain": Place(_INSPECT, "Show how a strategy is served."),
-    "pause": Place(_ADMINISTER, "Hand out nothing more of some submissions, until resume."),
+    "pause": Place(_ADMINISTER, "Stop handing out some submissions until they are resumed."),
     "resume": Place(_ADMINISTER, "End a pause, named by the same pairs."),
     "limit": Place(_ADMINISTER, "Limit concurrent chunks per value, or how many start per unit of time."),
     "limits": Place(_ADMINISTER, "List pauses, limits and weights."),
-    "weight": Place(_ADMINISTER, "Give a value of a key a weight in Fair."),
-    "audit": Place(_ADMINISTER, "List what operators did, newest first."),
-    "token": Place(_ADMINISTER, "List the tokens that let clients in over TCP, make one, or revoke it."),
+    "weight": Place(_ADMINISTER, "Set the weight in Fair of a value of a key."),
+    "audit": Place(_ADMINISTER, "List administrative acts, newest first."),
+    "token": Place(_ADMINISTER, "List, create or revoke the tokens of TCP clients."),
     "config": Place(_ADMINISTER, "Print every setting."),
     "doctor": Place(_ADMINISTER, "Look for problems on this machine, and say what to do about each."),
     "check": Place(_ADMINISTER, "Check the database and its invariants, also while no daemon runs."),
     "backup": Place(_ADMINISTER, "Copy the database to a file, also while work continues."),
     "vacuum": Place(_ADMINISTER, "Return unused pages of the database to the file system."),
     "demo": Place(_BEGIN, "Run a demonstration."),
-    "completion": Place(_BEGIN, "Print the completion script of a shell."),
+    "completion": Place(_BEGIN, "Print the completion script for a shell."),
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {

@@ -66,10 +66,10 @@ def change_dead(
 def _chosen(names: Sequence[str], where: DeadFilter, *, is_all: bool) -> list[DeadChoice]:
     """What a command line means, which must be explicit."""
     if is_all and (names or where != _NO_CONDITION):
-        raise UsageError("--all stands alone: it means every dead chunk.")
+        raise UsageError("--all means every dead chunk: give no names or conditions with it.")
     if not names:
         if not is_all and where == _NO_CONDITION:
-            raise UsageError("Nothing says which dead chunks are meant.", hint="Name some, give a condition, or --all.")
+            raise UsageError("No dead chunks were selected.", hint="Name some, give a condition, or --all.")
         return [DeadChoice(None, None, where)]
     found: dict[SubmissionId, list[int] | None] = {}
     for name in names:
@@ -78,7 +78,7 @@ def _chosen(names: Sequence[str], where: DeadFilter, *, is_all: bool) -> list[De
             found[submission_id] = None
         elif where != _NO_CONDITION:
             raise UsageError(
-                f"{name} names a chunk, so no condition can choose it.",
+                f"{name} is a single chunk and cannot be combined with conditions.",
                 hint="Name its submission, or leave out the conditions.",
             )
         elif (indexes := found.setdefault(submission_id, [])) is not None:
@@ -102,7 +102,7 @@ def print_dead(caller: Caller, chosen: Sequence[DeadChoice], limit: int | None) 
         columns, [_row(chunk, is_short=caller.is_rich) for chunk in chunks], right=frozenset({"attempts", "lost"})
     )
     if has_more:
-        caller.remark("There are more: give a larger --limit.")
+        caller.remark("There are more: use a larger --limit.")
 
 
 def _dead(daemon: attempts.Asked, choice: DeadChoice, limit: int | None) -> tuple[list[DeadChunk], bool]:

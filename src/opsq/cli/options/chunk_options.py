@@ -20,11 +20,9 @@ class Dialect(NamedTuple):
     """How CSV is written; each field is an option."""
 
     csv_delimiter: bytes | None = option(
-        "--csv-delimiter BYTE", "What stands between the fields of a CSV record; a comma by default.", values.delimiter
+        "--csv-delimiter BYTE", "The character between CSV fields; a comma by default.", values.delimiter
     )
-    csv_quote: bytes | None = option(
-        "--csv-quote BYTE", 'What quotes the fields of a CSV record; " by default.', values.delimiter
-    )
+    csv_quote: bytes | None = option("--csv-quote BYTE", 'The quote character of CSV; " by default.', values.delimiter)
     csv_escape: bytes | None = option(
         "--csv-escape BYTE",
         "What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.",

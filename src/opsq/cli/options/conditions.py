@@ -50,10 +50,10 @@ def _ago(origin: str, text: str) -> int:
 STATE = option("--state STATE...", f"Only these states: {', '.join(STATES)}.", OneOf(STATES))
 IDS = argument("ID...", "Submissions, as `opsq submit` and `opsq list` print them.", submission)
 SUBJECT = argument("[ID]", "Only of this submission, or of a chunk of it as SUBMISSION/INDEX.")
-SINCE = option("--since T", "Only from this instant on; a duration, such as 2h, counts back from now.", _ago)
-UNTIL = option("--until T", "Only before this instant; a duration as with --since.", _ago)
+SINCE = option("--since T", "Only since this time; a duration, such as 2h, counts back from now.", _ago)
+UNTIL = option("--until T", "Only before this time; a duration as with --since.", _ago)
 _METADATA = option("-m, --metadata KEY=VALUE...", "Only of submissions with this metadata; repeatable.")
-_REASON = option("--reason TEXT", "Only with this text in the reason, in upper or lower case.", default="")
+_REASON = option("--reason TEXT", "Only with this text in the reason, ignoring case.", default="")
 _EXIT_STATUS = option(
     "--exit-status N...", "Only after this exit status of the program (repeatable; or one of --signal).", Whole(0, 255)
 )
@@ -69,7 +69,7 @@ class DeadConditions(NamedTuple):
     """Which dead chunks."""
 
     metadata: list[str] = _METADATA
-    older_s: float | None = option("--older-than D", "Only those that died this long ago, or longer.", duration)
+    older_s: float | None = option("--older-than D", "Only those that died at least this long ago.", duration)
     newer_s: float | None = option("--newer-than D", "Only those that died within this time.", duration)
     reason: str = _REASON
     exit_status: list[int] = _EXIT_STATUS

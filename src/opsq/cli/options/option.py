@@ -214,16 +214,18 @@ GLOBAL: dict[str, Option] = {
         "--token-file FILE", "A file that holds the token for --address.", environment="OPSQ_TOKEN_FILE"
     ),
     "tls_ca_file": option(
-        "--tls-ca-file FILE", "The CA of the daemon at a tls:// address.", environment="OPSQ_TLS_CA_FILE"
+        "--tls-ca-file FILE",
+        "The CA that signed the certificate of a daemon at a tls:// address.",
+        environment="OPSQ_TLS_CA_FILE",
     ),
     "tls_client_cert_file": option(
         "--tls-client-cert-file FILE",
-        "A certificate of this client, if the daemon wants one.",
+        "This client's certificate, if the daemon requires one.",
         environment="OPSQ_TLS_CLIENT_CERT_FILE",
     ),
     "tls_client_key_file": option(
         "--tls-client-key-file FILE",
-        "Its key, if that is not in the same file.",
+        "Its private key, if not in the same file.",
         environment="OPSQ_TLS_CLIENT_KEY_FILE",
     ),
 }

@@ -60,7 +60,7 @@ class Consuming(NamedTuple):
     )
     grace_s: float | None = option("--grace D", "How long programs may continue after a signal.", duration)
     max_runtime_s: float | None = option(
-        "--max-runtime D", "End a program that runs longer; its chunk has failed.", positive_duration
+        "--max-runtime D", "End a program that runs longer than this; its chunk fails.", positive_duration
     )
     on_lost: Literal["stop", "finish"] = option(
         "--on-lost stop|finish",
@@ -79,7 +79,7 @@ class Consuming(NamedTuple):
     log_dir: str | None = option("--log-dir DIR", "Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.")
     log_failed: bool = option("--log-failed", "Keep only the logs of attempts that did not complete.")
     progress: bool = option("--progress", "Report progress every 30 s where stderr is not a terminal.")
-    clean_env: bool = option("--clean-env", "Give programs no environment but PATH and the variables about the chunk.")
+    clean_env: bool = option("--clean-env", "Give programs only PATH and the variables about the chunk as environment.")
 
     def as_options(self, caller: Caller, separator: bytes) -> ConsumeOptions:
         """What they mean to the pool; the rest of its options is left at the defaults.

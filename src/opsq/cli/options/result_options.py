@@ -19,7 +19,7 @@ class Shaping(NamedTuple):
     header_once: bool = option(
         "--header-once", "Results are CSV with a header: write the first, and leave the same header out of the others."
     )
-    end_lines: bool = option("--end-lines", "End each result that does not end with a line end with one.")
+    end_lines: bool = option("--end-lines", "Add a line end to each result that lacks one.")
 
     def as_shaping(self, dialect: CsvDialect | None) -> ResultShaping:
         """What they say of results in that dialect, by default the usual one."""

@@ -62,7 +62,7 @@ class Session(NamedTuple):
         default="local[*]",
     )
     conf: list[str] = option("--conf KEY=VALUE...", "A setting of Spark; repeatable.")
-    spark_logs: bool = option("--spark-logs", "Show all that Spark logs, on stderr.")
+    spark_logs: bool = option("--spark-logs", "Show the whole log of Spark on stderr.")
 
     @property
     def is_remote(self) -> bool:

@@ -46,9 +46,7 @@ def _step(origin: str, text: str) -> int:
 class Asked(NamedTuple):
     """What the report covers; each field is an option."""
 
-    by: str = option(
-        "--by KEY", "Group by the value of this key of the metadata, or by `submission`.", default="submission"
-    )
+    by: str = option("--by KEY", "Group by the values of this metadata key, or by `submission`.", default="submission")
     since: int | None = SINCE
     until: int | None = UNTIL
     from_: str | None = option(
@@ -56,8 +54,8 @@ class Asked(NamedTuple):
     )
     step_s: int | None = option("--step D", "The length of a window of time; by default at most 60 cover all.", _step)
     html: str | None = option("--html FILE", "Write a page with plots as well, in one file.")
-    limit: int = option("-n, --limit N", "How many values and consumers, the largest.", COUNT, 20)
-    tables: bool = option("--tables", "Print tables also where stdout is not a terminal, instead of lines with tabs.")
+    limit: int = option("-n, --limit N", "How many values and consumers to show, largest first.", COUNT, 20)
+    tables: bool = option("--tables", "Print tables even if stdout is not a terminal, instead of tab-separated lines.")
 
 
 def write_report(caller: Caller, what: Asked, session: Session, jobs: SparkJobs | None = None) -> None:

@@ -12,11 +12,11 @@ from opsq.daemon.audit_file import acts
 from opsq.errors import InputUnreadable
 
 
-def audit(caller: Caller, limit: int = option("-n, --limit N", "How many at most.", COUNT, 100)) -> None:
-    """List what operators did, newest first: instant, who, from where, by which connection, what.
+def audit(caller: Caller, limit: int = option("-n, --limit N", "List at most N acts.", COUNT, 100)) -> None:
+    """List administrative acts, newest first: time, who, origin, connection, request, fields.
 
     Pauses, limits, weights, cancelled and removed submissions, requeued and dropped chunks, stops, backups and the like
-    are kept across restarts. The verb works where the daemon does, also while none runs.
+    are kept across restarts. Run the verb on the daemon's machine; no daemon needs to be running.
     """
     refuse_address(caller.settings)
     try:

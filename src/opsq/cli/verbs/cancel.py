@@ -12,7 +12,7 @@ from opsq.wire.messages import Cancel, Changed
 def cancel(
     caller: Caller,
     ids: list[SubmissionId] = IDS,
-    reason: str = option("--reason TEXT", "Why; shown by `opsq show`.", default=""),
+    reason: str = option("--reason TEXT", "The reason, shown by `opsq show`.", default=""),
 ) -> None:
     """Cancel submissions: nothing more of them is handed out, and running chunks lose their reservations."""
     with caller.connect() as daemon:

@@ -23,7 +23,7 @@ def completion(
     caller: Caller,
     shell: Literal["bash", "zsh", "fish"] = argument("SHELL", "bash, zsh or fish.", OneOf(("bash", "zsh", "fish"))),
 ) -> None:
-    """Print the completion script of a shell; an installation as root has it in its place already.
+    """Print the completion script for a shell; an installation as root already has it in place.
 
     For one user: `opsq completion bash >> ~/.bash_completion`, zsh: into a folder of $fpath as `_opsq`, fish: into
     ~/.config/fish/completions/opsq.fish.

@@ -48,12 +48,10 @@ def consume(
     stop_after_s: float | None = option(
         "--stop-after D", "Start no chunk after this long; end when running programs have ended.", positive_duration
     ),
-    single: str | None = option(
-        "--single NAME", "Exit 0 at once if another consumer of the daemon runs under this NAME."
-    ),
-    name: str = option("--name NAME", "What this consumer is called in `opsq status`.", default=""),
+    single: str | None = option("--single NAME", "Exit 0 at once if the daemon already has a consumer with this NAME."),
+    name: str = option("--name NAME", "The name of this consumer in `opsq status`.", default=""),
     dry_run: bool = option(
-        "--dry-run", "Run nothing; print the command lines for the next chunks: --max-chunks, by default 10."
+        "--dry-run", "Run nothing; print the command lines for the next --max-chunks chunks, by default 10."
     ),
     exit_status: Literal["opsq", "child"] = option(
         "--exit-status opsq|child",

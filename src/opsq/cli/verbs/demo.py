@@ -36,7 +36,7 @@ _POLL_S = 0.2
 def demo(
     caller: Caller,
     consumers: int = option("--consumers N", "How many consumers work at the same time, up to 64.", Whole(1, 64), 3),
-    keep: bool = option("--keep", "Keep the folder and what is in it, for inspection."),
+    keep: bool = option("--keep", "Keep the folder for inspection."),
     spark: bool = option("--spark", "Show the same with PySpark: DataFrames, and executors as consumers."),
 ) -> None:
     """Run a demonstration: submit Python's own source files, have consumers convert them to upper case, collect and

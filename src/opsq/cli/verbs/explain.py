@@ -35,7 +35,7 @@ def explain(
     """Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.
 
     A strategy is OldestFirst, Fair(tenant), or any other of opsq-strategies(7). A submission is named by its ID, a
-    chunk as SUBMISSION/INDEX or by its handle. While no daemon runs, its file is read.
+    chunk as SUBMISSION/INDEX or by its handle. While no daemon runs, the database is read instead.
     """
     if re.match(r"[0-9]", what):
         if analyze:

@@ -19,9 +19,9 @@ REASON_CHARACTERS = 16384
 def fail(
     caller: Caller,
     handles: list[str] = HANDLES,
-    reason: str = option("--reason TEXT", "Why, in words.", default=""),
+    reason: str = option("--reason TEXT", "The reason, as text.", default=""),
     delay_s: float | None = option("--delay D", "Retry after this long instead of the back-off.", duration),
-    no_retry: bool = option("--no-retry", "Let the chunks die at once."),
+    no_retry: bool = option("--no-retry", "Make the chunks dead at once."),
 ) -> None:
     """Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up."""
     if no_retry and delay_s is not None:

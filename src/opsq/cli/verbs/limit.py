@@ -14,10 +14,10 @@ from opsq.wire.messages import Changed, Limit, Unlimit
 def limit(
     caller: Caller,
     what: str = argument("KEY[=VALUE]", "One value of a key, or each value of it."),
-    concurrency: int | None = option("-c, --concurrency N", "Concurrent chunks, at most.", COUNT),
+    concurrency: int | None = option("-c, --concurrency N", "Maximum number of concurrent chunks.", COUNT),
     rate: tuple[float, float] | None = option("-r, --rate N/D", "Chunks started per time: 10/s, 100/m, 5/15m.", rate),
     burst: int | None = option(
-        "--burst N", "With --rate: chunks started at once after a break; by default one second's worth.", COUNT
+        "--burst N", "With --rate: chunks that may start at once after idling; by default one second's worth.", COUNT
     ),
     lift: bool = option("--lift", "Remove the limit."),
 ) -> None:

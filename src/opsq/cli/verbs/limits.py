@@ -18,9 +18,9 @@ from opsq.wire.messages import (
 
 
 def limits(caller: Caller) -> None:
-    """List pauses, limits and weights: rule, on what, how much, how much now, by whom, since when.
+    """List pauses, limits and weights: rule, target, value, current use, by whom, since when.
 
-    Now is how many chunks of the value are reserved, or of the value that has most.
+    Current use is how many chunks of the value are reserved, or of the value with the most.
     """
     with caller.connect() as daemon:
         state = daemon.call(ShowRules(daemon.next_id()), RulesState)

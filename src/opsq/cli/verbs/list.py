@@ -17,7 +17,7 @@ def list_(
     caller: Caller,
     state: list[str] = STATE,
     metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Only submissions with this metadata."),
-    limit: int = option("-n, --limit N", "How many at most, up to 10000.", Whole(1, 10_000), 100),
+    limit: int = option("-n, --limit N", "List at most N submissions, up to 10000.", Whole(1, 10_000), 100),
     before: SubmissionId | None = option("--before ID", "Only submissions older than this (paging).", submission),
 ) -> None:
     """List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata."""

@@ -13,9 +13,9 @@ from opsq.wire.messages import Changed, Pause
 
 
 def pause(caller: Caller, pairs: list[str] = PAIRS, every: bool = ALL, operator: bool = OPERATOR) -> None:
-    """Hand out nothing more of some submissions, until resume; what is reserved continues.
+    """Stop handing out some submissions until they are resumed; reserved chunks continue.
 
-    It holds for every strategy and consumer, also after a restart, and also for submissions that come later.
+    A pause applies to every strategy and consumer, also after a restart, and also to later submissions.
     """
     metadata = rule_metadata("pause", pairs, every=every)
     with caller.connect() as daemon:

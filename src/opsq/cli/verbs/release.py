@@ -16,10 +16,10 @@ def release(
     caller: Caller,
     handles: list[str] = OPTIONAL_HANDLES,
     consumer: str | None = option(
-        "--consumer ID", "Give back all that this consumer holds; `opsq status` names consumers."
+        "--consumer ID", "Release everything that this consumer holds; `opsq status` lists consumers."
     ),
 ) -> None:
-    """Give reserved chunks back; no attempt is counted."""
+    """Release reserved chunks without counting an attempt."""
     if bool(consumer) == bool(handles):
         raise UsageError("opsq release needs either handles or --consumer.")
     with caller.connect() as daemon:

@@ -15,7 +15,7 @@ from opsq.wire.messages import Reserve, Reserved
 
 def reserve(
     caller: Caller,
-    count: int = option("-n, --count N", "How many at most.", COUNT, 1),
+    count: int = option("-n, --count N", "Reserve at most N chunks.", COUNT, 1),
     strategy: str = option("-s, --strategy STRATEGY", "Which chunks come first; see `opsq explain`.", default="Random"),
     lease_s: float | None = option(
         "--lease D",

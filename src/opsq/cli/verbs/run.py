@@ -61,7 +61,7 @@ def run(
     metadata: list[str] = option(
         "-m, --metadata KEY=VALUE...", "Strategic metadata; programs see it as OPSQ_META_KEY."
     ),
-    attach: str | None = option("--attach FILE", "A file that the programs find by OPSQ_ATTACHMENT."),
+    attach: str | None = option("--attach FILE", "A file whose path programs get in OPSQ_ATTACHMENT."),
     max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT),
     backoff: Backoff | None = option(
         "--backoff BASE,FACTOR,MAX", "Delays between attempts, such as 1s,2,5m.", values.backoff

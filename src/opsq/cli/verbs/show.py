@@ -21,9 +21,7 @@ def show(
     caller: Caller,
     subject: str = argument("ID", "The submission, or a chunk of it as SUBMISSION/INDEX."),
 ) -> None:
-    """Show one submission: its state, counts, metadata, rules and recent failures; or all that has happened to a
-    chunk.
-    """
+    """Show one submission: its state, counts, metadata, rules and recent failures; or the history of a chunk."""
     submission_id, index = chunk_name(subject)
     if index is not None:
         from opsq.cli.output.chunk_page import show_chunk

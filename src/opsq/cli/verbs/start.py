@@ -21,12 +21,10 @@ from opsq.settings import SETTINGS, Settings
 
 def start(
     caller: Caller,
-    foreground: bool = option(
-        "--foreground", "Be the daemon in this process, for a service manager; log to stderr too."
-    ),
+    foreground: bool = option("--foreground", "Run in the foreground, for a service manager; also log to stderr."),
     settings: Any = SETTING_OPTIONS,
 ) -> None:
-    """Start the daemon and return when it is ready; does nothing, with exit 0, if one is already running."""
+    """Start the daemon and return when it is ready; if one is already running, do nothing and exit 0."""
     found = caller.settings_with(settings)
     refuse_address(found)
     if foreground:

@@ -26,13 +26,13 @@ _CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
 
 def status(
     caller: Caller,
-    watch: bool = option("-w, --watch", "Keep showing it, until Ctrl-C."),
+    watch: bool = option("-w, --watch", "Refresh until Ctrl-C."),
     by: str | None = option("--by KEY", "Also count per value of this metadata key."),
     interval_s: float = option("--interval D", "How often --watch refreshes.", duration, 1.0),
 ) -> None:
     """Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.
 
-    With --by, pipes get one line a value: value, submissions, waiting, delayed, reserved, completed, dead, skipped.
+    With --by, a pipe gets one line per value: value, submissions, waiting, delayed, reserved, completed, dead, skipped.
     """
     if by is not None and values.check_key(by) == "submission":
         raise UsageError(

@@ -12,7 +12,7 @@ from opsq.daemon import lifecycle
 
 
 def stop(caller: Caller, drain_s: float | None = DRAIN) -> None:
-    """Stop the daemon: it hands out nothing more, waits for what is reserved, and ends; exit 0 also when none runs."""
+    """Stop the daemon: hand out nothing more, wait for reserved chunks, and end it; exits 0 even if none runs."""
     result = lifecycle.stop(caller.settings, drain_s)
     caller.document(StopDocument(result.status))
     caller.remark("The daemon has stopped." if result.status == "stopped" else "No daemon was running.")

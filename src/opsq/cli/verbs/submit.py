@@ -33,8 +33,8 @@ def submit(
     caller: Caller,
     cutting: Cutting = options(Cutting),
     inputs: list[str] = argument("[FILE...]", "Files or quoted globs; - is stdin."),
-    metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; any number of times."),
-    attach: str | None = option("--attach FILE", "A file that each consumer can ask for."),
+    metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable."),
+    attach: str | None = option("--attach FILE", "A file to attach, which every consumer can read."),
     priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole()),
     max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT),
     max_lost: int | None = option("--max-lost N", "Lost consumers until a chunk is dead.", COUNT),
@@ -80,7 +80,7 @@ def submit(
         "Take options from a document of `opsq show --json`; without FILE arguments also its chunks.",
     ),
 ) -> None:
-    """Submit files or stdin as chunks; prints the id of the submission alone.
+    """Submit files or stdin as chunks; prints only the id of the submission.
 
     By default a chunk is the longest run of whole lines up to 1 MiB. Stdin is read only when - is given.
     """

@@ -14,9 +14,7 @@ def weight(
     pair: str = argument("KEY=VALUE", "The value."),
     number: float = argument("N", "0.001 to 1000; the default is 1.", weight_of),
 ) -> None:
-    """Give a value of a key a weight in Fair: with 3 it is served three times as often as one with 1; from its next
-    turn on.
-    """
+    """Set the weight in Fair of a value of a key: 3 is served three times as often as 1, from its next turn on."""
     key, value = key_and_value(pair)
     if value is None:
         raise UsageError(f"{pair}: write KEY=VALUE.")

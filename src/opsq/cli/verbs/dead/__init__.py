@@ -1,1 +1,1 @@
-"""List dead chunks, show all that is known of one, give them new attempts, or give them up."""
+"""List dead chunks, show everything about one, give them new attempts, or give up on them."""

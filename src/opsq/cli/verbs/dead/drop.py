@@ -17,7 +17,7 @@ def drop(
     every: bool = ALL,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Give dead chunks up: they count as skipped from then on, and can no longer be requeued."""
+    """Give up on dead chunks: they count as skipped from then on and can no longer be requeued."""
     count = change_dead(caller, Drop, names, conditions.as_filter(), is_all=every, is_dry_run=dry_run)
     if count is not None:
         caller.remark(f"{values.counted(count, 'chunk')} {'is' if count == 1 else 'are'} given up.")

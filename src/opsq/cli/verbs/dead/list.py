@@ -14,9 +14,9 @@ def list_(
     caller: Caller,
     conditions: DeadConditions = options(DeadConditions),
     submissions: list[str] = argument("[ID...]", "Only of these submissions."),
-    limit: int = option("-n, --limit N", "How many at most.", COUNT, 1000),
+    limit: int = option("-n, --limit N", "List at most N chunks.", COUNT, 1000),
 ) -> None:
-    """List dead chunks: chunk, attempts, losses, instant of death, exit status or signal, reason."""
+    """List dead chunks: chunk, attempts, losses, time of death, exit status or signal, reason."""
     where = conditions.as_filter()
     chosen = [DeadChoice(_submission(text), None, where) for text in submissions]
     print_dead(caller, chosen or [DeadChoice(None, None, where)], limit)

@@ -10,9 +10,7 @@ from opsq.errors import UsageError
 
 
 def show(caller: Caller, chunk: str = argument("SUBMISSION/INDEX", "The dead chunk.")) -> None:
-    """Show all that is known of a dead chunk: each of its attempts, and its whole last reason, usually the end of
-    stderr.
-    """
+    """Show everything about a dead chunk: each attempt, and the full last reason, usually the end of stderr."""
     submission_id, index = chunk_name(chunk)
     if index is None:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""List what has happened to chunks, write it to files for other programs, or delete it."""
+"""List the history of chunks, export it to files for other programs, or delete it."""

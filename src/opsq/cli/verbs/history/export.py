@@ -24,13 +24,13 @@ def export(
     output: str = option("-o, --output FILE|FOLDER|-", "A file, an existing folder, or - for stdout.", default="-"),
     format_: Literal["jsonl", "csv", "parquet"] | None = option(
         "--format jsonl|csv|parquet",
-        "JSON lines, CSV or Parquet; by default as the name of the file ends, else JSON lines.",
+        "JSON lines, CSV or Parquet; by default from the file name, else JSON lines.",
     ),
     rotate: int | None = option("--rotate N", "Start a new file in the folder after this number of rows.", COUNT),
     after: int | None = option("--after SEQ", "Only rows after this one.", Whole(0)),
     after_last: bool = option("--after-last", "Only rows after the last one in the folder's files."),
 ) -> None:
-    """Write events, oldest first, to a file, to stdout, or to files in a folder that name the range of rows they hold.
+    """Write events, oldest first, to a file, to stdout, or to files in a folder, named by the rows they hold.
 
     Files are written under another name and then renamed, so that no reader of the folder sees an incomplete one.
     """

@@ -15,11 +15,11 @@ def list_(
     caller: Caller,
     conditions: EventConditions = options(EventConditions),
     subject: str | None = SUBJECT,
-    limit: int = option("-n, --limit N", "How many at most.", COUNT, 100),
+    limit: int = option("-n, --limit N", "List at most N rows.", COUNT, 100),
     oldest_first: bool = option("--oldest-first", "Start with the oldest instead of the newest."),
     after: int | None = option("--after SEQ", "Continue after this row, in the order shown (paging).", Whole(0)),
 ) -> None:
-    """List events, newest first: instant, event, chunks, attempt, consumer, waited, ran (seconds), exit status or
+    """List events, newest first: time, event, chunks, attempt, consumer, waited, ran (seconds), exit status or
     signal, reason.
     """
     found: list[HistoryEvent] = []

@@ -14,8 +14,8 @@ def prune(
     older_s: float | None = option("--older-than D", "Delete rows older than this.", duration),
     keep: int | None = option("--keep N", "Keep only the newest N rows.", Whole(0)),
 ) -> None:
-    """Delete old history now, in small steps between other work; without this it goes after history_days, or beyond
-    history_rows.
+    """Delete old history now, in small steps between other work; the daemon itself deletes by age (history_days) and
+    count (history_rows).
     """
     if older_s is None and keep is None:
         raise UsageError("Nothing says what to delete.", hint="Give --older-than or --keep.")

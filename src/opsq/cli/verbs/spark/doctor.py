@@ -39,9 +39,7 @@ _VECTOR_ADVICE = (
 
 
 def doctor(caller: Caller, session: Session = options(Session)) -> None:
-    """Check that Spark can be used from here: versions, Java, ports, and one row to the daemon and back; else exit
-    5.
-    """
+    """Check whether Spark can be used from here: versions, Java, ports, one row there and back; exits 5 if not."""
     found = list(_findings(caller, session))
     rows = [("ok" if finding.ok else "WRONG", finding.check, finding.detail, finding.advice) for finding in found]
     caller.table(("", "check", "found", "what to do"), rows)

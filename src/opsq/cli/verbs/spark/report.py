@@ -9,5 +9,5 @@ from opsq.cli.spark.report_tables import Asked, write_report
 
 
 def report(caller: Caller, what: Asked = options(Asked), session: Session = options(Session)) -> None:
-    """Report what the history shows: waiting and run times, throughput, retries, dead letters, load and fairness."""
+    """Report what the history shows: waiting and run times, throughput, retries, dead chunks, load and fairness."""
     write_report(caller, what, session)

@@ -19,7 +19,7 @@ def submit(
     chunking: Chunking = options(Chunking),
     session: Session = options(Session),
 ) -> None:
-    """Submit the rows of a data set as chunks; prints the id of the submission alone."""
+    """Submit the rows of a data set as chunks; prints only the id of the submission."""
     check_places(session, reading.paths(inputs))
     with spark_producer(caller) as producer, opened(caller, session) as jobs:
         submission = submit_rows(caller, jobs, inputs, reading, chunking, producer)

@@ -1,1 +1,1 @@
-"""List the tokens that let clients in over TCP, make one, or revoke it."""
+"""List, create or revoke the tokens of TCP clients."""

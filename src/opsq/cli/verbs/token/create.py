@@ -13,12 +13,14 @@ from opsq.wire.roles import ROLES, parse_roles
 
 def create(
     caller: Caller,
-    name: str = argument("NAME", "What the token is called, in lists and in the audit."),
+    name: str = argument("NAME", "The name of the token in lists and in the audit."),
     role: str = option(
-        "--role ROLE[,ROLE…]", "What it permits: operator, producer, consumer, read-only.", default="producer,consumer"
+        "--role ROLE[,ROLE…]",
+        "What the token permits: operator, producer, consumer, read-only.",
+        default="producer,consumer",
     ),
 ) -> None:
-    """Make a token and print it, this once: a running daemon accepts it within a second."""
+    """Create a token and print it, only this once; a running daemon accepts it immediately."""
     refuse_address(caller.settings)
     roles = as_option("--role", role, parse_roles)
     make_state_dir(caller.settings.state_dir, is_shared=caller.settings.is_shared)

@@ -11,7 +11,7 @@ from opsq.daemon import tokens_file
 
 
 def list_(caller: Caller) -> None:
-    """List the tokens with names: name, roles, when it was made. The tokens themselves are stored nowhere."""
+    """List tokens: name, roles, time of creation. The tokens themselves are not stored."""
     refuse_address(caller.settings)
     found = tokens_file.entries(caller.settings.tokens_file)
     shapes = [TokenShape.from_entry(entry) for entry in found]
