@@ -1,23 +1,38 @@
 """Makes what is written survive a loss of power: the bytes of files, and the names of files and folders.
 
 A file is durable when its bytes are synced *and* its name is synced in its folder, and so on up to a folder that is.
-This file must not know what is written. Whoever acknowledges something syncs through it before.
+This file must not know what is written. What is acknowledged is synced through it first.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 from collections.abc import Callable
 
+_NO_FULL_SYNC = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)
+"""What file systems say that cannot flush a drive, such as shares of networks; SQLite falls back there, too."""
+
 
 def sync_descriptor(descriptor: int) -> None:
     """Make the bytes of an open file durable; on macOS also flush the drive's cache."""
-    if hasattr(fcntl, "F_FULLFSYNC"):
+    if not _flush_drive(descriptor):
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def _flush_drive(descriptor: int) -> bool:
+    """On macOS `fsync` leaves data in the cache of the drive; false where the system or the file system has no more."""
+    if not hasattr(fcntl, "F_FULLFSYNC"):
+        return False
+    try:
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    else:
-        os.fdatasync(descriptor)
+    except OSError as error:
+        if error.errno in _NO_FULL_SYNC:
+            return False
+        raise
+    return True
 
 
 def sync_path(path: str) -> None:
@@ -28,7 +43,8 @@ def sync_path(path: str) -> None:
         os.sync()  # a folder in which we may write and not read cannot be synced by itself
         return
     try:
-        os.fsync(descriptor)
+        if not _flush_drive(descriptor):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

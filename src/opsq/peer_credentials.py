@@ -27,6 +27,7 @@ def peer_uid(peer: Any) -> int | None:
             return None
         if hasattr(socket, "SO_PEERCRED"):
             return int(_UCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1])
-        return int(_XUCRED.unpack(peer.getsockopt(0, _LOCAL_PEERCRED, _XUCRED.size))[1])
+        version, uid, *_ = _XUCRED.unpack(peer.getsockopt(0, _LOCAL_PEERCRED, _XUCRED.size))
+        return int(uid) if version == 0 else None
     except (OSError, struct.error):
         return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+
+import pytest
 
 from opsq.peer_credentials import peer_uid
 
@@ -21,3 +24,26 @@ def test_peer_of_a_closed_or_other_socket_is_unknown():
     assert peer_uid(left) is None
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         assert peer_uid(client) is None
+
+
+class _MacSocket:
+    """A connected Unix socket of macOS, which answers LOCAL_PEERCRED alone."""
+
+    family = socket.AF_UNIX
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        assert (level, option) == (0, 1)  # SOL_LOCAL, LOCAL_PEERCRED
+        return self._answer[:size]
+
+
+def test_peer_on_macos_is_in_the_structure_that_its_kernel_fills(monkeypatch: pytest.MonkeyPatch):
+    """In struct xucred: version, uid, number of groups, padding, sixteen groups."""
+    monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
+    answer = struct.pack("=IIh2x16I", 0, 501, 2, 20, 12, *[0] * 14)
+    assert len(answer) == 76
+    assert peer_uid(_MacSocket(answer)) == 501
+    assert peer_uid(_MacSocket(answer[:8])) is None
+    assert peer_uid(_MacSocket(struct.pack("=I", 7) + answer[4:])) is None

@@ -142,7 +142,7 @@ def _long_log(state: DaemonState, settings: Settings) -> Fact:
         f"the write-ahead log has {format_roughly(state.wal_bytes)}; for {format_duration(int(state.wal_kept_s))} a"
         " program that reads the database has kept it from starting over"
     )
-    return Fact("log", False, detail, f"End that program's transaction; to find it: fuser -v {settings.database_path}")
+    return Fact("log", False, detail, f"End that program's transaction; to find it: fuser {settings.database_path}")
 
 
 def _descriptors(settings: Settings) -> Fact:

@@ -188,5 +188,5 @@ def test_arguments_without_sense_are_refused(queue: opsq.Queue, arguments: dict[
 
 
 def test_a_result_of_another_format_is_told(queue: opsq.Queue) -> None:
-    with Worker(queue, lambda chunk: b"{"), pytest.raises(InputUnreadable, match="Line 1 is not the JSON"):
+    with Worker(queue, lambda chunk: b"{"), pytest.raises(InputUnreadable, match="Line 1 is not the expected JSON"):
         list(queue.run([1], serialisation="json"))
