@@ -1,7 +1,7 @@
 """A DataFrame of 10⁷ rows written as 100 chunks, and its results read, against Spark's own Parquet in 100 files.
 
 Results are the chunks as they were, completed before the clock starts. Three aggregates over a read touch three of four
-columns; Spark's own reader leaves out the fourth by itself, the data source when it is told `columns`.
+columns; Spark's own reader leaves out the fourth by itself, the data source given `columns`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 No row is lost or twice.
 
 Each fault comes when the daemon counts so many chunks as done, with others in flight. What happened, and how the chunks
-stood, is told second by second; the last lines compare what went in with what came out.
+stood, is reported second by second; the last lines compare what went in with what came out.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _Pipeline:
                 raise
             said = child.stderr.read().decode(errors="replace") if child.stderr else ""
         self.tell(f"opsq spark run has ended with exit status {child.returncode}", queue)
-        if child.returncode or said:  # a command that was told to be quiet, and succeeds, says nothing
+        if child.returncode or said:  # a quiet command that succeeds says nothing
             raise RuntimeError(f"opsq spark run exited {child.returncode}: {said}")
 
     def tell(self, what: str, queue: opsq.Queue) -> None:
@@ -226,7 +226,7 @@ def _events_count(queue: opsq.Queue, submission_id: int, event: str) -> int:
 
 
 def _programs_left() -> int:
-    """How many programs still run, half a minute later at most: what is told to end may take a moment."""
+    """How many programs still run, half a minute later at most: what is ending may take a moment."""
     end = time.monotonic() + _END_S
     while True:
         count = sum(_SCRIPT in one.words for one in processes())

@@ -2,7 +2,7 @@
 
 Submissions have 1000 chunks and three metadata keys: a thousand tenants, three plans, four regions. What was completed
 comes in anew, so that the backlog stays as it is; one chunk in a hundred is given back. A turn begins with fronts that
-are warm; the first calls are told in the notes.
+are warm; the notes have the first calls.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def measure(context: Context) -> Iterator[Row]:
 
 
 def _told(worker: Client, waiter_of: dict[int, Client]) -> float:
-    """Complete one submission; the seconds from sending the completion until its waiter has been told."""
+    """Complete one submission; the seconds from sending the completion until its waiter has the news."""
     reserved = worker.call(Reserve(worker.next_id(), 1), Reserved)
     grant = reserved.grants[0]
     completion = Completion(loads.held(reserved.reservation_id, grant))
@@ -56,7 +56,7 @@ def _told(worker: Client, waiter_of: dict[int, Client]) -> float:
     shown = waiter_of[grant.submission_id].await_one(Shown)
     taken = time.perf_counter() - started
     if shown.submission.submission_id != grant.submission_id:
-        raise RuntimeError("the waiter was told of another submission")
+        raise RuntimeError("the waiter got another submission")
     worker.await_one(Completed)
     return taken
 

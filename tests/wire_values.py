@@ -98,7 +98,7 @@ def plain(kind: inspect.Type, known: Mapping[str, Callable[[], Any]]) -> Any:
 
 
 def _base(kind: inspect.StructType, known: Mapping[str, Callable[[], Any]]) -> list[Any]:
-    """A struct as an array; what has a default has it, so that options do not exclude each other."""
+    """A struct as an array; what has a default has it, so that options do not cannot be combined."""
     if kind.cls.__name__ in known:
         return list(known[kind.cls.__name__]())
     found: list[Any] = [] if kind.tag is None else [kind.tag]

@@ -68,7 +68,7 @@ def _markdown(date: str, machine: Machine, rows: Sequence[Row], *, is_quick: boo
         "",
         machine.line,
         "",
-        "Medians; rivals took turns with ours in the same run; a ratio is the median over the pairs, read as told.",
+        "Medians; rivals took turns with ours in the same run; a ratio is the median over the pairs, as described.",
         "",
         "| what | ours | rival | ratio | must | verdict | ratio reads | spread of ours |",
         "|---|---:|---:|---:|---:|---|---|---|",

@@ -1,6 +1,6 @@
 """opsq's own connection and what loads need beside it: wait for a daemon to start, for a kind of reply, submit many.
 
-It sends only what it is told to; the loads decide what is sent when.
+It decides nothing: the loads say what is sent when.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def metadata_of(number: int) -> dict[str, int | str]:
 
 
 def priority_of(metadata: dict[str, int | str]) -> int:
-    """Whoever pays more is served sooner."""
+    """A higher price is served sooner."""
     return -PLANS.index(str(metadata["plan"]))
 
 

@@ -99,7 +99,7 @@ class Bytes(Serialisation):
     def _checked(self, number: int, record: Any) -> bytes:
         if not isinstance(record, bytes | bytearray | memoryview):
             raise UsageError(
-                f"Record {number} is of type {type(record).__name__}; bytes are wanted.",
+                f"Record {number} is of type {type(record).__name__}; it must be bytes.",
                 hint="Encode text first: text.encode().",
             )
         return bytes(record)
@@ -144,7 +144,7 @@ class TextLines(Serialisation):
 
     def _checked(self, number: int, record: Any) -> str:
         if not isinstance(record, str):
-            raise UsageError(f"Record {number} is of type {type(record).__name__}; a str is wanted.")
+            raise UsageError(f"Record {number} is of type {type(record).__name__}; it must be a str.")
         return record
 
 
@@ -185,7 +185,7 @@ class JsonLines(Serialisation):
         try:
             return self._decoder.decode(line)
         except _DECODE_ERRORS as error:
-            raise InputUnreadable(f"Line {number} is not the JSON that is wanted: {error}.") from error
+            raise InputUnreadable(f"Line {number} is not the expected JSON: {error}.") from error
 
 
 class MessagePack(Serialisation):
@@ -237,12 +237,12 @@ class MessagePack(Serialisation):
         try:
             values = msgspec.msgpack.decode(batch, type=list[msgspec.Raw])
         except _DECODE_ERRORS:
-            return InputUnreadable(f"The batch behind record {records_before} is no MessagePack array: {error}.")
+            return InputUnreadable(f"The batch behind record {records_before} is not a MessagePack array: {error}.")
         for number, value in enumerate(values, records_before + 1):
             try:
                 msgspec.msgpack.decode(value, type=self._type)
             except _DECODE_ERRORS as found:
-                return InputUnreadable(f"Record {number} is not the MessagePack that is wanted: {found}.")
+                return InputUnreadable(f"Record {number} is not the expected MessagePack: {found}.")
         return InputUnreadable(f"The batch behind record {records_before} cannot be read: {error}.")
 
 
@@ -264,7 +264,7 @@ def find(wanted: Serialisation | str) -> Serialisation:
         return wanted
     if not isinstance(wanted, str) or wanted not in _NAMED:
         raise UsageError(
-            f"{reprlib.repr(wanted)} is no serialisation.",
+            f"{reprlib.repr(wanted)} is not a serialisation.",
             hint=f"There are {', '.join(_NAMED)}, and the classes of opsq.serialisation.",
         )
     return _NAMED[wanted]()

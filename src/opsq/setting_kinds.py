@@ -38,7 +38,7 @@ def _paths(given: object) -> tuple[str, ...]:
     if isinstance(given, str):
         given = [path for path in given.split(":") if path]
     if not isinstance(given, list | tuple):
-        raise ValueError(f"{given!r} is no list of paths")
+        raise ValueError(f"{given!r} is not a list of paths")
     return tuple(_path(path) for path in given)
 
 
@@ -99,7 +99,7 @@ def choice(*choices: str) -> Kind:
 
     def read(given: object) -> str:
         if given not in choices:
-            raise ValueError(f"{given!r} is none of {', '.join(choices)}")
+            raise ValueError(f"{given!r} is not one of {', '.join(choices)}")
         return str(given)
 
     return Kind(read, metavar="|".join(choices))

@@ -136,7 +136,7 @@ def test_consumer_for_whom_nothing_waits_says_so_and_doctor_and_log_name_it(queu
             lambda: any(c["is_unmatched"] for c in queue.ok("status", "--json").json["consumers"]), 180, "it is known"
         )
         assert "reader" in queue("doctor").text
-        assert b"Chunks wait, but none for the strategy SelectOnly(kind=a)" in process.stderr.readline()
+        assert b"Chunks are waiting, but none for the strategy SelectOnly(kind=a)" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert "SelectOnly(kind=a) matches nothing that waits" in (queue.state_dir / "opsq.log").read_text()

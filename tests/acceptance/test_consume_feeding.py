@@ -75,7 +75,7 @@ def test_file_in_place_comes_by_its_own_name(queue):
 def test_program_without_its_file_has_failed(queue):
     submission = queue.submit_lines(1, "--max-attempts", "1")
     assert queue("consume", "--until-empty", "--", "sh", "-c", "echo nothing", "{out}").status == 1
-    assert only_dead(queue, submission)["reason"].startswith("it ended well, but has not written {out}")
+    assert only_dead(queue, submission)["reason"].startswith("it succeeded, but did not write {out}")
 
 
 def test_attachment_comes_as_a_file(queue):

@@ -182,12 +182,12 @@ def test_programs_are_fed_and_told_as_by_consume(opsq: Opsq):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["in", "tr", "a", "b"], "needs -- in front of the program"),
+        (["in", "tr", "a", "b"], "needs -- before the program"),
         (["--", "cat"], "needs an INPUT"),
         (["in", "--"], "needs a program"),
         (["vanished", "--", "cat"], "vanished cannot be read: No such file"),
         ([".", "--", "cat"], "Is a directory"),
-        (["in", "--lines", "1", "--bytes", "1", "--", "cat"], "exclude each other"),
+        (["in", "--lines", "1", "--bytes", "1", "--", "cat"], "cannot be combined"),
         (["in", "--skip-dead", "--", "cat"], "needs --on-dead keep"),
         (["in", "-o", "no/such/folder", "--", "cat"], "cannot be written"),
     ],

@@ -109,20 +109,20 @@ def test_a_missing_last_line_end_and_odd_bytes(name: str, data: bytes, records: 
     ("serialisation", "data", "message"),
     [
         (TextLines(), b"ok\nno\xff\n", "Record 2 is not UTF-8: invalid start byte .byte 0xff."),
-        (JsonLines(), b"1\n\n{\n", "Line 3 is not the JSON"),
-        (JsonLines(), b'"\xff"\n', "Line 1 is not the JSON"),
-        (JsonLines(), b"1 2\n", "Line 1 is not the JSON"),
-        (JsonLines(), b'{"a":\n1}\n', "Line 1 is not the JSON"),
-        (JsonLines(int), b'1\n"x"\n', "Line 2 is not the JSON.*Expected `int`, got `str`"),
+        (JsonLines(), b"1\n\n{\n", "Line 3 is not the expected JSON"),
+        (JsonLines(), b'"\xff"\n', "Line 1 is not the expected JSON"),
+        (JsonLines(), b"1 2\n", "Line 1 is not the expected JSON"),
+        (JsonLines(), b'{"a":\n1}\n', "Line 1 is not the expected JSON"),
+        (JsonLines(int), b'1\n"x"\n', "Line 2 is not the expected JSON.*Expected `int`, got `str`"),
         (
             MessagePack(int),
             MessagePack().encode([1]) + MessagePack().encode([2, "x"]),
-            "Record 3 is not the MessagePack.*Expected `int`",
+            "Record 3 is not the expected MessagePack.*Expected `int`",
         ),
         (MessagePack(), b"\0\0\0\x05\x91", "behind record 0 is cut off: 4 bytes"),
         (MessagePack(), MessagePack().encode([7]) + b"\0", "behind record 1 is cut off"),
-        (MessagePack(), b"\0\0\0\x01\x07", "behind record 0 is no MessagePack array"),
-        (MessagePack(), b"\0\0\0\x02\x91\xc1", "behind record 0 is no MessagePack array"),
+        (MessagePack(), b"\0\0\0\x01\x07", "behind record 0 is not a MessagePack array"),
+        (MessagePack(), b"\0\0\0\x02\x91\xc1", "behind record 0 is not a MessagePack array"),
     ],
 )
 def test_what_cannot_be_read_is_named(serialisation: Serialisation, data: bytes, message: str) -> None:
@@ -134,9 +134,9 @@ def test_what_cannot_be_read_is_named(serialisation: Serialisation, data: bytes,
     ("serialisation", "records", "message"),
     [
         (Bytes(), [b"a", b"b\nc"], "Record 2 cannot be distinguished from its delimiter"),
-        (Bytes(), [b"a", "b"], "Record 2 is of type str; bytes are wanted"),
+        (Bytes(), [b"a", "b"], "Record 2 is of type str; it must be bytes"),
         (TextLines(), ["a", "b\nc"], "Record 2 contains a line end"),
-        (TextLines(), ["a", b"b"], "Record 2 is of type bytes; a str is wanted"),
+        (TextLines(), ["a", b"b"], "Record 2 is of type bytes; it must be a str"),
         (TextLines(), ["a", "\ud800"], "Record 2 cannot be written in UTF-8"),
         (JsonLines(), [1, object()], "Record 2 cannot be written as JSON"),
         (MessagePack(), [1, 1 << 64], "Record 2 cannot be written as MessagePack"),
@@ -176,7 +176,7 @@ def test_untyped_formats_can_be_sent_to_a_worker_process() -> None:
 def test_names_and_objects_are_found() -> None:
     mine = Squares()
     assert find(mine) is mine
-    with pytest.raises(UsageError, match=r"'pickle' is no serialisation.*bytes, text, json, msgpack"):
+    with pytest.raises(UsageError, match=r"'pickle' is not a serialisation.*bytes, text, json, msgpack"):
         find("pickle")
     with pytest.raises(UsageError, match="at least one byte"):
         Bytes(b"")

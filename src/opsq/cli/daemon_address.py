@@ -44,7 +44,7 @@ def settings_of(
     """
     flags = {name: options.get(name) for name in SETTING_OPTIONS if name in by_flag}
     if flags.get("socket") and flags.get("address"):
-        raise UsageError("--socket and --address exclude each other.")
+        raise UsageError("--socket and --address cannot be combined.")
     try:
         return load({**flags, **(more or {})})
     except UsageError as error:

@@ -84,7 +84,7 @@ class EmbeddedEngine:
         self._engine.writer.report = report_bug
         self.changed = threading.Condition()
         self._entrance = threading.Lock()
-        """Held by who comes next: so whoever gives way does not come before those who wait."""
+        """Held by the next thread, so that one which gives way does not overtake those that wait."""
         self._wires: dict[str, EmbeddedWire] = {}
         self._failure = ""
         threading.Thread(target=self._tick, name="opsq-engine", daemon=True).start()
@@ -119,7 +119,7 @@ class EmbeddedEngine:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Hold `changed`; whoever holds it already must not enter again."""
+        """Hold `changed`; a thread that already holds it must not enter again."""
         with self._entrance:
             self.changed.acquire()
         try:

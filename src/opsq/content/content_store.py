@@ -115,7 +115,7 @@ class Store(ABC):
         return None
 
     def is_own(self, name: str) -> bool:
-        """Whether only this user and root can have written an object; False where that cannot be told."""
+        """Whether only this user and root can have written an object; False where that cannot be known."""
         return False
 
     def set_group(self, gid: int | None) -> None:

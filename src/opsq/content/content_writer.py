@@ -142,7 +142,7 @@ class ContentWriter:
         Raises:
             ChunkTooLarge: as `write_stream`.
             InputUnreadable: the file cannot be read, or is not a regular file.
-            ContentChanged: it changed while it was being cut.
+            ContentChanged: it changed while it was being split.
 
         Effects: what its author has not synced is synced, so that the submission is as durable as any other.
 
@@ -166,7 +166,7 @@ class ContentWriter:
                 _sync_input(lambda: sync_descriptor(file.fileno()), name)
             if identity_of(file.fileno()) != identity:
                 raise ContentChanged(
-                    f"{name} changed while it was being cut.",
+                    f"{name} changed while it was being split.",
                     hint="Retry when nothing writes to it, or submit a copy.",
                 )
             part = Part(os.fsencode(os.path.abspath(name)), identity[0] - skipped_bytes, skipped_bytes, identity)

@@ -83,7 +83,7 @@ def _check_real_path(path: str | bytes, real: bytes, roots: Roots) -> None:
     if not _is_below(real, roots):
         where = ", ".join(os.fsdecode(root) or "/" for root in roots)
         raise ContentNotPermitted(
-            f"{os.fsdecode(path)} may not be read here, because another user or machine has named it:"
+            f"{os.fsdecode(path)} may not be read here, because another user or machine has submitted it:"
             f" it is not below {where or 'a folder that is allowed'}.",
             hint="The setting in_place_roots allows folders; see opsq-security(7). Or cancel the submission.",
         )

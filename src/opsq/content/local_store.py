@@ -174,7 +174,7 @@ class LocalStore(Store):
         try:
             if not os.path.exists(self.path(MARKER)):
                 make_folders(self.root, make_stored_folder)
-                sync_path(os.path.dirname(self.root))  # whoever has made the root
+                sync_path(os.path.dirname(self.root))  # in case another process made the root
         except OSError as error:
             raise write_failure(self.root, error) from error
         return super().mark()
@@ -195,7 +195,9 @@ class LocalStore(Store):
     def ensure_folder(self, folder: str) -> None:
         path = self.path(folder)
         try:
-            make_folders(path, make_stored_folder, is_durable=False)  # `sync_folder` follows, whoever has made it
+            make_folders(
+                path, make_stored_folder, is_durable=False
+            )  # `sync_folder` follows, also for one that was there
         except OSError as error:
             raise write_failure(path, error) from error
 

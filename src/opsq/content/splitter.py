@@ -60,7 +60,7 @@ class Splitting(msgspec.Struct, frozen=True):
         if self.is_csv and self.delimiter != LINE_END:
             raise UsageError(
                 "CSV records end with a line end: a header cannot be combined with a different delimiter.",
-                hint="What stands between the fields is --csv-delimiter.",
+                hint="--csv-delimiter sets the character between fields.",
             )
         if self.is_csv and self.by == "file":
             raise UsageError(

@@ -22,7 +22,7 @@ AUDITED: frozenset[type[m.Message]] = frozenset(
         *(m.ReleaseConsumer, m.Prune, m.Stop, m.Backup, m.Vacuum, m.Check),
     )
 )
-"""Requests that change what others get, or the daemon; each is an act, whoever may make it."""
+"""Requests that change what others get, or the daemon; each is an act, whatever role it needs."""
 
 _WHAT_CHARACTERS = 1000
 

@@ -74,7 +74,7 @@ class DaemonLog:
 
 
 class _Printable(logging.Formatter):
-    """Escapes what does not print, whoever it comes from: a record is one line, and those of its traceback."""
+    """Escapes what does not print, from any source: a record is one line, and those of its traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # of logging
         return printable(super().formatMessage(record))
@@ -101,7 +101,7 @@ def _open_log(settings: Settings) -> _LogFile:
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
-    """A log that belongs to the owner of its folder, whoever runs the daemon."""
+    """A log that belongs to the owner of its folder, whatever user runs the daemon."""
 
     def _open(self) -> TextIOWrapper:
         descriptor = open_file(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -94,8 +94,8 @@ class Listeners:
                     if one.renew():
                         server.close()
                         await self._accept(one)
-                        _log.warning("the file of the socket %s was gone, and was made again", one.name)
+                        _log.warning("the socket file %s was missing and has been created again", one.name)
                 except (OpsqError, OSError) as error:
                     if str(error) != self._told:
                         self._told = str(error)
-                        _log.error("clients do not find the socket any more: %s", error)
+                        _log.error("clients can no longer find the socket: %s", error)

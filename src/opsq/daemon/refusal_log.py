@@ -1,4 +1,4 @@
-"""Logs refused connections without letting whoever causes them fill the log.
+"""Logs refused connections without letting their causes fill the log.
 
 This file must not decide what is refused.
 """

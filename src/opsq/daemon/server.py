@@ -440,7 +440,7 @@ class Daemon:
         who = ", ".join(found.consumers)
         if found.is_overlooked:
             _log.error(
-                "something was free for 5 s for %s, and %s waited for it (bug; mended for now); plan: %s",
+                "something was free for 5 s for %s, and %s waited for it (bug; worked around); plan: %s",
                 found.strategy,
                 who,
                 found.plan,

@@ -1,7 +1,7 @@
 """TLS of the daemon: its certificate, read again when the files change, and the door where clients shake hands.
 
 This file must not know what is said over a connection. A client is counted from the first byte on, and one that does
-not speak TLS is told so.
+not speak TLS gets an answer that says so.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def load_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     identify(context, files.cert, files.key, is_private=True)
     if files.client_ca:
-        # A client without one is told so by its session; a handshake that fails tells it nothing.
+        # A client without one is refused by its session, with a reason; a failed handshake gives none.
         context.verify_mode = ssl.CERT_OPTIONAL
         with reading_ca(files.client_ca):
             context.load_verify_locations(files.client_ca)
@@ -155,7 +155,7 @@ class _Handshake:
         self._task.add_done_callback(self._finish)
 
     def end(self, error: OpsqError) -> None:
-        """Close; the reason is logged, since a peer without keys cannot be told."""
+        """Close; the reason is logged, since a peer without keys cannot be answered."""
         self._door.refusals.note(f"tls {error.code}", f"no TLS with {self._name}: {error.message}")
         self.close()
 

@@ -69,7 +69,10 @@ class ListeningSocket:
         if self._place is None or (found := _inode(self._place.path)) == self._inode:
             return False
         if found is not None:
-            raise Conflict(f"{self._place.path} was replaced by another file.", hint="Find out by whom, and remove it.")
+            raise Conflict(
+                f"{self._place.path} was replaced by another file.",
+                hint="Find out what replaced it, and remove that file.",
+            )
         if os.path.dirname(self._place.path) != self._place.state_dir:
             _make_folder(self._place)
         self.socket = _listen(self._place)

@@ -48,7 +48,7 @@ class DaemonUse:
         except OSError as error:
             raise NotPermitted(
                 f"Cannot open {self._path}: {error.strerror}.",
-                hint="Name another folder by --state-dir, or remove the file if a run of another user has left it.",
+                hint="Name another folder with --state-dir, or remove the file if a run of another user has left it.",
             ) from error
         self._reviving = threading.Lock()
         self.has_started = False

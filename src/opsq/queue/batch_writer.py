@@ -39,7 +39,7 @@ class BatchWriter:
     """Writes batches.
 
     Args:
-        ended: is told of a batch that is gone.
+        ended: is called for a batch that is gone.
         prepare: adds to a batch what its requests bring with them.
     """
 
@@ -97,7 +97,7 @@ class BatchWriter:
             try:
                 with state.database.savepoint():
                     own.apply(state.database, now)
-            except Exception as error:  # noqa: BLE001  # it is told to the request
+            except Exception as error:  # noqa: BLE001  # the request gets it as an answer
                 if not _is_of_a_row(error):
                     batch.absorb(own)
                     self._give_up(requests[number + 1 :], batch, error)

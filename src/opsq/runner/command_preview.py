@@ -49,7 +49,7 @@ def rehearse(
     """The programs for the chunks that would come first; what belongs to no chunk yet, such as `{out}`, is left.
 
     Raises:
-        UsageError: the command has placeholders that do not go with that way, or ways exclude each other.
+        UsageError: the command has placeholders that do not go with that way, or ways cannot be combined.
         WorkFailed: a record can be no argument.
         OpsqError: the daemon cannot be reached, or refuses the strategy; a chunk cannot be read.
     """

@@ -69,11 +69,11 @@ class ConsumeOptions(NamedTuple):
         return f"SelectOnly(submission={self.submission_id}, {self.strategy})"
 
     def affordable_jobs(self, say: Callable[[str], object]) -> int:
-        """How many programs run at once; `say` is told if that is fewer than were asked for."""
+        """How many programs run at once; `say` gets a remark if that is fewer than requested."""
         wanted = self.jobs or cores_count()
         jobs = min(wanted, affordable_count())
         if jobs < wanted:
-            say(f"Only {jobs} programs run at once: more would need more than the open files allowed (ulimit -n).")
+            say(f"Only {jobs} programs run at once: more would exceed the limit of open files (ulimit -n).")
         return jobs
 
 

@@ -36,7 +36,7 @@ class UnmatchedRemark:
             self._consumer.is_unmatched = False
             self._pause_s = self._ask_at = math.inf
             self._viewer.say(
-                f"Chunks wait, but none for the strategy {self._consumer.strategy}: `opsq explain ID` says why."
+                f"Chunks are waiting, but none for the strategy {self._consumer.strategy}: `opsq explain ID` says why."
             )
         elif not is_idle or not self._consumer.is_waiting:
             self._ask_at = math.inf

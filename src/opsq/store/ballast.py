@@ -55,7 +55,7 @@ class Ballast:
             self.drop()
 
     def drop(self) -> None:
-        """Give the room to whoever takes it first."""
+        """Free the room for the first writer."""
         with contextlib.suppress(OSError):
             self._path.unlink()
 

@@ -127,7 +127,7 @@ def create(path: Path) -> None:
         connection.close()
     folder = os.path.realpath(path.parent)
     sync_path(folder)
-    sync_path(os.path.dirname(folder))  # whoever has made the folder
+    sync_path(os.path.dirname(folder))  # in case another process made the folder
 
 
 def check_names(path: Path) -> None:
@@ -205,7 +205,7 @@ def no_room(path: Path, error: Exception) -> Refused:
     if isinstance(error, apsw.FullError) or (left and (left.free_bytes < ROOM_BYTES or not left.has_inodes)):
         return full_disk(path)
     return Refused(
-        f"The database {path} cannot be read or written: {error}.", hint="Look at the disk and its permissions."
+        f"The database {path} cannot be read or written: {error}.", hint="Check the disk and the permissions."
     )
 
 

@@ -314,7 +314,7 @@ def hide(writer: apsw.Connection, submission_id: int) -> None:
 
 
 class Removed(NamedTuple):
-    """A submission being removed, which nobody is told of any more: what the counters of its lanes still include."""
+    """A submission being removed, which no answer shows any more: what the counters of its lanes still include."""
 
     request_key: bytes
     lanes: bytes

@@ -41,7 +41,7 @@ class WriteAheadLog:
 
     Args:
         path: of the database file.
-        writer: is used between two commits only, by whoever commits.
+        writer: is used between two commits only, by the committing thread.
         checkpointer: a connection of its own, for `copy`.
         ballast: the room that the log is given when the disk is full.
         has_file: False: a network file system, where a rollback journal takes its place, and nothing is copied.

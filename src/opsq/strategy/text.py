@@ -58,7 +58,7 @@ def check_named(named: Mapping[str, str]) -> None:
     for name, text in named.items():
         if _OWN_NAME.fullmatch(name) is None:
             raise InvalidStrategy(
-                f"{name!r} is no name for a strategy.",
+                f"{name!r} is not a name for a strategy.",
                 hint="Names begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -",
             )
         if name in NODES:
@@ -105,13 +105,13 @@ class _Reader:
     def _unknown(self, name: str, start: int) -> InvalidStrategy:
         if name in self._named:
             return self._error(
-                f"{name!r} is no strategy of the language; the settings name it, and such a one stands alone", start
+                f"{name!r} is not a strategy of the language; the settings name it, and such a one stands alone", start
             )
         ours = [*NODES, *self._named] if start == 0 else list(NODES)
         by_lower = {one.lower(): one for one in ours}
         close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
         expected = f"did you mean {by_lower[close[0]]}?" if close else f"expected one of {', '.join(ours)}"
-        return self._error(f"{name!r} is no strategy; {expected}", start)
+        return self._error(f"{name!r} is not a strategy; {expected}", start)
 
     def end(self) -> None:
         if self._skip() < len(self._text):

@@ -73,7 +73,7 @@ class Percent:
 
     def __post_init__(self) -> None:
         if type(self.percent) is not int or not 1 <= self.percent <= 100:
-            raise InvalidStrategy(f"{self.percent}% is no maximum: it must be 1% to 100%.")
+            raise InvalidStrategy(f"{self.percent}% is not a maximum: it must be 1% to 100%.")
 
     def __str__(self) -> str:
         return f"{self.percent}%"
@@ -116,22 +116,22 @@ class Strategy:
         key = getattr(self, "key", None)
         if "key" in names and (not isinstance(key, str) or KEY.fullmatch(key) is None):
             raise InvalidStrategy(
-                f"{key!r} is no metadata key.",
+                f"{key!r} is not a metadata key.",
                 hint="Keys begin with a letter or _ and have at most 64 of A-Z a-z 0-9 _ . -",
             )
         value = getattr(self, "value", None)
         if "value" in names and not is_value(value):
-            raise InvalidStrategy(f"{value!r} is no metadata value: an integer of 64 bits, or text.")
+            raise InvalidStrategy(f"{value!r} is not a metadata value: an integer of 64 bits, or text.")
         maximum = getattr(self, "max", None)
         if (
             "max" in names
             and not isinstance(maximum, Percent)
             and (type(maximum) is not int or not 1 <= maximum < 1 << 31)
         ):
-            raise InvalidStrategy(f"{maximum!r} is no maximum: a count from 1, or a percentage of the consumers.")
+            raise InvalidStrategy(f"{maximum!r} is not a maximum: a count from 1, or a percentage of the consumers.")
         for child in self.children():
             if not isinstance(child, Strategy):
-                raise InvalidStrategy(f"{child!r} is no strategy.", hint="`parse` reads the text form of one.")
+                raise InvalidStrategy(f"{child!r} is not a strategy.", hint="`parse` reads the text form of one.")
         if self.children():
             if self.depth() > MAX_DEPTH:
                 raise InvalidStrategy(f"The strategy is nested {self.depth()} deep; the limit is {MAX_DEPTH}.")

@@ -127,7 +127,7 @@ def test_a_waiting_call_shows_by_heartbeats_that_it_lives() -> None:
 
 def test_a_daemon_that_leaves_heartbeats_unanswered_is_unreachable() -> None:
     peer = Peer(heartbeat_s=0.01)
-    with peer.connect() as connection, pytest.raises(Unreachable, match="any more"):
+    with peer.connect() as connection, pytest.raises(Unreachable, match="no longer"):
         connection.call(Requeue(5, 1), Changed)
     peer.socket.close()
 

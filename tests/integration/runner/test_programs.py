@@ -228,10 +228,10 @@ def test_result_is_taken_from_a_file(consumer: Consumer) -> None:
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo said >&2", "it ended well, but has not written {out}: said"),
+        ("echo said >&2", "it succeeded, but did not write {out}: said"),
         ('mkdir "$0"', "what it made of {out} is no file"),
         ('mkfifo "$0"', "what it made of {out} is no file"),
-        ('ln -s /no/such/file "$0"', "it ended well, but has not written {out}"),
+        ('ln -s /no/such/file "$0"', "it succeeded, but did not write {out}"),
     ],
 )
 def test_program_that_ends_well_without_its_file_has_failed(consumer: Consumer, script: str, reason: str) -> None:
@@ -760,7 +760,7 @@ def test_quick_servers_get_several_chunks_at_once_and_slow_ones_do_not(
             "echo hello; exec sleep 1000",
             None,
             signal.SIGKILL,
-            "server: the server wrote 'hello' where the first line of an answer was due",
+            "server: the server wrote 'hello' where the first line of an answer was expected",
         ),
         ("head -c 1 >/dev/null; echo 1; echo xyz; exec sleep 1000", 0, None, ""),
         ("echo 5; printf xx", 0, None, "server: it ended before it had answered"),
@@ -840,7 +840,7 @@ def test_server_that_closes_its_stdin_fails_its_chunk(consumer: Consumer, monkey
 
 def test_server_that_writes_more_than_anybody_can_hold_is_killed_by_the_first_line(consumer: Consumer) -> None:
     finished = _run(consumer("yes", server="frames"))
-    assert "where the first line of an answer was due" in finished.reason
+    assert "where the first line of an answer was expected" in finished.reason
 
 
 def test_server_that_reads_slowly_gets_everything(consumer: Consumer) -> None:

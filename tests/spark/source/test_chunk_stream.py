@@ -224,7 +224,7 @@ def test_chunks_of_a_removed_submission_are_left_out_and_the_rest_goes_on(
     submission.cancel()
     submission.remove()
     with pytest.raises(
-        NotFound, match=r"was removed while a stream had chunks of it; after a restart it goes on without them"
+        NotFound, match=r"was removed while a stream had chunks of it; after a restart it continues without them"
     ):
         next(first.read(partition))
     first.stop()

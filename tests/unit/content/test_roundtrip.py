@@ -258,7 +258,7 @@ def test_a_file_that_changes_while_it_is_cut_is_refused(
             file.write(b"b\n")
 
     monkeypatch.setattr(content_writer, "cut_file", cut_and_grow)
-    with pytest.raises(ContentChanged, match="while it was being cut"):
+    with pytest.raises(ContentChanged, match="while it was being split"):
         in_place(store, FOLDER, [path], Splitting())
 
 

@@ -40,6 +40,22 @@ BANNED = {
     r"a full length": "a full lease",
     r"show it all at work": "run a demonstration",
     r"until when": "how long",
+    r"exclude each other": "cannot be combined",
+    r"behind a verb": "after a verb",
+    r"(?:shows|lists) those that are": "shows the known ones",
+    r"(?:is|are|was|were) told(?! to)": "gets a message, is notified",
+    r"how many at most": "maximum",
+    r"in upper or lower case": "ignoring case",
+    r"all that is known of": "everything about",
+    r"give (?:dead chunks|them|that work) up": "give up on",
+    r"instant of death": "time of death",
+    r"as the name of the file ends": "from the file name",
+    r"is no (?:strategy|metadata (?:key|value)|maximum|serialisation|list of|mode)": "is not a …",
+    r"(?:it|that) is wanted": "is expected",
+    r"its verdict already": "already has a verdict",
+    r"has been cut since": "has been truncated",
+    r"mended": "fixed, or: worked around",
+    r"stored nowhere": "is not stored",
 }
 _PATTERN = re.compile(r"\b(?:" + "|".join(BANNED) + r")\b", re.IGNORECASE)
 

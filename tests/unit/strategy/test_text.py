@@ -109,9 +109,9 @@ def test_text_is_this_tree_and_prints_like_that(text: str, strategy: Strategy, c
         ("", 1, f"expected a strategy, one of {ALL_NODES}"),
         ("   ", 4, f"expected a strategy, one of {ALL_NODES}"),
         ("7", 1, f"expected a strategy, one of {ALL_NODES}"),
-        ("Oldest", 1, "'Oldest' is no strategy; did you mean OldestFirst?"),
-        ("  xyz", 3, f"'xyz' is no strategy; expected one of {ALL_NODES}"),
-        ("random", 1, "'random' is no strategy; did you mean Random?"),
+        ("Oldest", 1, "'Oldest' is not a strategy; did you mean OldestFirst?"),
+        ("  xyz", 3, f"'xyz' is not a strategy; expected one of {ALL_NODES}"),
+        ("random", 1, "'random' is not a strategy; did you mean Random?"),
         ("Random()", 7, "Random takes no arguments"),
         ("Random Random", 8, "expected the end"),
         ("Random)", 7, "expected the end"),
@@ -129,13 +129,13 @@ def test_text_is_this_tree_and_prints_like_that(text: str, strategy: Strategy, c
             6,
             "expected a metadata key, which begins with a letter or _ and has at most 64 of A-Z a-z 0-9 _ . -",
         ),
-        ("Fair(tenant, Fairy(x))", 14, "'Fairy' is no strategy; did you mean Fair?"),
+        ("Fair(tenant, Fairy(x))", 14, "'Fairy' is not a strategy; did you mean Fair?"),
         ("SelectOnly(a)", 13, "expected '='"),
         ("SelectOnly(a=)", 14, "expected a value: a bare word, or a JSON string in double quotes"),
         ('SelectOnly(a="b)', 14, "expected the closing quote of a JSON string"),
         ('SelectOnly(a="\\x")', 14, "expected a JSON string"),
         ('SelectOnly(a="\n")', 14, "expected a JSON string"),
-        ('SelectOnly(a="\\ud800")', 1, "'\\ud800' is no metadata value: an integer of 64 bits, or text"),
+        ('SelectOnly(a="\\ud800")', 1, "'\\ud800' is not a metadata value: an integer of 64 bits, or text"),
         ("SelectOnly(a=b c)", 16, "expected ')'"),
         ("PreferDistinct(t)", 17, "expected ','"),
         ("PreferDistinct(t, Random)", 19, "expected a count, or a percentage such as 50%"),
@@ -167,7 +167,7 @@ def test_integer_of_more_than_64_bits_is_text() -> None:
 def test_named_strategy_stands_for_its_text_as_a_whole() -> None:
     named = {"interactive": "OrElse(SelectOnly(kind=preview), Random)"}
     assert parse(" interactive ", named) == parse(named["interactive"])
-    with pytest.raises(InvalidStrategy, match="no strategy"):
+    with pytest.raises(InvalidStrategy, match="not a strategy"):
         parse("Fair(tenant, interactive)", named)
 
 
@@ -176,32 +176,32 @@ def test_named_strategy_stands_for_its_text_as_a_whole() -> None:
 
 @pytest.mark.parametrize("value", [True, None, 1.5, 1 << 63, -(1 << 63) - 1, b"x", "\ud800"])
 def test_value_that_no_metadata_can_have_is_refused(value: object) -> None:
-    with pytest.raises(InvalidStrategy, match="no metadata value"):
+    with pytest.raises(InvalidStrategy, match="not a metadata value"):
         SelectOnly("a", value)  # type: ignore[arg-type]  # that is the point
 
 
 @pytest.mark.parametrize("maximum", [True, 0, -1, 1 << 31, 1.5, "5", None])
 def test_maximum_that_is_no_count_is_refused(maximum: object) -> None:
     for node in (MaxSimultaneous, PreferDistinct):
-        with pytest.raises(InvalidStrategy, match="no maximum"):
+        with pytest.raises(InvalidStrategy, match="not a maximum"):
             node("a", maximum)  # type: ignore[arg-type]  # that is the point
 
 
 @pytest.mark.parametrize("percent", [0, 101, -5, True, 50.0])
 def test_percentage_outside_1_to_100_is_refused(percent: int) -> None:
-    with pytest.raises(InvalidStrategy, match="no maximum"):
+    with pytest.raises(InvalidStrategy, match="not a maximum"):
         Percent(percent)
 
 
 @pytest.mark.parametrize("key", ["", "7", "a b", "k" * 65, "é", None])
 def test_key_that_no_metadata_can_have_is_refused(key: str) -> None:
     for make in (Fair, MaxSimultaneous, PreferDistinct, lambda key: SelectOnly(key, 1)):
-        with pytest.raises(InvalidStrategy, match="no metadata key"):
+        with pytest.raises(InvalidStrategy, match="not a metadata key"):
             make(key)
 
 
 def test_text_where_a_strategy_belongs_is_refused() -> None:
-    with pytest.raises(InvalidStrategy, match="'Random' is no strategy"):
+    with pytest.raises(InvalidStrategy, match="'Random' is not a strategy"):
         Fair("tenant", "Random")  # type: ignore[arg-type]  # that is the point
 
 

@@ -65,7 +65,7 @@ class Cutting(NamedTuple):
         """The rule that they make.
 
         Raises:
-            UsageError: two exclude each other.
+            UsageError: two cannot be combined.
         """
         values.exclude(bytes=self.size, lines=self.lines, per_file=self.per_file)
         values.exclude(delimiter=self.delimiter, null=self.null, per_file=self.per_file)

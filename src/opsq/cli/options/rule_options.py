@@ -29,7 +29,7 @@ def rule_metadata(verb: str, pairs: list[str], *, every: bool) -> dict[str, int 
         UsageError: neither pairs nor --all were given, or both, or a pair is none.
     """
     if every and pairs:
-        raise UsageError(f"--all and {pairs[0]} exclude each other.")
+        raise UsageError(f"--all and {pairs[0]} cannot be combined.")
     if not every and not pairs:
         raise UsageError(f"opsq {verb} needs KEY=VALUE, or --all.", hint=f"`opsq {verb} --help` explains it.")
     found: dict[str, int | str] = {}

@@ -164,7 +164,7 @@ def exclude(**given: object) -> None:
     """
     found = ["--" + name.strip("_").replace("_", "-") for name, option in given.items() if option not in {None, False}]
     if len(found) > 1:
-        raise UsageError(f"{found[0]} and {found[1]} exclude each other.")
+        raise UsageError(f"{found[0]} and {found[1]} cannot be combined.")
 
 
 def pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:

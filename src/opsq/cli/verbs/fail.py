@@ -25,7 +25,7 @@ def fail(
 ) -> None:
     """Report failed attempts: the chunks are retried after a back-off, or die when their attempts are used up."""
     if no_retry and delay_s is not None:
-        raise UsageError("--no-retry and --delay exclude each other.")
+        raise UsageError("--no-retry and --delay cannot be combined.")
     # A program may have written bytes that are no text; its failure is reported all the same.
     reason = os.fsencode(reason).decode(errors="backslashreplace")[:REASON_CHARACTERS]
     with caller.connect() as daemon:

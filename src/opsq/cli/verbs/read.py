@@ -51,5 +51,5 @@ def _chunk_of(text: str) -> tuple[int, int]:
     if submission.isascii() and submission.isdigit() and index.isascii() and index.isdigit():
         return int(submission), int(index)
     raise InvalidHandle(
-        f"{text!r} names no chunk.", hint="Give a handle as `opsq reserve` prints it, or SUBMISSION/INDEX."
+        f"{text!r} is not a chunk.", hint="Give a handle as `opsq reserve` prints it, or SUBMISSION/INDEX."
     )

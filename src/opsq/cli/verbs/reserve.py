@@ -32,7 +32,7 @@ def reserve(
         except InvalidStrategy as error:
             raise with_restart(error, caller.settings, strategy) from None
     if not reply.grants:
-        raise NothingFree(f"Nothing that {strategy} may serve is free.")
+        raise NothingFree(f"No chunk that {strategy} may serve is free.")
     handles = [
         (grant, Handle(SubmissionId(grant.submission_id), index, token))
         for grant in reply.grants

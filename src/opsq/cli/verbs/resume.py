@@ -18,6 +18,6 @@ def resume(caller: Caller, pairs: list[str] = PAIRS, every: bool = ALL, operator
     with caller.connect() as daemon:
         count = daemon.call(Resume(daemon.next_id(), metadata, operator), Changed).count
     if not count:
-        raise NotFound(f"No pause names exactly this: {on}.", hint="`opsq limits` lists pauses.")
+        raise NotFound(f"There is no pause of exactly this: {on}.", hint="`opsq limits` lists pauses.")
     caller.changed(count)
     caller.remark(f"Resumed: {on}.")

@@ -138,16 +138,14 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """Inputs and command line."""
     if "--" not in words:
         raise UsageError(
-            "opsq run needs -- in front of the program.", hint="For example: opsq run access.log -- grep -c 500"
+            "opsq run needs -- before the program.", hint="For example: opsq run access.log -- grep -c 500"
         )
     at = words.index("--")
     inputs, command = words[:at], words[at + 1 :]
     if not inputs:
-        raise UsageError(
-            "opsq run needs an INPUT in front of --, or - for stdin.", hint="`opsq run --help` explains it."
-        )
+        raise UsageError("opsq run needs an INPUT before --, or - for stdin.", hint="`opsq run --help` explains it.")
     if not command:
-        raise UsageError("opsq run needs a program behind --.", hint="`opsq run --help` explains it.")
+        raise UsageError("opsq run needs a program after --.", hint="`opsq run --help` explains it.")
     return inputs, command
 
 

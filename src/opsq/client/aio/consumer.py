@@ -43,7 +43,7 @@ class AsyncConsumer(AsyncVerdictSender):
                 if chunk is not None and not (overlapping or chunk.has_verdict):
                     raise UsageError(
                         f"Chunk {chunk.submission_id}/{chunk.index} was neither completed, failed nor released.",
-                        hint="Give each chunk its verdict, or open the loop with overlapping=True.",
+                        hint="Complete, fail or release each chunk, or open the loop with overlapping=True.",
                     )
                 chunk = await self._next(wait_s, until_empty)
                 if chunk is None:

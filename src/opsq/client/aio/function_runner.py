@@ -107,7 +107,7 @@ class AsyncRun:
 async def run(source: AsyncChunkSource, f: Callable[[Any], Any], *, concurrency: int) -> Tally:
     """See `AsyncConsumer.run_each_chunk`."""
     if concurrency < 1:
-        raise UsageError(f"A concurrency of {concurrency} is not possible: it starts at 1.")
+        raise UsageError(f"concurrency is {concurrency}; it must be at least 1.")
     if is_awaited(f):
         return await AsyncRun(source, _awaiting(f)).run(concurrency)
     threads = ThreadPoolExecutor(concurrency, "opsq-job")

@@ -67,7 +67,7 @@ class ChunkBase:
 
     def _take_verdict(self) -> None:
         if self._has_verdict:
-            raise UsageError(f"Chunk {self.submission_id}/{self.index} has its verdict already.")
+            raise UsageError(f"Chunk {self.submission_id}/{self.index} already has a verdict.")
         self._has_verdict = True
 
     def _run_s(self, run_s: float | None) -> float:

@@ -139,7 +139,7 @@ def new_submission(
     """What to send for a submission whose content is in place.
 
     Raises:
-        UsageError: a value is out of its range, or two exclude each other.
+        UsageError: a value is out of its range, or two cannot be combined.
     """
     fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None or name in _NOT_NONE}
     on_dead, unique_until = fields.pop("on_dead", "fail"), fields.pop("unique_until", "done")
@@ -151,7 +151,7 @@ def new_submission(
         raise UsageError("unique_until needs a unique_key.")
     for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
         if first in fields and second in fields:
-            raise UsageError(f"{first} and {second} exclude each other.")
+            raise UsageError(f"{first} and {second} cannot be combined.")
     for name, how in _CONVERTED.items():
         if name in fields:
             wanted, convert = how

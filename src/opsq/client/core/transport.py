@@ -77,7 +77,7 @@ def frames(requests: Sequence[Request], limit_bytes: int) -> Iterator[bytes]:
     if len(requests) == 1:
         raise UsageError(
             f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes.",
-            hint="Send less at once, or raise frame_limit of the daemon.",
+            hint="Send less at once, or raise the daemon's frame_limit_bytes.",
         )
     half = len(requests) // 2
     yield from frames(requests[:half], limit_bytes)
@@ -95,7 +95,7 @@ def expect(reply: Reply, kind: type[R]) -> R:
         return reply
     if isinstance(reply, ErrorReply):
         raise reply.error()
-    raise ProtocolError(f"The daemon answered with {type(reply).__name__} where {kind.__name__} was due.")
+    raise ProtocolError(f"The daemon answered with {type(reply).__name__} where {kind.__name__} was expected.")
 
 
 class Backoff:
@@ -200,7 +200,7 @@ def _check_owner(peer: socket.socket, path: str) -> None:
     if not is_trusted(uid) and uid != (found.st_uid if owner is None else owner):
         raise NotPermitted(
             f"The process that listens at {path} belongs to uid {uid}, but the folder to uid {found.st_uid}.",
-            hint="Nothing was sent. Who owns the folder should look at what is in it, and at its mode.",
+            hint="Nothing was sent. The owner of the folder should check its contents and its mode.",
         )
 
 

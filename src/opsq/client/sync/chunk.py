@@ -155,7 +155,7 @@ class Reservation:
             run_s: how long all of them took together.
 
         Raises:
-            UsageError: there are not as many results as chunks, or the reservation has its verdict already.
+            UsageError: there are not as many results as chunks, or the reservation already has a verdict.
         """
         if results is not None and len(results) != self.chunks_count:
             raise UsageError(f"{len(results)} results were given for {self.chunks_count} chunks.")
@@ -174,5 +174,5 @@ class Reservation:
 
     def _take_verdict(self) -> None:
         if self._has_verdict:
-            raise UsageError("This reservation has its verdict already.")
+            raise UsageError("This reservation already has a verdict.")
         self._has_verdict = True

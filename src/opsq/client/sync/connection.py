@@ -190,7 +190,7 @@ class Connection:
                     raise TimedOut(f"The daemon at {show_address(self.address)} did not answer within {timeout_s:g} s.")
                 if now >= beat_at:
                     if beats_count >= MISSES:
-                        raise Unreachable(f"The daemon at {show_address(self.address)} does not answer any more.")
+                        raise Unreachable(f"The daemon at {show_address(self.address)} no longer answers.")
                     beats_count += 1
                     beat_at = now + self._heartbeat_s
                     self.send([Heartbeat(_BEAT_ID)])

@@ -219,7 +219,7 @@ def run(
 ) -> Tally:
     """See `Consumer.run_each_chunk`."""
     if jobs < 1:
-        raise UsageError(f"{jobs} jobs are not possible: it starts at 1.")
+        raise UsageError(f"jobs is {jobs}; it must be at least 1.")
     slots: Sequence[Slot]
     if mode == "threads":
         if max_runtime_s is not None:
@@ -232,7 +232,7 @@ def run(
         program = program_of(f)
         slots = [WorkerSlot(source.describe, source.welcome, program, max_runtime_s) for _ in range(jobs)]
     else:
-        raise UsageError(f"{mode!r} is no mode.", hint="There are 'threads' and 'processes'.")
+        raise UsageError(f"mode is {mode!r}; it must be 'threads' or 'processes'.")
     return Run(source, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)
 
 

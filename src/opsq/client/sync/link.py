@@ -252,7 +252,7 @@ class Link(LinkBase):
             beat_at = time.monotonic() + self._pause_s()
             if beat_at < self._beat_at:
                 self._beat_at = beat_at
-                self._wake.set()  # whoever reads next
+                self._wake.set()  # the next reader
 
     def _beat(self, wire: Wire, now: float) -> None:
         self._beat_at = now + self._pause_s()

@@ -131,7 +131,7 @@ class WorkerSlot:
         exit_code = self._end()
         raise WorkFailed(
             f"A worker process ended before it was ready ({_ended(exit_code)}); see its stderr.",
-            hint="A program that makes worker processes starts its work below `if __name__ == '__main__':`.",
+            hint="A program that makes worker processes starts its work under `if __name__ == '__main__':`.",
         )
 
     def work(self, chunk: Chunk) -> Outcome | None:

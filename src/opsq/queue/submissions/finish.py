@@ -132,7 +132,7 @@ class Finisher:
                     self.expire_after(submission_id, 1.0, now)  # in case that the end does not come about
                 continue
             self._record(submission, history.EXPIRED, "", now)
-            self.end(submission, "expired", "Its time to live was over before all of it was done.", now)
+            self.end(submission, "expired", "It expired before it was finished.", now)
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to end.

@@ -14,7 +14,7 @@ def make_programs(command: Sequence[str], feeding: Feeding, setup: Setup) -> Pro
     """Make what runs `command` for chunks in the way that `feeding` says.
 
     Raises:
-        UsageError: the command has placeholders that do not go with that way, or ways exclude each other.
+        UsageError: the command has placeholders that do not go with that way, or ways cannot be combined.
     """
     feeding.check()
     if feeding.by_records:

@@ -57,9 +57,9 @@ class Feeding(msgspec.Struct, frozen=True):
             if is_set
         ]
         if len(wanted) > 1:
-            raise UsageError(f"{wanted[0]} and {wanted[1]} exclude each other.")
+            raise UsageError(f"{wanted[0]} and {wanted[1]} cannot be combined.")
         if self.args_count is not None and self.args_count < 1:
-            raise UsageError(f"--args takes a count of records from 1 on, not {self.args_count}.")
+            raise UsageError(f"--args takes a number of records from 1 on, not {self.args_count}.")
         if not self.separator:
             raise UsageError("The delimiter of records is empty.")
 

@@ -114,9 +114,9 @@ class RecordRuns:
     def _check(self, record: bytes, longest_bytes: int, cost_bytes: int) -> None:
         if longest_bytes > _WORD_BYTES or cost_bytes > self._room_bytes:
             limit = min(_WORD_BYTES, self._room_bytes)
-            raise WorkFailed(f"it is longer than an argument may be here, {limit} bytes at most; use stdin, or {{in}}")
+            raise WorkFailed(f"it is longer than an argument may be: {limit} bytes at most; use stdin, or {{in}}")
         if b"\0" in record:
-            raise WorkFailed("it has a NUL byte in it, which no argument can hold; -0 makes NUL the end of records")
+            raise WorkFailed("it contains a NUL byte, which no argument can hold; -0 makes NUL the end of records")
 
 
 class ChunkRecords:
@@ -165,7 +165,8 @@ class ChunkRecords:
             raise ContentMissing(f"{source.path or 'The input'} cannot be read: {error.strerror}.") from error
         if not piece:
             raise ContentChanged(
-                f"{source.path or 'The input'} ends before its chunk does: it has been cut since it was submitted."
+                f"{source.path or 'The input'} ends before its chunk does: "
+                "it has been truncated since it was submitted."
             )
         self._at += len(piece)
         *whole, self._rest = (self._rest + piece).split(self._separator)

@@ -97,7 +97,7 @@ class ScratchFolder:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
-            raise WorkFailed("it ended well, but has not written {out}") from None
+            raise WorkFailed("it succeeded, but did not write {out}") from None
         except OSError as error:
             raise WorkFailed(f"what it made of {{out}} cannot be read: {error.strerror}") from None
         self.remove(path)

@@ -165,7 +165,8 @@ class RecordWriter:
             records = os.pread(content.fd, content.length, content.offset)
             if len(records) < content.length:
                 raise ContentChanged(
-                    f"{content.path or 'The input'} ends before its chunk does: it has been cut since it was submitted."
+                    f"{content.path or 'The input'} ends before its chunk does: "
+                    "it has been truncated since it was submitted."
                 )
         else:
             header = chunk.header
@@ -217,7 +218,7 @@ class RecordReader:
 
 
 def _malformed(heard: bytes) -> WorkFailed:
-    return WorkFailed(f"the server wrote {_shown(heard)} where the first line of an answer was due")
+    return WorkFailed(f"the server wrote {_shown(heard)} where the first line of an answer was expected")
 
 
 def _unasked(heard: bytes) -> WorkFailed:

@@ -138,7 +138,7 @@ class Feed:
         if not sent_bytes:
             raise ContentChanged(
                 f"{self._name} ends at byte {self._offset}, {self._left_bytes} bytes before the end of its chunk:"
-                " it has been cut since it was submitted."
+                " it has been truncated since it was submitted."
             )
         self._offset += sent_bytes
         self._left_bytes -= sent_bytes

@@ -54,7 +54,7 @@ class Spawner:
             if find_program(*key) != path:
                 return self.spawn(argv, env, stdio)
             raise CommandNotExecutable(
-                f"{path} cannot be executed: its interpreter does not exist.", hint="See its first line."
+                f"{path} cannot be executed: its interpreter does not exist.", hint="Check its first line."
             ) from error
 
 
@@ -105,7 +105,7 @@ def find_program(command: str, path: str) -> str:
         what = "it is a folder" if os.path.isdir(found) else "its mode does not allow it"
         raise CommandNotExecutable(f"{found} cannot be executed: {what}.", hint=f"See `ls -ld {found}`.")
     where = "" if names_place else f" in PATH ({path})"
-    raise CommandNotFound(f"There is no command {command!r}{where}.", hint="Check its name, or give its whole path.")
+    raise CommandNotFound(f"There is no command {command!r}{where}.", hint="Check its name, or give its full path.")
 
 
 def _posix_spawn(path: str, argv: Sequence[str | bytes], env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:

@@ -121,7 +121,7 @@ def write_part(
         except ChunkTooLarge as error:
             raise ChunkTooLarge(
                 f"In partition {partition}: {error.message}",
-                hint="Give a smaller rowsPerChunk or bytesPerChunk, or raise the daemon's chunk_limit.",
+                hint="Give a smaller rowsPerChunk or bytesPerChunk, or raise the daemon's chunk_limit_bytes.",
             ) from error
         return PartMessage(partition, plan.request_key, rows_count, writer.finish())
 

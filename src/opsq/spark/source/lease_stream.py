@@ -192,7 +192,7 @@ def describe(queue: Queue, submission_id: int) -> SubmissionContent:
     described = content_of(queue, submission_id)
     if described is None:
         raise NotFound(
-            f"Submission {submission_id} was removed while a stream had chunks of it; after a restart it goes on "
+            f"Submission {submission_id} was removed while a stream had chunks of it; after a restart it continues "
             f"without them."
         )
     return described

@@ -122,7 +122,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
             hint="Write .save() without an argument.",
         )
     if given.has("rowsPerChunk") and given.has("bytesPerChunk"):
-        raise UsageError("rowsPerChunk and bytesPerChunk exclude each other.", hint="Give one of them.")
+        raise UsageError("rowsPerChunk and bytesPerChunk cannot be combined.", hint="Give one of them.")
     rows = given.parsed("rowsPerChunk", _count)
     size_bytes = given.parsed("bytesPerChunk", _size)
     return WriteOptions(
@@ -261,12 +261,12 @@ class _Given:
     def daemon(self) -> DaemonOptions:
         token, path = self.text("token"), self.text("tokenFile")
         if token is not None and path is not None:
-            raise UsageError("token and tokenFile exclude each other.", hint="Prefer tokenFile: a path is no secret.")
+            raise UsageError("token and tokenFile cannot be combined.", hint="Prefer tokenFile: a path is no secret.")
         if path is not None:
             token = _read_token(path)
         if self.has("stateDir") and self.has("address"):
             raise UsageError(
-                "stateDir and address exclude each other.", hint="Give the one that every executor can use."
+                "stateDir and address cannot be combined.", hint="Give the one that every executor can use."
             )
         return DaemonOptions(state_dir=self.text("stateDir"), address=self.text("address"), token=token)
 

@@ -43,7 +43,7 @@ class Backoff(Record):
 
 
 class NewSubmission(Record):
-    """What a producer submits. `None` means the daemon's default. `delay_s` and `not_before_at` exclude each other."""
+    """What a producer submits. `None` means the daemon's default. `delay_s` and `not_before_at` cannot be combined."""
 
     request_key: RequestKey
     chunks_count: ChunksCount

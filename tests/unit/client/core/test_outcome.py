@@ -143,13 +143,13 @@ def test_stop_iteration_in_an_operation_ends_nothing_silently() -> None:
 def test_a_chunk_that_cannot_be_decoded_is_dead_at_once() -> None:
     outcome = call(EachOperation(str, "json"), b"{\n")
     assert outcome.is_final
-    assert outcome.reason.startswith("Line 1 is not the JSON")
+    assert outcome.reason.startswith("Line 1 is not the expected JSON")
 
 
 def test_a_result_that_cannot_be_written_fails_the_chunk() -> None:
     outcome = call(EachOperation(lambda line: "text", "bytes"), b"a\n")
     assert not outcome.is_final
-    assert "Record 1 is of type str; bytes are wanted" in outcome.reason
+    assert "Record 1 is of type str; it must be bytes" in outcome.reason
 
 
 def test_results_may_have_a_format_of_their_own_or_none() -> None:
@@ -159,5 +159,5 @@ def test_results_may_have_a_format_of_their_own_or_none() -> None:
 
 
 def test_an_unknown_format_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(UsageError, match="'yaml' is no serialisation"):
+    with pytest.raises(UsageError, match="'yaml' is not a serialisation"):
         EachOperation(len, "yaml")

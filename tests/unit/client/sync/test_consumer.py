@@ -164,7 +164,7 @@ def test_a_chunk_without_a_verdict_is_an_error(consumer: Consumer, backlog: Back
 def test_two_verdicts_are_an_error(consumer: Consumer) -> None:
     for chunk in consumer:
         chunk.complete()
-        with pytest.raises(UsageError, match="has its verdict already"):
+        with pytest.raises(UsageError, match="already has a verdict"):
             chunk.fail()
         break
 
@@ -362,7 +362,7 @@ def test_a_single_bulk_reservation_is_given_back_as_a_whole(consumer: Consumer, 
     with pytest.raises(UsageError, match="2 results were given for 50 chunks"):
         reservation.complete([b"", b""])
     reservation.release()
-    with pytest.raises(UsageError, match="verdict already"):
+    with pytest.raises(UsageError, match="already has a verdict"):
         reservation.fail()
     consumer.flush(10)
     assert backlog.released_count == 50

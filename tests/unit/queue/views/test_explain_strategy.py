@@ -229,7 +229,7 @@ def test_named_strategy_is_explained_by_its_text_and_an_unknown_name_gets_the_ne
     rig = Rig(runtime_dir, Policy(strategies={"interactive": "SelectOnly(kind=preview, NewestFirst)"}))
     try:
         assert analyzed(rig, "interactive").strategy == "SelectOnly(kind=preview, NewestFirst)"
-        with pytest.raises(InvalidStrategy, match="'interactve' is no strategy; did you mean interactive"):
+        with pytest.raises(InvalidStrategy, match="'interactve' is not a strategy; did you mean interactive"):
             analyzed(rig, "interactve")
         with pytest.raises(InvalidStrategy, match="stands alone"):
             analyzed(rig, "OrElse(interactive, Random)")
@@ -242,7 +242,7 @@ def test_named_strategy_is_explained_by_its_text_and_an_unknown_name_gets_the_ne
     [
         ({"fast": "Oldest"}, "named fast: .* OldestFirst"),
         ({"Random": "OldestFirst"}, "of the language"),
-        ({"a b": "Random"}, "no name"),
+        ({"a b": "Random"}, "not a name"),
     ],
 )
 def test_engine_does_not_start_with_a_named_strategy_that_is_none(

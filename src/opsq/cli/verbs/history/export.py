@@ -38,7 +38,7 @@ def export(
     where = conditions.as_filter(subject)
     target = event_export.target(output, format_, rotate, is_going_on=after_last)
     if caller.is_json and target.is_stdout:
-        raise UsageError("--json and an export to stdout exclude each other.", hint="Give --output.")
+        raise UsageError("--json and an export to stdout cannot be combined.", hint="Give --output.")
     with asked(caller) as daemon, caller.progress("rows") as progress, target:
         task = progress.add_task("exporting", total=None) if progress else None
         for page in attempts.pages(daemon, where, after=target.last_seq if after_last else after):

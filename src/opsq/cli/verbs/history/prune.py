@@ -18,7 +18,7 @@ def prune(
     count (history_rows).
     """
     if older_s is None and keep is None:
-        raise UsageError("Nothing says what to delete.", hint="Give --older-than or --keep.")
+        raise UsageError("No events were selected.", hint="Give --older-than or --keep.")
     with caller.connect() as daemon:
         count = daemon.call(Prune(daemon.next_id(), older_s, keep), Changed).count
     caller.changed(count)
