@@ -142,14 +142,19 @@ def bucket(object_service: str) -> str:
     return "bucket"
 
 
-@pytest.fixture
-def service_environment(object_service: str, bucket: str) -> dict[str, str]:
-    """The variables of a daemon, or whoever reads its store, that uses the service."""
+@pytest.fixture(scope="session")
+def service_access(object_service: str) -> dict[str, str]:
+    """The variables by which whoever reads a store finds the service."""
     return {
         "AWS_ENDPOINT": object_service,
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
-        "OPSQ_STORE": f"s3://{bucket}/some/prefix",
     }
+
+
+@pytest.fixture
+def service_environment(service_access: dict[str, str], bucket: str) -> dict[str, str]:
+    """The variables of a daemon that uses the service, and of whoever reads its store."""
+    return {**service_access, "OPSQ_STORE": f"s3://{bucket}/some/prefix"}

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import opsq
@@ -57,8 +59,8 @@ def java(jvm: Jvm, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(jvm: Jvm) -> Iterator[SparkSession]:
-    """The one session; its home is the one that opsq chooses."""
+def spark(jvm: Jvm, service_access: dict[str, str]) -> Iterator[SparkSession]:
+    """The one session; its home is the one that opsq chooses. Its executors find the service of objects."""
     from opsq.spark import build_session
 
     folder = Path(tempfile.mkdtemp(prefix="opsq-spark-", dir=SHORT_ROOT))
@@ -69,7 +71,10 @@ def spark(jvm: Jvm) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "America/New_York",  # far from UTC, so that a zone that is lost shows
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     }
-    session = build_session("local[2,3]", name="opsq tests", conf=conf, is_short=True)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in service_access.items():
+            patch.setenv(name, value)
+        session = build_session("local[2,3]", name="opsq tests", conf=conf, is_short=True)
     yield session
     session.stop()
     shutil.rmtree(folder)
@@ -87,6 +92,15 @@ def queue(daemon: Settings) -> Iterator[opsq.Queue]:
     """The test's own connection to it."""
     with opsq.connect(state_dir=daemon.state_dir) as queue:
         yield queue
+
+
+@pytest.fixture
+def rows(runtime_dir: Path) -> Path:
+    """A Parquet file of 1000 rows in ten row groups."""
+    path = runtime_dir / "in.parquet"
+    table = pa.table({"id": list(range(1000)), "text": [f"row {n}" for n in range(1000)]})
+    pq.write_table(table, path, row_group_size=100)
+    return path
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import pytest
 
 import opsq
 import opsq.spark
+from daemons import running
 from opsq import __main__ as program
 from opsq.settings import Settings
 from spark.cli.test_report import PROGRAM, work_off
@@ -28,12 +30,12 @@ LOCAL = ("--master", "local[2]")
 
 
 @pytest.fixture
-def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Here]:
-    """Runs `opsq spark` with a state folder, with settings and views of its own; the session goes on."""
+def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+    """Runs `opsq spark` with a state folder. The session goes on: another would have Python workers of its own."""
 
     def build_session(master: str, *, conf: dict[str, str], **_: Any) -> SparkSession:
         assert (master, conf) == ("local[2]", {})
-        return spark.newSession()
+        return spark
 
     monkeypatch.setattr(opsq.spark, "build_session", build_session)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
@@ -44,8 +46,40 @@ def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
         status = program.run(line)
         return subprocess.CompletedProcess(line, status, *capfd.readouterr())
 
-    yield here
-    spark.createDataFrame([], "n int")  # makes it the active session again
+    return here
+
+
+def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(
+    here: Here, runtime_dir: Path, rows: Path
+) -> None:
+    output = runtime_dir / "out.json"
+    state_dir = runtime_dir / "state"
+    ran = here(
+        state_dir,
+        "run",
+        str(rows),
+        "--rows-per-chunk",
+        "64",
+        "--tasks",
+        "2",
+        "-o",
+        str(output),
+        "--result-schema",
+        "id BIGINT NOT NULL, text STRING",
+        *LOCAL,
+        "--json",
+        "--",
+        "sed",
+        "s/row/line/",
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(ran.stdout)
+    assert (document["state"], document["completed"], document["rows"]) == ("completed", document["chunks"], 1000)
+    assert sum(task["completed"] for task in document["tasks"]) == document["chunks"]
+    lines = [line for path in sorted(output.glob("part-*")) for line in path.read_text().splitlines()]
+    assert [json.loads(line) for line in lines] == [{"id": n, "text": f"line {n}"} for n in range(1000)]
+    with opsq.Queue.open(state_dir) as queue:
+        assert list(queue.submissions()) == []
 
 
 def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(here: Here, runtime_dir: Path) -> None:
@@ -110,6 +144,34 @@ def test_refusal_of_spark_is_told_in_one_line(here: Here, runtime_dir: Path) -> 
         "opsq: A column, variable, or function parameter with name `nocol` cannot be resolved."
     )
     assert ran.stderr.count("\n") == 1, ran.stderr
+
+
+def test_doctor_sends_a_row_there_and_back_and_leaves_nothing(here: Here, daemon: Settings, queue: opsq.Queue) -> None:
+    ran = here(daemon.state_dir, "doctor", *LOCAL, "--json")
+    found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
+    assert all(finding["ok"] for finding in found.values()), found
+    assert "came back" in found["round trip"]["detail"]
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert list(queue.submissions()) == []
+
+
+def test_history_of_a_stopped_queue_becomes_a_document_and_a_page(here: Here, runtime_dir: Path) -> None:
+    with running(runtime_dir) as settings:
+        work_off(settings)
+    page = runtime_dir / "report.html"
+    ran = here(settings.state_dir, "report", "--by", "tenant", "--json", "--tables", "--html", str(page), *LOCAL)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    told = json.loads(ran.stdout)
+    total = told["total"]
+    assert (total["completed"], total["failed"], total["dead"], total["dead_rate"]) == (9, 2, 1, 0.1)
+    assert {row["value"]: (row["completed"], row["dead"]) for row in told["values"]} == {"acme": (6, 0), "zeta": (3, 1)}
+    assert [row["consumer"].startswith("worker") for row in told["consumers"]] == [True]
+    assert [(row["chunks"], row["reason"]) for row in told["failures"]] == [(2, "no such host")]
+    assert sum(window["completed"] for window in told["throughput"]) == 9
+    assert told["html"] == str(page)
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert "no such host" in page.read_text()
 
 
 def test_tables_that_were_asked_for_are_drawn_in_a_file_without_escapes(here: Here, daemon: Settings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from msgspec.structs import replace
 from rich.console import Console
 
 import opsq
-from daemons import running
 from opsq.cli.caller import Caller
 from opsq.cli.spark.report_tables import _draw
 from opsq.settings import Settings
@@ -76,26 +74,6 @@ def test_queue_in_which_nothing_has_happened_is_told_before_spark_starts(daemon:
     ran = run(daemon.state_dir)
     assert ran.returncode == 3
     assert "no events" in ran.stderr
-
-
-@pytest.mark.usefixtures("java")
-def test_history_of_a_stopped_queue_becomes_a_document_and_a_page(runtime_dir: Path) -> None:
-    with running(runtime_dir) as settings:
-        work_off(settings)
-    page = runtime_dir / "report.html"
-    ran = run(settings.state_dir, "--by", "tenant", "--json", "--tables", "--html", str(page), *LOCAL)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
-    told = json.loads(ran.stdout)
-    total = told["total"]
-    assert (total["completed"], total["failed"], total["dead"], total["dead_rate"]) == (9, 2, 1, 0.1)
-    assert {row["value"]: (row["completed"], row["dead"]) for row in told["values"]} == {"acme": (6, 0), "zeta": (3, 1)}
-    assert [row["consumer"].startswith("worker") for row in told["consumers"]] == [True]
-    assert [(row["chunks"], row["reason"]) for row in told["failures"]] == [(2, "no such host")]
-    assert sum(window["completed"] for window in told["throughput"]) == 9
-    assert told["html"] == str(page)
-    assert page.read_text().startswith("<!DOCTYPE html>")
-    assert "no such host" in page.read_text()
 
 
 def test_tables_on_a_terminal_fit_80_columns_and_cut_no_number() -> None:

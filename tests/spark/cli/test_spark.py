@@ -7,10 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import opsq
@@ -36,15 +33,6 @@ def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
     )
-
-
-@pytest.fixture
-def rows(runtime_dir: Path) -> Path:
-    """A Parquet file of 1000 rows in ten row groups."""
-    path = runtime_dir / "in.parquet"
-    table = pa.table({"id": list(range(1000)), "text": [f"row {n}" for n in range(1000)]})
-    pq.write_table(table, path, row_group_size=100)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -173,38 +161,6 @@ def test_jobs_of_a_fleet_are_told_to_be_of_each_task() -> None:
     assert Consuming().jobs is None
 
 
-@pytest.mark.usefixtures("java")
-def test_run_gives_every_row_once_in_the_order_of_the_input_and_leaves_nothing(runtime_dir: Path, rows: Path) -> None:
-    output = runtime_dir / "out.json"
-    state_dir = runtime_dir / "state"
-    ran = run(
-        state_dir,
-        "run",
-        str(rows),
-        "--rows-per-chunk",
-        "64",
-        "--tasks",
-        "2",
-        "-o",
-        str(output),
-        "--result-schema",
-        "id BIGINT NOT NULL, text STRING",
-        *LOCAL,
-        "--json",
-        "--",
-        "sed",
-        "s/row/line/",
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
-    document: dict[str, Any] = json.loads(ran.stdout)
-    assert (document["state"], document["completed"], document["rows"]) == ("completed", document["chunks"], 1000)
-    assert sum(task["completed"] for task in document["tasks"]) == document["chunks"]
-    lines = [line for path in sorted(output.glob("part-*")) for line in path.read_text().splitlines()]
-    assert [json.loads(line) for line in lines] == [{"id": n, "text": f"line {n}"} for n in range(1000)]
-    with opsq.Queue.open(state_dir) as queue:
-        assert list(queue.submissions()) == []
-
-
 @pytest.mark.parametrize(("given", "taken"), [(None, None), (" same", "same")])
 def test_result_schema_that_needs_no_spark_is_taken_as_it_is(given: str | None, taken: str | None) -> None:
     assert Writing(result_schema=given).schema(None) == taken  # type: ignore[arg-type]
@@ -235,16 +191,6 @@ def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
     assert said.splitlines() == [f"0 of 2 chunks are done. {goes_on}, {said.partition(' continues, ')[2].strip()}"]
     assert (state.state, state.chunks_count) == ("open", 2)
     wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 300, "the chunk is given back")
-
-
-@pytest.mark.usefixtures("java")
-def test_doctor_sends_a_row_there_and_back_and_leaves_nothing(daemon: Settings, queue: opsq.Queue) -> None:
-    ran = run(daemon.state_dir, "doctor", *LOCAL, "--json")
-    found = {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
-    assert all(finding["ok"] for finding in found.values()), found
-    assert "came back" in found["round trip"]["detail"]
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert list(queue.submissions()) == []
 
 
 def test_doctor_names_a_java_without_the_module_that_spark_asks_for(
