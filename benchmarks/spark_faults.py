@@ -2,8 +2,8 @@
 
 No row is lost or twice.
 
-Each fault comes when the daemon counts so many chunks as done, with others in flight. What happened, and how the chunks
-stood, is reported second by second; the last lines compare what went in with what came out.
+Each fault comes when the daemon counts a given number of chunks as done, with others in flight. What happened, and how
+the chunks stood, is reported second by second; the last lines compare what went in with what came out.
 """
 
 from __future__ import annotations

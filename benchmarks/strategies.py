@@ -1,7 +1,7 @@
 """A reserve of one chunk by every node and by ten named compositions, p50 and p99, at 10⁴, 10⁶ and 10⁸ chunks.
 
 Submissions have 1000 chunks and three metadata keys: a thousand tenants, three plans, four regions. What was completed
-comes in anew, so that the backlog stays as it is; one chunk in a hundred is given back. A turn begins with fronts that
+comes in again, so that the backlog stays as it is; one chunk in a hundred is given back. A turn begins with fronts that
 are warm; the notes have the first calls.
 """
 

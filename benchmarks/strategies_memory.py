@@ -18,7 +18,7 @@ from ours.named import fifty, metadata_of, priority_of
 _CHUNKS = 1000
 _AT_ONCE = 1000
 _USED_CHUNKS = 5000
-"""Each strategy hands out so many, ten a call: a fair one has then served every tenant, a deck has shown hundreds of
+"""How many each strategy hands out, ten per call: a fair one has then served every tenant, a deck has shown hundreds of
 submissions."""
 _MIB = 1 << 20
 

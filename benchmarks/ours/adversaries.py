@@ -41,7 +41,7 @@ class Adversary(NamedTuple):
 
 
 def fill_plain(engine: EngineAlone) -> None:
-    """Nothing in the way of work that lasts."""
+    """Nothing that lasts blocks the work."""
     _submit(engine, 1, READY_CHUNKS, lambda _: {"tenant": "open", "kind": "a"})
 
 

@@ -18,7 +18,7 @@ from ours import loads
 from ours.engine import EngineAlone, Timed
 
 BACK_EVERY = 100
-"""One chunk in so many is given back instead of completed."""
+"""One chunk in this many is given back instead of completed."""
 
 Metadata = dict[str, int | str]
 Share = Literal["p50", "p99"]
@@ -68,7 +68,7 @@ class Mill:
     Args:
         strategies: used in turn, one a call.
         count: chunks a call.
-        held: so many calls' chunks are held at least; what is more is completed, `batch` calls' at once.
+        held: the chunks of at least this many calls are held; what is more is completed, `batch` calls' at once.
         on_completed: called with the metadata of each submission of which a chunk was completed.
         before: called before each reserve.
     """

@@ -1,7 +1,7 @@
 """The rival of `insert`: one row per chunk and an index in random order, as Opsqueue keeps its backlog.
 
-Written anew, with the same apsw as ours and Opsqueue's generous cache (1 GiB), but with `synchronous = FULL`, because
-ours answers only after the fsync.
+Written for this comparison, with the same apsw as ours and Opsqueue's generous cache (1 GiB), but with
+`synchronous = FULL`, because ours answers only after the fsync.
 """
 
 from __future__ import annotations

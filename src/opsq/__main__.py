@@ -85,7 +85,7 @@ def _wants_help(words: list[str]) -> bool:
 
 
 def _open_standard_descriptors() -> None:
-    """Open /dev/null in place of closed standard streams, lest a socket or a file becomes stdout."""
+    """Open /dev/null in place of closed standard streams, so that no socket or file becomes stdout."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)

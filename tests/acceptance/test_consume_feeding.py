@@ -187,7 +187,7 @@ def test_dry_run_says_what_would_not_run(queue):
     queue.ok("submit", "-", stdin=b"a\nb\0\n")
     ran = queue("consume", "--dry-run", "--each", "--", "echo")
     assert (ran.status, ran.lines) == (1, ["echo a"])
-    assert "record 2: it has a NUL byte" in ran.err
+    assert "record 2: it contains a NUL byte" in ran.err
 
 
 def test_clean_environment_has_path_and_the_chunk_and_nothing_else(queue):

@@ -23,7 +23,7 @@ def good_until(server: ssl.SSLContext, cert_file: str) -> float:
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it vouches for itself, whoever has signed it
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it vouches for itself, whatever CA has signed it
     client.load_verify_locations(cert_file)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     asking = client.wrap_bio(to_client, to_server)

@@ -34,7 +34,7 @@ from opsq.wire.messages import Changed, Stop
 ANSWER_S = 10.0
 """How long another process that holds the lock may take to answer."""
 _RENEWAL_S = 3.0
-"""How long a daemon may take to see that the file of its socket is gone, and to make it anew."""
+"""How long a daemon may take to see that the file of its socket is gone, and to make it again."""
 
 
 class StartResult(NamedTuple):

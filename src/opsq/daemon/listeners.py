@@ -1,4 +1,4 @@
-"""Accepts connections on the sockets of a daemon, and makes the file of a Unix socket anew when it is gone.
+"""Accepts connections on the sockets of a daemon, and makes the file of a Unix socket again when it is gone.
 
 It must not know what a connection is for: it is given what makes one.
 """

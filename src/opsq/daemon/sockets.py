@@ -40,7 +40,7 @@ class ListeningSocket:
     """A listening socket; `close` also removes its path, if that is still the one we bound.
 
     Args:
-        place: where we bound a Unix socket; None: it is not ours to remove or to make anew.
+        place: where we bound a Unix socket; None: it is not ours to remove or to make again.
     """
 
     def __init__(self, listener: socket.socket, *, place: Place | None = None, lock_fd: int = -1) -> None:
@@ -64,7 +64,7 @@ class ListeningSocket:
         """Listen at the path again if its file is gone; whether that was so, and `socket` is another one now.
 
         Raises:
-            OpsqError: it is gone, and cannot be made anew; or another file is there.
+            OpsqError: it is gone, and cannot be made again; or another file is there.
         """
         if self._place is None or (found := _inode(self._place.path)) == self._inode:
             return False

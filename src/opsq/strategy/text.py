@@ -105,7 +105,7 @@ class _Reader:
     def _unknown(self, name: str, start: int) -> InvalidStrategy:
         if name in self._named:
             return self._error(
-                f"{name!r} is not a strategy of the language; the settings name it, and such a one stands alone", start
+                f"{name!r} is a strategy named in the settings: it stands alone and cannot be nested", start
             )
         ours = [*NODES, *self._named] if start == 0 else list(NODES)
         by_lower = {one.lower(): one for one in ours}

@@ -409,7 +409,7 @@ def test_file_cut_between_two_runs_is_changed_content(consumer: Consumer, tmp_pa
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b"b\0c", "record 2: it has a NUL byte in it"),
+        (b"b\0c", "record 2: it contains a NUL byte"),
         pytest.param(b"x" * 200_000, "record 2: it is longer than an argument may be", id="long"),
     ],
 )

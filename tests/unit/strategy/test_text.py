@@ -167,7 +167,7 @@ def test_integer_of_more_than_64_bits_is_text() -> None:
 def test_named_strategy_stands_for_its_text_as_a_whole() -> None:
     named = {"interactive": "OrElse(SelectOnly(kind=preview), Random)"}
     assert parse(" interactive ", named) == parse(named["interactive"])
-    with pytest.raises(InvalidStrategy, match="not a strategy"):
+    with pytest.raises(InvalidStrategy, match="cannot be nested"):
         parse("Fair(tenant, interactive)", named)
 
 

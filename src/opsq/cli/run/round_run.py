@@ -111,7 +111,7 @@ class RoundRun:
             threading.Thread(target=self._feed, name="opsq-feed", daemon=True),
             threading.Thread(target=self._deliver, name="opsq-deliver", daemon=True),
         ]
-        self._find_work()  # before programs start, lest they process what is being forgotten
+        self._find_work()  # before programs start, so that they process nothing that is being forgotten
         if self._caller.is_json and plan.output is None:
             self._json_sink = JsonSink()
         options = plan.options._replace(

@@ -201,7 +201,7 @@ class Failures:
             work = submission.blocks.get(index) if submission is not None else None
             if submission is None or work is None:
                 continue
-            # A chunk may have been taken up, and have failed again, since this timer was set: then a later one is its
+            # A chunk may have been reserved, and have failed again, since this timer was set: then a later one is its
             # own.
             hit = 0
             for row in submission.attempts_of(state.reader, work):
