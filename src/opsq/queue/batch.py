@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Raw
+
 from opsq.clock import Now
 from opsq.errors import OpsqError
 from opsq.queue.live_submission import BlockWork, LiveSubmission, Part
@@ -68,7 +70,7 @@ class Batch:
         self.history: list[HistoryRow] = []
         self.first_seq = 0
         """The seq of the first of them, given when the batch begins."""
-        self.results: list[tuple[int, int, int, bytes]] = []
+        self.results: list[tuple[int, int, int, Raw]] = []
         self.dead: list[DeadRow] = []
         self.tried: dict[tuple[int, int], tuple[LiveSubmission, BlockWork]] = {}
         self.leased: dict[int, Part] = {}

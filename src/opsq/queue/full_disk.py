@@ -51,7 +51,7 @@ class FullDisk:
         elif isinstance(request, m.Fail):
             size_bytes += sum(_ROW_BYTES + len(one.reason) for one in request.failures)
         elif isinstance(request, m.Complete | m.CompleteAndReserve):
-            size_bytes += sum(_ROW_BYTES + len(bytes(one.results)) for one in request.completions)
+            size_bytes += sum(_ROW_BYTES + len(one.results) for one in request.completions)
         batch = self._state.batch
         if self._log.spare_bytes() - batch.spare_bytes - size_bytes < self._log.spare_bytes_kept:
             raise self._state.no_room()

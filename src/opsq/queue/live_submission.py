@@ -10,6 +10,7 @@ import heapq
 from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 
 from opsq.clock import MonoNs, Now
 from opsq.ids import SubmissionId, block_mask, blocks_of
@@ -69,44 +70,27 @@ class BlockWork:
         return self.pending & ~self.done
 
 
-class Reservation:
+class Reservation(msgspec.Struct, eq=False):
     """What one call was handed out, or calls of one chunk that were answered together.
 
     Its deadline holds for all of it; a heartbeat of its peer moves it to the full length from then.
     """
 
-    __slots__ = (
-        "alarm",
-        "consumer",
-        "deadline",
-        "granted_at",
-        "id",
-        "is_for_restart",
-        "is_lease",
-        "is_taken_up",
-        "length_s",
-        "parts",
-        "peer",
-    )
-
-    def __init__(
-        self, reservation_id: int, consumer: str, peer: Peer | None, length_s: float, now: Now, *, is_lease: bool
-    ) -> None:
-        self.id = reservation_id
-        self.consumer = consumer
-        self.peer = peer
-        self.length_s = length_s
-        self.is_lease = is_lease
-        self.is_for_restart = False
-        """A lease only because the daemon was ending; who takes it up again holds it by connection."""
-        self.is_taken_up = False
-        """That is being committed: its rows go."""
-        self.granted_at = now
-        """Taken up again, or restored: since then; its wall instant is 0, since nobody knows when it was granted."""
-        self.deadline: MonoNs = now.mono
-        self.alarm: MonoNs | None = None
-        """When its deadline will be looked at; none is set once it has expired."""
-        self.parts: dict[tuple[int, int, int], Part] = {}
+    id: int
+    consumer: str
+    peer: Peer | None
+    length_s: float
+    granted_at: Now
+    """Taken up again, or restored: since then; its wall instant is 0, since nobody knows when it was granted."""
+    deadline: MonoNs
+    is_lease: bool
+    is_for_restart: bool = False
+    """A lease only because the daemon was ending; who takes it up again holds it by connection."""
+    is_taken_up: bool = False
+    """That is being committed: its rows go."""
+    alarm: MonoNs | None = None
+    """When its deadline will be looked at; none is set once it has expired."""
+    parts: dict[tuple[int, int, int], Part] = msgspec.field(default_factory=dict)
 
     def is_like(self, peer: Peer, length_s: float) -> bool:
         """Whether nobody has taken it over or extended it since `peer` was given it."""
@@ -117,32 +101,21 @@ class Reservation:
         return now.wall + max(self.deadline - now.mono, 0) // 1_000_000
 
 
-class Part:
+class Part(msgspec.Struct, eq=False):
     """What a reservation holds of one block, at one attempt: `granted` at first, `mask` still."""
 
-    __slots__ = ("attempt", "granted", "mac", "mask", "reservation", "started", "submission", "work")
+    reservation: Reservation
+    submission: LiveSubmission
+    work: BlockWork
+    granted: int
+    mask: int
+    attempt: int
+    mac: int
+    started: int = 0
 
-    def __init__(
-        self,
-        reservation: Reservation,
-        submission: LiveSubmission,
-        work: BlockWork,
-        granted: int,
-        attempt: int,
-        mac: int,
-        *,
-        mask: int | None = None,
-    ) -> None:
-        self.reservation = reservation
-        self.submission = submission
-        self.work = work
-        self.granted = granted
-        self.mask = granted if mask is None else mask
-        self.attempt = attempt
-        self.mac = mac
-        self.started = 0
-        reservation.parts[submission.id, work.index, granted] = self
-        work.parts.append(self)
+    def __post_init__(self) -> None:
+        self.reservation.parts[self.submission.id, self.work.index, self.granted] = self
+        self.work.parts.append(self)
 
     @property
     def row_key(self) -> tuple[int, int, int, int]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import apsw
+from msgspec import Raw
 
 from opsq.ids import from_sql, to_sql
 
@@ -178,7 +179,7 @@ def delete_dead(writer: apsw.Connection, submission_id: int, chunks: Iterable[in
     )
 
 
-def put_results(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
+def put_results(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, Raw]]) -> None:
     """Store results: (submission, block, mask, MessagePack array of one entry per bit)."""
     writer.executemany(
         "INSERT OR REPLACE INTO result (submission_id, block, mask, results) VALUES (?, ?, ?, ?)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Raw
+import msgspec
 
 from opsq.clock import Now
 from opsq.queue.batch import Batch
@@ -22,7 +22,7 @@ from opsq.store import history
 from opsq.store.history import HistoryRow
 from opsq.wire.messages import Completion, Refusal
 
-_NO_RESULTS = Raw(b"\xc0")
+_NO_RESULTS = msgspec.Raw(b"\xc0")
 
 
 class Completions:
@@ -123,15 +123,16 @@ class Completions:
         now: Now,
     ) -> None:
         batch, held = self._state.batch, completion.held
+        reservation = part.reservation if part is not None else None
         work.settling |= mask
         if part is not None and part.reservation.is_lease:
             batch.leased[id(part)] = part
         submission.unfinished -= mask.bit_count()
         if completion.results != _NO_RESULTS:
-            batch.results.append((submission.id, work.index, mask, bytes(completion.results)))
+            batch.results.append((submission.id, work.index, mask, completion.results))
         run_s, run_max_s = completion.run_s, completion.run_max_s
-        if not run_s and part is not None and part.reservation.is_lease:
-            run_max_s = held_s(part.reservation, now)
+        if not run_s and reservation is not None and reservation.is_lease:
+            run_max_s = held_s(reservation, now)
             run_s = run_max_s * mask.bit_count()
         key = (work, held.reservation_id, held.attempt, completion.exit_status, consumer)
         if batch is not self._batch:
@@ -140,7 +141,7 @@ class Completions:
         if known is not None and not work.attempts:
             waited_s = 0.0  # handed out together and never failed before, they have waited as long as the first of them
         else:
-            waited_s = wait_s(submission, work, mask, part.reservation if part is not None else None)
+            waited_s = wait_s(submission, work, mask, reservation)
         if known is not None:
             known.add(mask, part, run_s, run_max_s, waited_s)
         else:
@@ -160,7 +161,7 @@ class Completions:
                 None,
                 "",
             )
-            entry = self._open[key] = Completed(self, submission, work, part, row)
+            entry = self._open[key] = Completed(self, submission, work, part, reservation, row)
             batch.history.append(row)
             batch.entries.append(entry)
         if not submission.unfinished:
@@ -193,26 +194,22 @@ class Completions:
         self._reservations.keep_held(submission, work, mask)
 
 
-class Completed:
+class Completed(msgspec.Struct, eq=False):
     """Chunks of a block completed under one reservation in one batch: one row of history for any number of requests."""
 
-    __slots__ = ("_completions", "_part", "_reservation", "_row", "_submission", "_work")
-
-    def __init__(
-        self, completions: Completions, submission: LiveSubmission, work: BlockWork, part: Part | None, row: HistoryRow
-    ) -> None:
-        self._completions = completions
-        self._submission = submission
-        self._work = work
-        self._part = part
-        self._reservation = part.reservation if part is not None else None
-        self._row = row
+    completions: Completions
+    submission: LiveSubmission
+    work: BlockWork
+    part: Part | None
+    """Held all of it; None: several parts did, or none."""
+    reservation: Reservation | None
+    row: HistoryRow
 
     def add(self, mask: int, part: Part | None, run_s: float, run_max_s: float, wait_s: float) -> None:
         """One more completion that agrees in all that the row tells."""
-        if part is not self._part:
-            self._part = None
-        row = self._row
+        if part is not self.part:
+            self.part = None
+        row = self.row
         row.mask |= mask
         row.run_s += run_s
         row.run_max_s = max(row.run_max_s, run_max_s)
@@ -220,9 +217,9 @@ class Completed:
 
     def settle(self, now: Now) -> None:
         """The chunks are done."""
-        self._completions.settle_completed(self._submission, self._work, self._row.mask, self._part, self._reservation)
+        self.completions.settle_completed(self.submission, self.work, self.row.mask, self.part, self.reservation)
 
     def cancel(self, now: Now) -> None:
         """They are not, and their requests are refused."""
-        mask = self._row.mask
-        self._completions.cancel(self._submission, self._work, mask)
+        mask = self.row.mask
+        self.completions.cancel(self.submission, self.work, mask)

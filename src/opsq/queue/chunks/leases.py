@@ -51,8 +51,9 @@ class Leases:
             state.until_empty.note_free(submission)
             if reservation is None:
                 again = Now(now.mono, WallMs(0))
+                length_s = submission.row.reservation_s
                 reservation = Reservation(
-                    held.reservation_id, peer.consumer, peer, submission.row.reservation_s, again, is_lease=False
+                    held.reservation_id, peer.consumer, peer, length_s, again, now.mono, is_lease=False
                 )
                 self._reservations.enter(reservation)
                 self._reservations.seal(reservation, reservation.length_s, now)
@@ -60,7 +61,7 @@ class Leases:
             work.delayed &= ~mask
             self._reservations.hold(submission, work, mask)
             if part is None:
-                part = Part(reservation, submission, work, held.granted, held.attempt, held.mac, mask=0)
+                part = Part(reservation, submission, work, held.granted, 0, held.attempt, held.mac)
             part.mask |= mask
             if reservation.is_lease:
                 state.batch.leased[id(part)] = part
@@ -122,15 +123,19 @@ class Leases:
                 continue
             reservation = self._reservations.get(row.reservation_id)
             if reservation is None:
-                length_s = row.length_ms / 1000
-                reservation = Reservation(
-                    row.reservation_id, row.consumer, None, length_s, Now(now.mono, WallMs(0)), is_lease=True
-                )
                 remaining_s = min(max(row.deadline_at + self._state.missed_step_ms - now.wall, 0), row.length_ms) / 1000
-                reservation.is_for_restart = bool(row.for_restart)
-                reservation.deadline = after(now.mono, remaining_s)
+                reservation = Reservation(
+                    row.reservation_id,
+                    row.consumer,
+                    None,
+                    row.length_ms / 1000,
+                    Now(now.mono, WallMs(0)),
+                    after(now.mono, remaining_s),
+                    is_lease=True,
+                    is_for_restart=bool(row.for_restart),
+                )
                 self._reservations.enter(reservation)
                 self._reservations.set_alarm(reservation)
             mac = self._reservations.tokens.mac(submission.id, row.block, reservation.id, row.attempt, row.granted)
-            Part(reservation, submission, work, row.granted, row.attempt, mac, mask=mask)
+            Part(reservation, submission, work, row.granted, mask, row.attempt, mac)
             self._reservations.hold(submission, work, mask)

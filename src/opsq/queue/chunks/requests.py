@@ -23,7 +23,7 @@ from opsq.queue.state import EngineState
 from opsq.wire import messages as m
 
 _NO_RESULTS = msgspec.Raw(b"\xc0")
-_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(m.ResultEntries)
+_decode: Callable[[msgspec.Raw], list[Any]] = msgspec.msgpack.Decoder(m.ResultEntries).decode
 
 
 class ChunkRequests:
@@ -122,20 +122,22 @@ class ChunkRequests:
 def _check_results(completions: list[m.Completion]) -> None:
     """Refuse results that nobody could read: they are stored as they came."""
     for completion in completions:
-        results, held = completion.results, completion.held
+        results = completion.results
         if results == _NO_RESULTS:
             continue
         try:
-            found = _entries.decode(results)
+            found = _decode(results)
         except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors too
-            raise _bad_results(held, str(error)) from error
-        if len(found) != held.mask.bit_count():
-            raise _bad_results(held, f"Expected {held.mask.bit_count()} entries, got {len(found)}")
+            raise _bad_results(completion, str(error)) from error
+        count = completion.held.mask.bit_count()
+        if len(found) != count:
+            raise _bad_results(completion, f"Expected {count} entries, got {len(found)}")
         if len(results) > m.RESULT_INLINE_BYTES and any(
             type(entry) is bytes and len(entry) > m.RESULT_INLINE_BYTES for entry in found
         ):
-            raise _bad_results(held, f"Expected at most {m.RESULT_INLINE_BYTES} bytes; more go into the store")
+            raise _bad_results(completion, f"Expected at most {m.RESULT_INLINE_BYTES} bytes; more go into the store")
 
 
-def _bad_results(held: m.HeldChunks, complaint: str) -> UsageError:
+def _bad_results(completion: m.Completion, complaint: str) -> UsageError:
+    held = completion.held
     return UsageError(cause="bad_results", submission_id=held.submission_id, block=held.block, complaint=complaint)

@@ -40,7 +40,7 @@ class Reservations:
     def open(self, peer: Peer, length_s: float, now: Now, *, is_lease: bool) -> Reservation:
         """Begin a reservation; `add` fills it."""
         self._next_id += 1
-        reservation = Reservation(self._next_id, peer.consumer, peer, length_s, now, is_lease=is_lease)
+        reservation = Reservation(self._next_id, peer.consumer, peer, length_s, now, now.mono, is_lease)
         self.enter(reservation)
         return reservation
 
@@ -87,7 +87,7 @@ class Reservations:
         parts = []
         for attempt, hit in split_by_attempt(attempts, mask) if attempts else ((0, mask),):
             mac = self.tokens.mac(submission.id, work.index, reservation.id, attempt, hit)
-            parts.append(Part(reservation, submission, work, hit, attempt, mac))
+            parts.append(Part(reservation, submission, work, hit, hit, attempt, mac))
         return parts
 
     def take_each(self, peer: Peer, submission: LiveSubmission, most: int, now: Now) -> list[Part]:
@@ -116,7 +116,7 @@ class Reservations:
             chunk = mask & -mask
             mask ^= chunk
             token = mac(submission.id, work.index, reservation.id, 0, chunk)
-            parts.append(Part(reservation, submission, work, chunk, 0, token))
+            parts.append(Part(reservation, submission, work, chunk, chunk, 0, token))
         return parts
 
     def hold(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:
