@@ -55,13 +55,12 @@ def space(path: str | os.PathLike[str]) -> Space | None:
 
     None: the file system does not tell (it has no size, as some networks' have not).
     """
-    place = os.path.abspath(path)
     while True:
         try:
-            found = os.statvfs(place)
+            found = os.statvfs(path)
             break
         except FileNotFoundError:
-            place = os.path.dirname(place)
+            path = os.path.dirname(os.path.abspath(path))
         except OSError:
             return None
     if not found.f_blocks:

@@ -51,6 +51,8 @@ class SubmitOptions(TypedDict, total=False):
     idempotency_key: str | None
 
 
+_CHUNKS = (bytes, bytearray, memoryview)
+"""What a chunk may be; a union of them takes six times as long to look through."""
 _NOT_NONE = frozenset({"priority", "on_dead", "unique_until"})
 """The options that None is refused for; for all others it is the default."""
 
@@ -129,7 +131,7 @@ def _known_size(chunks: Iterable[bytes]) -> tuple[int, int] | None:
 
     if not isinstance(chunks, list | tuple):
         return None
-    size_bytes = sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
+    size_bytes = sum(len(chunk) for chunk in chunks if isinstance(chunk, _CHUNKS))
     return (len(chunks), size_bytes) if size_bytes > INLINE_LIMIT_BYTES or len(chunks) > INLINE_LIMIT_COUNT else None
 
 
@@ -202,7 +204,7 @@ def delete_content(submissions: Iterable[NewSubmission], contents: Contents) -> 
 
 
 def _checked(chunk: bytes) -> bytes:
-    if not isinstance(chunk, bytes | bytearray | memoryview):
+    if not isinstance(chunk, _CHUNKS):
         raise UsageError(
             f"One of the chunks is {type(chunk).__name__}; each must be bytes.",
             hint="Encode text first: text.encode().",

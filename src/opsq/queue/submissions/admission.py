@@ -53,7 +53,7 @@ class Admission:
 
     def __init__(self, state: EngineState, folders: Sequence[Path]) -> None:
         self._state = state
-        self._folders = tuple(folders)
+        self._folders = tuple(map(str, folders))  # each submission asks for their space
         self._line: dict[tuple[Peer, int], _Waiting] = {}
         self._deadlines: Timers[tuple[Peer, int]] = Timers()
         self._backlog_count = 0
@@ -217,7 +217,7 @@ class Admission:
             if found is not None and found.free_bytes - wanted_bytes < policy.floor_bytes(found.total_bytes):
                 lack = NoRoom(
                     cause="disk_for_content" if wanted_bytes else "disk",
-                    folder=str(folder),
+                    folder=folder,
                     free_bytes=found.free_bytes,
                     wanted_bytes=wanted_bytes,
                     floor_bytes=policy.floor_bytes(found.total_bytes),
