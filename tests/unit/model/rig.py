@@ -98,8 +98,8 @@ class Rig:
         self.told.clear()
         self.answered: list[int] = []
         self._given: list[tuple[int, m.Reserved]] = []
-        parked = self.engine._reserve_calls
-        answer = parked.reserved
+        descriptions = self.engine._reserve_calls.descriptions
+        answer = descriptions.reserved
 
         def note(peer: Peer, request_id: int, *rest: Any) -> m.Reserved:
             reply = answer(peer, request_id, *rest)
@@ -107,7 +107,8 @@ class Rig:
             self._given.append((request_id, reply))
             return reply
 
-        parked.reserved = note  # type: ignore[method-assign]  # only so is the order known in which leases and others are granted
+        # Only so is the order known in which leases and others are granted.
+        descriptions.reserved = note  # type: ignore[method-assign]
 
     # --- time ---
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opsq.queue.chunks import reserve
+from opsq.queue.chunks import descriptions
 from opsq.queue.submissions import submit
 from opsq.queue.timers import Timers
 from opsq.queue.views import subscriptions
@@ -46,13 +46,13 @@ def test_reply_with_many_submissions_describes_as_many_as_fit_and_the_rest_on_de
         rig.ask(peer, m.Submit(next(rig.ids), new))
     reserved = rig.only(peer, m.Reserve(next(rig.ids), 1000, "OldestFirst"), m.Reserved)
     assert len(reserved.grants) == 1000
-    assert len(msgspec.msgpack.encode(reserved)) < reserve.DESCRIBED_BYTES + (1 << 20)
+    assert len(msgspec.msgpack.encode(reserved)) < descriptions.DESCRIBED_BYTES + (1 << 20)
     told = {one.submission_id for one in reserved.submissions}
     left = sorted({grant.submission_id for grant in reserved.grants} - told)
     assert left
     described = rig.only(peer, m.Describe(next(rig.ids), left), m.Described)
     assert described.submissions
-    assert len(msgspec.msgpack.encode(described)) < reserve.DESCRIBED_BYTES + (1 << 20)
+    assert len(msgspec.msgpack.encode(described)) < descriptions.DESCRIBED_BYTES + (1 << 20)
 
 
 def test_timers_end_with_the_reservations_calls_and_waits_that_they_were_for(rig: Rig) -> None:

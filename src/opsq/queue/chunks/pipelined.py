@@ -61,7 +61,7 @@ class Pipelined:
         Returns:
             How many were answered; 0: the first call must go the long way.
         """
-        state = self._state
+        state, descriptions = self._state, self._reserve_calls.descriptions
         peer, request = self._calls[0]
         front = self._reserve_calls.ready_front(peer, request)
         if front is None:
@@ -81,9 +81,8 @@ class Pipelined:
             front.served(state, len(parts), has_more=submission.may_have_more)
             for part in parts:
                 grant = Grant(submission.id, part.work.index, part.granted, 0, part.mac)
-                state.outbox.append(
-                    (peer, self._reserve_calls.reserved(peer, request_ids[dealt], part.reservation, [grant]))
-                )
+                reply = descriptions.reserved(peer, request_ids[dealt], part.reservation, [grant])
+                state.outbox.append((peer, reply))
                 dealt += 1
         for _ in range(dealt):
             self._calls.popleft()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now, after
 from opsq.ids import first_bits
+from opsq.queue.chunks.descriptions import Descriptions
 from opsq.queue.chunks.parked_calls import Call, Line
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.slow_runs import SlowRuns
@@ -21,24 +22,17 @@ from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
-from opsq.store import submissions
 from opsq.strategy.arms import Arm, compile_arms
 from opsq.strategy.text import check_named, parse
-from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved, SubmissionContent
+from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved
 
 TURN_ROWS = 2_000
 """Rows visited and grants made in one turn of the event loop; a few milliseconds."""
 ANSWER_ROWS = 40
 """Answering a parked call costs its turn as much as this many rows: up to 100 µs with encoding and sending."""
-DESCRIBED_KEPT = 4_096
-"""Submissions of which is remembered that a connection has their content; then all are described again."""
 PLANS_KEPT = 4_096
 PARTS_LIMIT = 32_768
 """Grants in one reply, so that it fits into a frame whatever count was asked for."""
-DESCRIPTION_BYTES = 4_096
-"""What a description may have besides content: metadata, at most 64 pairs, mostly far less."""
-DESCRIBED_BYTES = 4 << 20
-"""Descriptions of submissions in one reply; a client asks for those that are left out."""
 
 
 class _Plan(NamedTuple):
@@ -55,6 +49,7 @@ class ReserveCalls:
         check_named(state.policy.strategies)
         self._state = state
         self._reservations = reservations
+        self.descriptions = Descriptions(state)
         self._plans: dict[str, _Plan] = {}
         self._lines: dict[str, Line] = {}
         self._calls: dict[Peer, dict[int, Call]] = {}
@@ -148,7 +143,7 @@ class ReserveCalls:
         (part,) = parts
         grant = Grant(submission.id, part.work.index, part.granted, 0, part.mac)
         state.has_granted = True
-        state.reply(peer, self.reserved(peer, request.id, part.reservation, [grant]))
+        state.reply(peer, self.descriptions.reserved(peer, request.id, part.reservation, [grant]))
         return True
 
     def ready_front(self, peer: Peer, request: CompleteAndReserve) -> Front | FairFront | None:
@@ -277,7 +272,7 @@ class ReserveCalls:
             self._reply_after_commit(call, reservation, grants)
         else:
             state.has_granted = True
-            state.reply(call.peer, self.reserved(call.peer, request.id, reservation, grants))
+            state.reply(call.peer, self.descriptions.reserved(call.peer, request.id, reservation, grants))
         return True
 
     def _answer_nothing(self, call: Call, plan: _Plan) -> bool:
@@ -372,41 +367,12 @@ class ReserveCalls:
             return self._reservations.open_single(call.peer, length_s, now)
         return self._reservations.open(call.peer, length_s, now, is_lease=request.lease_s is not None)
 
-    def reserved(self, peer: Peer, request_id: int, reservation: Reservation, grants: list[Grant]) -> Reserved:
-        """The reply to a reserve; it describes the submissions whose content this connection has not been sent yet."""
-        state, sent = self._state, peer.described
-        described: list[SubmissionContent] = []
-        room_bytes = DESCRIBED_BYTES
-        for grant in grants:
-            submission_id = grant.submission_id
-            if submission_id not in sent and room_bytes > 0:
-                if len(sent) >= DESCRIBED_KEPT:
-                    sent.clear()
-                sent.add(submission_id)
-                described.append(self.describe(state.live[submission_id]))
-                room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
-        return Reserved(request_id, reservation.id, reservation.length_s, grants, described)
-
-    def describe(self, submission: LiveSubmission) -> SubmissionContent:
-        """What a consumer needs to read the chunks of a submission."""
-        content = submission.row.short_content
-        if content is None:
-            content = submissions.content(self._state.reader, submission.id)
-        return SubmissionContent(
-            submission.id,
-            submission.total,
-            content,
-            submission.metadata,
-            bool(submission.row.has_attachment),
-            submission.row.submitter,
-        )
-
     def _reply_after_commit(self, call: Call, reservation: Reservation, grants: list[Grant]) -> None:
         """A lease is a row, so its reply waits for the commit."""
         batch = self._state.batch
         self._reservations.store_lease(reservation)
         batch.add(lambda _: self._settle_leased(reservation), lambda _: self._cancel_leased(reservation))
-        batch.replies.append((call.peer, self.reserved(call.peer, call.request.id, reservation, grants)))
+        batch.replies.append((call.peer, self.descriptions.reserved(call.peer, call.request.id, reservation, grants)))
         batch.again.append((self.reserve, call.peer, call.request))
 
     def _settle_leased(self, reservation: Reservation) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from opsq.clock import Now
 from opsq.errors import UsageError
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.chunks.reserve import DESCRIBED_BYTES, DESCRIPTION_BYTES, ReserveCalls
+from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
@@ -34,7 +34,6 @@ from opsq.wire.messages import (
     Show,
     Shown,
     Status,
-    SubmissionContent,
     SubmissionState,
 )
 
@@ -92,13 +91,7 @@ class Reports:
 
     def describe(self, peer: Peer, request: Describe) -> None:
         """Answer with the content of submissions, as many of the first as fit into a reply."""
-        described: list[SubmissionContent] = []
-        room_bytes = DESCRIBED_BYTES
-        for submission_id in request.submission_ids:
-            submission = self._state.submission(submission_id) if room_bytes > 0 else None
-            if submission is not None:
-                described.append(self._reserve_calls.describe(submission))
-                room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
+        described = self._reserve_calls.descriptions.first(request.submission_ids)
         self._state.reply(peer, Described(request.id, described))
 
     def attachment(self, peer: Peer, request: GetAttachment) -> None:
