@@ -76,7 +76,7 @@ ARROWS: dict[str, frozenset[str]] = {
 # "*" is everything that is not named; the `__init__` of the package stands on top.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "queue": (
-        ("policy", "timers", "peer", "unique_keys"),
+        ("policy", "timers", "peer", "unique_keys", "faults"),
         ("live_submission",),
         ("batch",),
         ("dispatch",),
@@ -84,7 +84,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("batch_writer", "folding", "clock_steps", "full_disk", "rule_changes"),
         ("chunks",),
         ("submissions",),
-        ("views",),
+        ("views", "commits"),
         ("engine",),
     ),
     "client": (("core",), ("aio", "embedded"), ("sync",)),

@@ -24,10 +24,10 @@ from opsq.clock import now as read_clocks
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
 from opsq.content.store_kinds import open_store
 from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
-from opsq.queue.batch_writer import describe_bug
 from opsq.queue.engine import Engine, Fatal, Peer
+from opsq.queue.faults import describe_bug
 from opsq.queue.policy import Policy
-from opsq.store.database import Database
+from opsq.store.database import Database, Deposed
 from opsq.store.integrity import problems
 from opsq.store.state_folder import make_state_dir
 from opsq.version import __version__
@@ -81,12 +81,13 @@ class EmbeddedEngine:
         except BaseException:
             self._database.close()
             raise
-        self._engine.writer.report = report_bug
+        self._engine.report_bugs(report_bug)
         self.changed = threading.Condition()
         self._entrance = threading.Lock()
         """Held by the next thread, so that one which gives way does not overtake those that wait."""
         self._wires: dict[str, EmbeddedWire] = {}
         self._failure = ""
+        self._is_deposed = False
         threading.Thread(target=self._tick, name="opsq-engine", daemon=True).start()
 
     def open_wire(self) -> EmbeddedWire:
@@ -185,9 +186,12 @@ class EmbeddedEngine:
                 engine.turn(now)
             while engine.has_batch(now):
                 self._commit(now)
-        except Fatal as error:
+        except Exception as error:
+            self._is_deposed = isinstance(error.__cause__, Deposed)
             self._fail(f"The database in {self._path} cannot be used any more: {error}")
-            raise
+            if isinstance(error, Fatal):
+                raise
+            raise Fatal(str(report_bug(error))) from error  # as a daemon would end
         self._deliver()
         folders, engine.removed_content[:] = list(engine.removed_content), []
         for folder in folders:
@@ -207,21 +211,24 @@ class EmbeddedEngine:
         self.changed.notify_all()
 
     def close(self) -> None:
-        """Commit what is left and give the folder back."""
+        """Commit what is left and give the folder back, unless it is another's by now."""
         with self.entered():
-            if self._failure:
-                return
-            self._engine.stop_handing_out()  # what one connection gives back is not for another that is about to end
-            for wire in list(self._wires.values()):
-                wire.is_closed = True
-                self._disconnect(wire)
-            self._engine.fold_all()
-            with contextlib.suppress(Fatal):
+            if not self._failure:
+                self._end()
+        if not self._is_deposed:
+            self._database.close()
+
+    def _end(self) -> None:
+        self._engine.stop_handing_out()  # what one connection gives back is not for another that is about to end
+        for wire in list(self._wires.values()):
+            wire.is_closed = True
+            self._disconnect(wire)
+        self._engine.fold_all()
+        with contextlib.suppress(Fatal):
+            self.step()
+            while self._engine.has_turn():
                 self.step()
-                while self._engine.has_turn():
-                    self.step()
-            self._fail("The queue was closed.")
-        self._database.close()
+        self._fail("The queue was closed.")
 
     def is_usable(self) -> bool:
         """Whether the engine still runs."""

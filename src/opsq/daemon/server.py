@@ -79,7 +79,7 @@ class Daemon:
     ) -> None:
         self.settings = settings
         self.engine = engine
-        engine.writer.report = self.report
+        engine.report_bugs(self.report)
         self.loop = asyncio.get_running_loop()
         self.store_marker = store.mark()
         self._unflushed: list[Session] = []

@@ -12,7 +12,7 @@ from typing import NoReturn
 import apsw
 
 from opsq.clock import Now
-from opsq.errors import Bug, Conflict, OpsqError
+from opsq.errors import Conflict, OpsqError
 from opsq.queue.batch import Again, Batch, request_id
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
@@ -30,11 +30,6 @@ _OF_A_ROW = (
 """What SQLite says of a row. All else it says is about the file, which would refuse any row."""
 
 
-def describe_bug(error: Exception) -> OpsqError:
-    """The answer to a request that met an internal error, where nobody keeps a log."""
-    return Bug(f"Internal error (bug): {type(error).__name__}: {error}.")
-
-
 class BatchWriter:
     """Writes batches.
 
@@ -47,8 +42,6 @@ class BatchWriter:
         self._state = state
         self._ended = ended
         self._prepare = prepare
-        self.report: Callable[[Exception], OpsqError] = describe_bug
-        """Given an internal error, returns the answer to the request that has met it."""
 
     def write(self, batch: Batch, now: Now) -> list[Again] | None:
         """Begin a transaction, and write a batch.
@@ -85,12 +78,7 @@ class BatchWriter:
         has_found = False
         for number, (verb, peer, request) in enumerate(requests):
             rest, state.batch = state.batch, Batch()
-            try:
-                verb(peer, request, now)
-            except OpsqError as refusal:
-                state.reply(peer, ErrorReply.of(request_id(request), refusal))
-            except Exception as error:  # noqa: BLE001  # as in a session: it costs no other request its answer
-                state.reply(peer, ErrorReply.of(request_id(request), self.report(error)))
+            state.attempt(peer, request_id(request), partial(verb, peer, request, now))
             own, state.batch = state.batch, rest
             self._prepare(own)
             own.first_seq = batch.first_seq + len(batch.history)
@@ -103,7 +91,7 @@ class BatchWriter:
                     self._give_up(requests[number + 1 :], batch, error)
                 has_found = True
                 self._ended(own)
-                answer = self.report(error)
+                answer = state.report(error)
                 state.outbox += [(one, reply) for one, reply in own.cancel(answer, now) if one.is_connected]
             else:
                 batch.absorb(own)

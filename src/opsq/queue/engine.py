@@ -16,12 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from opsq.clock import MonoNs, Now
-from opsq.errors import ProtocolError, StorageFull
-from opsq.queue.batch import Batch
-from opsq.queue.batch_writer import BatchWriter
+from opsq.errors import OpsqError, ProtocolError
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.dead import DeadLetters
 from opsq.queue.chunks.expiry import Expiry
@@ -32,8 +28,10 @@ from opsq.queue.chunks.requests import ChunkRequests
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.clock_steps import ClockSteps
+from opsq.queue.commits import Commits
+from opsq.queue.faults import Fatal
 from opsq.queue.folding import Folding
-from opsq.queue.full_disk import RETRY_NS, FullDisk
+from opsq.queue.full_disk import FullDisk
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.rule_changes import RuleChanges
@@ -58,10 +56,6 @@ TICK_LIMIT_S = 1.0
 """The wall clock is looked at this often, for `--at`."""
 
 __all__ = ["Engine", "Fatal", "Peer"]
-
-
-class Fatal(Exception):  # not an error of a request: the process must end
-    """The process must end without an answer: the outcome of a commit is unknown, or the file has another owner."""
 
 
 class Engine:
@@ -105,16 +99,13 @@ class Engine:
         self._watchdog = Watchdog(state, self._reserve_calls)
         reports = Reports(state, folding, reservations, self._reserve_calls, self._admission, self._watchdog)
         history_view = HistoryView(state, folding)
-        self._flying: Batch | None = None
-        self._views = views = BetweenCommits(state, lambda: self._flying is not None)
-        self.writer = BatchWriter(
-            state, lambda batch: self._admission.ended(batch, is_committed=False), self._unique_until_start.write
+        self._full_disk = FullDisk(state, now)
+        self._commits = commits = Commits(
+            state, folding, self._full_disk, self._admission, self._unique_until_start, now
         )
+        self._views = views = BetweenCommits(state, lambda: commits.is_under_way)
         self._heard = now
         self._last_tick: MonoNs = now.mono
-        self._rest_until: MonoNs = now.mono
-        """Nothing is written of our own accord before: something of it, and no request, could not be."""
-        self._full_disk = FullDisk(state, now)
         self._clock_steps = ClockSteps(state, boot)
         self._folding.restore()
         self._admission.restore()
@@ -179,10 +170,14 @@ class Engine:
 
     def note_full(self, now: Now) -> None:
         """The log could not be copied for want of room."""
-        if self._flying is None:
-            self._full_disk.note(now)
-        else:
+        if self._commits.is_under_way:
             self._full_disk.note_soon()
+        else:
+            self._full_disk.note(now)
+
+    def report_bugs(self, report: Callable[[Exception], OpsqError]) -> None:
+        """Have `report` told of each internal error; it returns the answer to the request that has met it."""
+        self._state.report = report
 
     # --- requests ---
 
@@ -259,12 +254,7 @@ class Engine:
 
     def has_batch(self, now: Now) -> bool:
         """Whether there is something to commit, and no commit is under way."""
-        if self._flying is not None or self._full_disk.is_waiting(now):
-            return False
-        return bool(self._state.batch) or self._is_fold_due(now)
-
-    def _is_fold_due(self, now: Now) -> bool:
-        return self._folding.is_due(now) and now.mono >= self._rest_until
+        return self._commits.is_due(now)
 
     def begin_batch(self, now: Now) -> bool:
         """Write the rows of all intents inside a transaction, which the driver then commits.
@@ -278,46 +268,20 @@ class Engine:
             apsw.Error: hand it to `end_batch`.
             Fatal: we do not own the file any more.
         """
-        state = self._state
-        if self._is_fold_due(now):
-            state.fronts.save_passes()
-        batch = self._flying = state.batch
-        state.batch = Batch()
-        self._unique_until_start.write(batch)
-        batch.first_seq = self._folding.last_seq + 1
-        if not batch.forbids_fold and self._is_fold_due(now):
-            batch.fold = self._folding.slice(now)
-        if not batch.has_rows:
-            return False
-        try:
-            requests = self.writer.write(batch, now)
-            if requests is not None:
-                self._flying = apart = Batch()
-                apart.first_seq = batch.first_seq
-                if not self.writer.write_apart(requests, apart, now) and batch.cause is not None:
-                    self.writer.report(batch.cause)
-                    self._rest_until = MonoNs(now.mono + RETRY_NS)
-        except Deposed as error:
-            raise Fatal(str(error)) from error
-        return True
+        return self._commits.begin(now)
 
     def end_batch(self, error: Exception | None, now: Now) -> None:
         """The commit succeeded (None) or not: facts change, replies leave.
 
         Raises:
-            Fatal: the outcome of the commit is unknown.
+            Fatal: the outcome of the commit is unknown, or it succeeded and memory does not say so.
         """
-        batch, state = self._flying, self._state
+        if not self._commits.is_under_way:
+            return
+        state, batch = self._state, self._commits.end(error, now)
         if batch is None:
+            self._views.serve(now)
             return
-        self._flying = None
-        if error is not None:
-            self._failed(batch, error, now)
-            return
-        self._full_disk.committed(batch, now)
-        self._folding.committed(batch.history, now)
-        self._admission.ended(batch, is_committed=True)
-        batch.settle(now)
         state.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
         for action in batch.after:
             action(now)
@@ -330,20 +294,6 @@ class Engine:
             state.has_granted = False  # the transaction that was committed just now has made sure of the owner
         self._serve(now)
 
-    def _failed(self, batch: Batch, error: Exception, now: Now) -> None:
-        """Everything that waits is refused: later intents may rest on those of the batch that is gone."""
-        state = self._state
-        is_gone = state.database.rollback()
-        if not isinstance(error, apsw.FullError | apsw.BusyError) or not is_gone:
-            raise Fatal(f"The outcome of a commit is unknown: {error}") from error
-        self._full_disk.note(now, has_failed=True)
-        refusal = state.with_removable(StorageFull(cause="commit_failed", path=str(state.database.path)))
-        waiting, state.batch = state.batch, Batch()
-        for lost in (waiting, batch):
-            self._admission.ended(lost, is_committed=False)
-            state.outbox += [(peer, reply) for peer, reply in lost.cancel(refusal, now) if peer.is_connected]
-        self._views.serve(now)
-
     # --- time ---
 
     def tick(self, now: Now) -> None:
@@ -355,13 +305,14 @@ class Engine:
         self._last_tick = now.mono
         state.removable_found = None
         self._clock_steps.watch(now)
-        if not state.is_full and now.mono >= self._rest_until:
+        is_resting = self._commits.rest_s(now) > 0
+        if not state.is_full and not is_resting:
             self._submitter.tick(now)
             self._finisher.tick(now)
             self._expiry.tick(now)
-        elif state.is_full and self._flying is None:
+        elif state.is_full and not self._commits.is_under_way:
             self._full_disk.tick(now)
-        if now.mono >= self._rest_until:
+        if not is_resting:
             self._retention.tick(now)
         self._admission.tick(now)
         state.gates.tick(now)
@@ -373,7 +324,7 @@ class Engine:
     def next_tick_s(self, now: Now) -> float:
         """Seconds until `tick` has something to do, at most 1."""
         state = self._state
-        rest_s = max((self._rest_until - now.mono) / 1e9, 0.0)
+        rest_s = self._commits.rest_s(now)
         if rest_s:
             return min(rest_s, 0.1)
         if self._retention.is_active:
@@ -397,7 +348,7 @@ class Engine:
     def watch(self, now: Now) -> Waiting | None:
         """Look after those who wait for long; the driver logs what is found. If it is our mistake, it is mended."""
         state = self._state
-        if self._flying is not None or self.has_turn() or state.is_full or state.is_draining:
+        if self._commits.is_under_way or self.has_turn() or state.is_full or state.is_draining:
             return None
         found = self._watchdog.look(now)
         if found is not None and found.is_overlooked:
@@ -411,12 +362,12 @@ class Engine:
         return (
             self._pipelined.has_turn
             or self._reserve_calls.has_turn
-            or (self._dead_letters.has_turn and self._flying is None)
+            or (self._dead_letters.has_turn and not self._commits.is_under_way)
         )
 
     def turn(self, now: Now) -> None:
         """Go on with a bounded run."""
-        if self._dead_letters.has_turn and self._flying is None:
+        if self._dead_letters.has_turn and not self._commits.is_under_way:
             self._dead_letters.turn(now)
         self._pipelined.serve(now)
         self._serve(now, is_turn=True)

@@ -71,10 +71,7 @@ class FullDisk:
         """Handle a request when the present batch is committed."""
 
         def again(now: Now) -> None:
-            try:
-                handle(peer, request, now)
-            except OpsqError as error:
-                refuse(error)
+            self._state.attempt(peer, request_id(request), lambda: handle(peer, request, now))
 
         def refuse(error: OpsqError) -> None:
             self._state.reply(peer, m.ErrorReply.of(request_id(request), error))

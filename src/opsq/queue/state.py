@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from opsq.queue.dispatch.fronts import Fronts
 from opsq.queue.dispatch.gates import Gates
 from opsq.queue.dispatch.rules import NO_LIMIT, Rules
 from opsq.queue.dispatch.until_empty import UntilEmpty
+from opsq.queue.faults import Fatal, describe_bug
 from opsq.queue.live_submission import BlockWork, LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
@@ -31,7 +32,7 @@ from opsq.store.database import Database
 from opsq.store.disk_use import Details
 from opsq.store.removable import Removable
 from opsq.store.submissions import Removed
-from opsq.wire.messages import Reply
+from opsq.wire.messages import ErrorReply, Reply
 
 SUBMISSIONS_KEPT = 20_000
 """Submissions of which the file says all that is known stay in memory up to this number (about 1 KiB each)."""
@@ -56,6 +57,8 @@ class EngineState:
         self.policy = policy
         self.rng = rng
         self.batch = Batch()
+        self.report: Callable[[Exception], OpsqError] = describe_bug
+        """Given an internal error, returns the answer to the request that has met it."""
         self.outbox: list[tuple[Peer, Reply]] = []
         self.retries: Timers[tuple[int, int, int, int]] = Timers()
         self.live: OrderedDict[int, LiveSubmission] = OrderedDict()
@@ -228,6 +231,21 @@ class EngineState:
         """Send now: the message tells nothing that waits for a commit."""
         if peer.is_connected:
             self.outbox.append((peer, message))
+
+    def attempt(self, peer: Peer, request_id: int, work: Callable[[], None]) -> None:
+        """Go on with a request that was put off: what that raises is its answer, and costs no other its own.
+
+        Raises:
+            Fatal: as the work.
+        """
+        try:
+            work()
+        except OpsqError as error:
+            self.reply(peer, ErrorReply.of(request_id, error))
+        except Fatal:
+            raise
+        except Exception as error:  # noqa: BLE001  # as in a session
+            self.reply(peer, ErrorReply.of(request_id, self.report(error)))
 
     def forget_if_over(self, submission: LiveSubmission) -> None:
         """Drop a submission that has ended and has nothing left in memory."""

@@ -17,10 +17,12 @@ from opsq.errors import (
     NotFinished,
     NotFound,
     TimedOut,
+    Unreachable,
     UsageError,
     WorkFailed,
 )
 from opsq.queue.chunks import reserve
+from opsq.queue.chunks.complete import Completions
 from opsq.queue.dispatch import front
 from opsq.queue.engine import Engine
 from opsq.queue.policy import Policy
@@ -272,6 +274,27 @@ def test_others_are_answered_while_a_reserve_looks_through_many_submissions(
         looking.join(180)
     assert turns >= 500
     assert served_at < turns - 10
+
+
+def complete_all(queue: opsq.Queue) -> None:
+    with queue.consumer() as consumer:
+        for chunk in consumer:
+            chunk.complete(b"done")
+
+
+def test_a_queue_that_met_an_internal_error_after_a_commit_is_whole_when_it_is_opened_again(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"a"])
+        with monkeypatch.context() as broken:
+            broken.setattr(Completions, "settle_completed", lambda *_: 1 // 0)
+            with pytest.raises((Conflict, Unreachable), match="is not all in memory"):
+                complete_all(queue)
+        with pytest.raises((Conflict, Unreachable)):
+            queue.status()
+    with opsq.Queue.open(runtime_dir) as queue:
+        assert [bytes(result) for result in queue.submission(submission.id).results()] == [b"done"]
 
 
 def test_maintenance_works_and_stopping_is_refused(runtime_dir: Path) -> None:

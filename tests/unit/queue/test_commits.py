@@ -11,8 +11,9 @@ import apsw
 import pytest
 
 from opsq.errors import Bug, StorageFull
+from opsq.queue.chunks.complete import Completions
 from opsq.queue.engine import Fatal
-from opsq.store import submissions
+from opsq.store import backlog, lanes, submissions
 from opsq.wire import messages as m
 from unit.model.rig import Rig, tickets_of
 
@@ -274,6 +275,53 @@ def test_backlog_and_what_is_done_survive_every_end_of_the_process(rig: Rig, end
     assert rig.status().states["scheduled"] == 1
 
 
+# --- internal errors after a commit ---
+
+
+def test_settle_that_raises_ends_the_engine_unanswered_and_the_file_has_all(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks again after the next start is answered as if nothing had been."""
+    submission_id, peer = rig.submit(3), rig.connect()
+    [ticket] = rig.reserve(peer, 3)
+    completion = m.Complete(1, [m.Completion(ticket.held())])
+    with monkeypatch.context() as broken:
+        broken.setattr(Completions, "settle_completed", lambda *_: 1 // 0)
+        rig.send(peer, completion)
+        assert rig.begin()
+        rig.database.commit()
+        with pytest.raises(Fatal, match="is not all in memory"):
+            rig.end(None)
+    assert rig.replies(peer, 1) == []
+    rig.crash()
+    assert rig.show(submission_id).state == "completed"
+    assert rig.ask(rig.connect(), completion) == [m.Completed(1, [])]
+    assert rig.broken_rules() == []
+
+
+def test_bug_in_what_waited_for_a_commit_costs_only_the_request_its_answer(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that was put off, and a reader of results that a completion has woken."""
+    submission_id, producer, viewer = rig.submit(2), rig.connect(), rig.connect()
+    [ticket] = rig.reserve(producer, 1)
+    rig.send(viewer, m.Results(1, submission_id, wait_s=None))
+    rig.send(producer, m.Complete(2, [m.Completion(ticket.held())]))
+    assert rig.begin()
+    rig.send(viewer, m.Status(3))
+    rig.database.commit()
+    with monkeypatch.context() as broken:
+        broken.setattr(backlog, "results", lambda *_: 1 // 0)
+        broken.setattr(lanes, "counts", lambda *_: 1 // 0)
+        rig.end(None)
+    for number in (1, 3):
+        with pytest.raises(Bug, match="ZeroDivisionError"):
+            rig.replies(viewer, number)
+    assert rig.replies(producer, 2) == [m.Completed(2, [])]
+    assert rig.status().total.completed_count == 1
+    assert rig.broken_rules() == []
+
+
 # --- what cannot be written -----------------------------------------------------------------------------------------
 
 
@@ -363,7 +411,7 @@ def test_what_the_engine_itself_cannot_write_stops_no_request(rig: Rig, monkeypa
     """It is told once a second, and tried again until it can be written."""
     submission_id, peer = rig.submit(1, expires_s=1.0), rig.connect()
     reported: list[Exception] = []
-    rig.engine.writer.report = lambda error: reported.append(error) or Bug()  # type: ignore[func-returns-value]  # None is false
+    rig.engine.report_bugs(lambda error: reported.append(error) or Bug())  # type: ignore[func-returns-value]  # None is false
     with monkeypatch.context() as broken:
         broken.setattr(submissions, "set_final", lambda *_: 1 // 0)
         rig.advance(10)

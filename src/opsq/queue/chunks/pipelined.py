@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import deque
 
 from opsq.clock import Now
-from opsq.errors import OpsqError
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.wire.messages import CompleteAndReserve, ErrorReply, Grant
+from opsq.wire.messages import CompleteAndReserve, Grant
 
 TURN_CALLS = 32
 """Calls answered in one turn: a fraction of a millisecond."""
@@ -50,10 +49,7 @@ class Pipelined:
     def _reserve(self, peer: Peer, request: CompleteAndReserve, now: Now) -> None:
         if not peer.is_connected:
             return
-        try:
-            self._reserve_calls.reserve(peer, request, now)
-        except OpsqError as error:
-            self._state.reply(peer, ErrorReply.of(request.id, error))
+        self._state.attempt(peer, request.id, lambda: self._reserve_calls.reserve(peer, request, now))
 
     def _deal(self, most: int, now: Now) -> int:
         """Give one chunk each to the first calls that are alike: of one connection and strategy, for one chunk.

@@ -79,7 +79,7 @@ class ChunkRequests:
 
         def go_on(now: Now) -> None:
             self._state.batch.again.append((acting(action), peer, request))
-            action(now)
+            self._state.attempt(peer, request.id, lambda: action(now))
 
         batch.after.append(go_on)
         batch.on_failed.append(lambda error: self._state.reply(peer, m.ErrorReply.of(request.id, error)))

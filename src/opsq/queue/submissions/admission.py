@@ -9,10 +9,11 @@ would wait for as long as small ones come.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import NoRoom, OpsqError, Refused
+from opsq.errors import NoRoom, Refused
 from opsq.filesystem import space
 from opsq.queue.batch import Batch, acting
 from opsq.queue.peer import Peer
@@ -169,10 +170,7 @@ class Admission:
             self._leave(*place)
             batch = self._state.batch
             answers_count = batch.answers_count
-            try:
-                waiting.admit(now)
-            except OpsqError as error:
-                self._state.reply(waiting.peer, ErrorReply.of(waiting.request.id, error))
+            self._state.attempt(waiting.peer, waiting.request.id, partial(waiting.admit, now))
             if batch.answers_count > answers_count:
                 batch.again.append((acting(waiting.admit), waiting.peer, waiting.request))
 

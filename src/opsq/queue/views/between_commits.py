@@ -10,10 +10,8 @@ from functools import partial
 from typing import Any
 
 from opsq.clock import Now
-from opsq.errors import OpsqError
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.wire.messages import ErrorReply
 
 Answer = Callable[[Peer, Any, Now], None]
 
@@ -24,14 +22,14 @@ class BetweenCommits:
     def __init__(self, state: EngineState, is_committing: Callable[[], bool]) -> None:
         self._state = state
         self._is_committing = is_committing
-        self._waiting: list[Callable[[Now], None]] = []
+        self._waiting: list[tuple[Answer, Peer, Any]] = []
 
     def put_off(self, answer: Answer) -> Answer:
         """`answer`, called at once, or as soon as no commit is under way."""
 
         def ask(peer: Peer, request: Any, now: Now) -> None:
             if self._is_committing():
-                self._waiting.append(partial(self._answer_late, answer, peer, request))
+                self._waiting.append((answer, peer, request))
             else:
                 answer(peer, request, now)
 
@@ -40,11 +38,5 @@ class BetweenCommits:
     def serve(self, now: Now) -> None:
         """A commit has ended: answer what has waited for that."""
         waiting, self._waiting = self._waiting, []
-        for ask in waiting:
-            ask(now)
-
-    def _answer_late(self, answer: Answer, peer: Peer, request: Any, now: Now) -> None:
-        try:
-            answer(peer, request, now)
-        except OpsqError as error:
-            self._state.reply(peer, ErrorReply.of(request.id, error))
+        for answer, peer, request in waiting:
+            self._state.attempt(peer, request.id, partial(answer, peer, request, now))

@@ -103,7 +103,7 @@ class Subscriptions:
 
     def _answer(self, peer: Peer, request: Results) -> None:
         self._remove(request.submission_id, peer, request.id)
-        self._state.reply(peer, self._rows(request))
+        self._state.attempt(peer, request.id, lambda: self._state.reply(peer, self._rows(request)))
 
     def _remove(self, submission_id: int, peer: Peer, request_id: int) -> Results | None:
         """Take a waiting call out; the request, if it waited for results."""
