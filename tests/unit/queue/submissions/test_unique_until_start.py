@@ -199,7 +199,7 @@ def test_show_tells_until_when_a_key_is_held_and_whether_it_is(rig: Rig) -> None
 
 
 def test_until_start_without_a_key_is_refused(rig: Rig) -> None:
-    with pytest.raises(UsageError, match="needs a unique key"):
+    with pytest.raises(UsageError, match="no unique key"):
         submit(rig, unique_key=None)
 
 
