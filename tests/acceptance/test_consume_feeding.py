@@ -57,7 +57,7 @@ def test_attempt_is_counted_up(queue):
 
 def test_program_gets_a_file_and_makes_one(queue):
     content = b"caf\xe9\0\r\nlast"
-    submission = queue.ok("submit", queue.file("input", content)).text
+    submission = queue.ok("submit", "--quiet", queue.file("input", content)).text
     queue.ok("consume", "--until-empty", "--", "cp", "{in}", "{out}")
     assert queue.ok("results", submission).out == content
 
