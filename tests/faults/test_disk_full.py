@@ -8,15 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from daemons import DEADLINE_S, Client, connected, end, error_of, kill, log_with, running, settings_of, state_of
 from opsq.daemon import lifecycle
 from opsq.daemon.audit_file import acts
+from opsq.ids import mask_indexes
 from opsq.settings import Settings
 from opsq.store import integrity
 from opsq.store.database import Database
 from opsq.wire.messages import (
+    Cancel,
     Changed,
     Complete,
     Completed,
@@ -26,7 +29,9 @@ from opsq.wire.messages import (
     ErrorReply,
     HeldChunks,
     NewSubmission,
+    Remove,
     Reply,
+    Request,
     Reserve,
     Reserved,
     Show,
@@ -151,6 +156,52 @@ def test_daemon_on_a_full_disk_says_so_and_starts_when_there_is_room(small_disk:
         assert lifecycle.start(settings).status == "started"
     finally:
         end(settings)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_completions_on_a_full_disk_leave_room_for_what_removes_something(
+    small_disk: Path | None, *, is_killed: bool
+) -> None:
+    """They make the file longer: the log must still fit into it, or it could not start over any more."""
+    if small_disk is None:
+        return
+    with running(small_disk) as settings:
+        with connected(settings) as client:
+            work = client.ask(Submit(2, [NewSubmission(os.urandom(16), 640)]))
+            assert isinstance(work, Submitted)
+            reserved = client.ask(Reserve(3, 640, "OldestFirst", lease_s=600.0))
+            stored, _ = fill(client, 60_000)
+            fill_with_others(small_disk)
+            completed_count = 0
+            for number, one in enumerate(held(reserved), 1000):
+                for index in mask_indexes(0, one.mask):
+                    results = msgspec.Raw(msgspec.msgpack.encode([os.urandom(4_000)]))
+                    alone = msgspec.structs.replace(one, mask=1 << index)
+                    reply = client.ask(Complete(number * 64 + index, [Completion(alone, results)]))
+                    if isinstance(reply, ErrorReply):
+                        assert reply.code == "storage_full", reply
+                    else:
+                        completed_count += 1
+            assert 0 < completed_count < 640
+        if is_killed:
+            kill(settings)
+            lifecycle.start(settings)
+        with connected(settings) as client:
+            for number, submission_id in enumerate(stored, 10):
+                for request in (Cancel(2 * number, submission_id), Remove(2 * number + 1, submission_id)):
+                    reply = wait_until(lambda one=request: accepted(client, one), 60, "there is room for it")
+                    assert isinstance(reply, Changed), reply
+            wait_until(lambda: state_of(settings).state == "running", 180, "what was removed has made room")
+            shown = client.ask(Show(3, work.created[0].submission_id))
+            assert isinstance(shown, Shown)
+            assert shown.submission.completed_count == completed_count
+    assert is_sound(settings)
+
+
+def accepted(client: Client, request: Request) -> Reply | None:
+    """The reply; None while there is no room."""
+    reply = client.ask(request)
+    return None if isinstance(reply, ErrorReply) and reply.code == "storage_full" else reply
 
 
 def fill_with_others(disk: Path, left_bytes: int = 0) -> Path:

@@ -1,8 +1,8 @@
 """A full disk: what may still use the room that is spare, and when there is room again.
 
 Owns `EngineState.is_full`; must not write anything itself. While the disk is full, nothing comes in and nothing is
-handed out, and the log has room of its own: what removes something may use all of it, other requests half. To cancel
-removes nothing: it only permits to.
+handed out, and the log has room of its own for what removes something. Other requests make the database larger, so they
+have what copies of the log can do without. To cancel removes nothing: it only permits to.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _SHRINK_SHARE = 0.25
 """While less is spare, free pages stay in the file."""
 _REMOVAL_BYTES = 16 * 4096
 """What a removal or cancellation writes in one batch: the pages that it touches, roughly."""
+_KEPT_SHARE = 4
+"""The part of the ballast that completions leave for copies of what removals write; cancellations leave half of it."""
 _REMOVES = (m.Remove, m.Drop)
 _WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, m.Limit, m.Pause, m.Weight)
 
@@ -45,15 +47,15 @@ class FullDisk:
         """Raises `StorageFull` if there is too little room for a request, on a full disk."""
         if not isinstance(request, _WEIGHED):
             return
-        size_bytes = _ROW_BYTES
+        size_bytes, kept_share = _ROW_BYTES, _KEPT_SHARE
         if isinstance(request, m.Cancel):
-            size_bytes = _REMOVAL_BYTES
+            size_bytes, kept_share = _REMOVAL_BYTES, 2 * _KEPT_SHARE
         elif isinstance(request, m.Fail):
             size_bytes += sum(_ROW_BYTES + len(one.reason) for one in request.failures)
         elif isinstance(request, m.Complete | m.CompleteAndReserve):
             size_bytes += sum(_ROW_BYTES + len(one.results) for one in request.completions)
         batch = self._state.batch
-        if self._log.spare_bytes() - batch.spare_bytes - size_bytes < self._log.spare_bytes_kept:
+        if self._log.room_for_growth_bytes(kept_share) < batch.spare_bytes + size_bytes:
             raise self._state.no_room()
         batch.spare_bytes += size_bytes
 

@@ -15,8 +15,8 @@ from opsq.users import open_file
 
 BALLAST_BYTES: Final = 8 << 20
 """Half for what the log adds to the database file, half for some dozens of removals, of about 100 kB each."""
-BALLAST_SHARE: Final = 20
-"""Of a small disk it takes a twentieth."""
+BALLAST_SHARE: Final = 10
+"""Of a small disk it takes a tenth."""
 _PAGE_BYTES: Final = 4096
 _LEAST_BYTES: Final = 64 << 10
 
@@ -39,11 +39,27 @@ class Ballast:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            if not is_no_room(error):
-                return True  # a file system that cannot have one: then there is none
-            self.drop()
-            return False
+            return not is_no_room(error)  # a file system that cannot have one: then there is none
         return True
+
+    def hold_rest(self) -> None:
+        """Take what of the room there is, up to half of it."""
+        self.drop()
+        left = space(self._path.parent)
+        size_bytes = min(self.size_bytes // 2, left.free_bytes if left is not None else 0)
+        with contextlib.suppress(OSError):
+            descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT)
+            try:
+                _allocate(descriptor, 0, size_bytes)
+            finally:
+                os.close(descriptor)
+
+    def held_bytes(self) -> int:
+        """How much it holds now."""
+        try:
+            return min(self._path.stat().st_size, self.size_bytes)
+        except OSError:
+            return 0
 
     def make_way(self) -> None:
         """Give the room up if there is not as much beside it: on a full disk what opens the database gets no other.
@@ -60,16 +76,16 @@ class Ballast:
             self._path.unlink()
 
     def give_to(self, path: Path, used_bytes: int) -> None:
-        """Make a file that much longer than what is used of it, or as long as there is room for.
+        """Make a file longer than what is used of it by half of the room, or by what there is; keep the rest.
 
-        In two system calls: what is free on a full disk, others take at once.
+        Its half in two system calls: what is free on a full disk, others take at once.
         """
         try:
             descriptor = open_file(path, os.O_RDWR)
         except OSError:
             self.drop()
             return
-        size_bytes = self.size_bytes
+        size_bytes = self.size_bytes // 2
         try:
             self.drop()
             while size_bytes >= _LEAST_BYTES:
@@ -79,6 +95,7 @@ class Ballast:
                 size_bytes //= 2
         finally:
             os.close(descriptor)
+            self.hold_rest()
 
 
 def _allocate(descriptor: int, offset: int, size_bytes: int) -> None:

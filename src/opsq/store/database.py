@@ -367,6 +367,7 @@ class Database:
         for connection in {id(c): c for c in (self.reader, self._checkpointer, self.writer)}.values():
             connection.close()
         if self._lock_fd >= 0:
-            self._ballast.hold()  # of the room that the log has left
+            if not self._ballast.hold():  # of the room that the log has left
+                self._ballast.hold_rest()
             os.close(self._lock_fd)
             self._lock_fd = -1

@@ -28,6 +28,8 @@ class FileSizes:
 
     def __init__(self) -> None:
         self._left = _FILES_LIMIT
+        self.total_bytes = 0
+        """Of all folders so far."""
 
     @property
     def is_cut(self) -> bool:
@@ -46,7 +48,9 @@ class FileSizes:
                     if entry.is_dir(follow_symlinks=False):
                         size_bytes += self.below(entry.path)
                     else:
-                        size_bytes += entry.stat(follow_symlinks=False).st_blocks * SECTOR_BYTES
+                        taken_bytes = entry.stat(follow_symlinks=False).st_blocks * SECTOR_BYTES
+                        size_bytes += taken_bytes
+                        self.total_bytes += taken_bytes
         except OSError:
             return size_bytes
         return size_bytes

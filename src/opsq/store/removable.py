@@ -63,7 +63,7 @@ class Removable:
             found |= _group("unfinished", unfinished)
             found |= logs(self._path.parent)
         if not sizes.is_cut and len(finished) + len(unfinished) < _SUBMISSIONS_LIMIT:
-            ours = sum(size for size, _ in (*finished, *unfinished)) + own_bytes(self._path.parent)
+            ours = sizes.total_bytes + own_bytes(self._path.parent)
             found |= others(ours, self._path.parent, is_last_hope=is_spent)
         return found
 

@@ -112,11 +112,12 @@ class WriteAheadLog:
     # --- a full disk ---
 
     def give_up_room(self) -> None:
-        """There is no room: copy the log with what the ballast has, and give it the rest.
+        """There is no room: copy the log with what the ballast has, and give it half of the rest.
 
-        Once it is copied, its file is room that nobody else can take. As `restart`, only between two commits.
+        Once it is copied, its file is room that nobody else can take; the other half is for the next copies. As
+        `restart`, only between two commits.
         """
-        if not self._has_file or self.growth_bytes() <= self._ballast.size_bytes:
+        if not self._has_file:
             self._ballast.drop()
         self._shorten()
         self._keep_spare()
@@ -137,8 +138,12 @@ class WriteAheadLog:
         return left is None or left.free_bytes >= least_bytes or not self._has_file
 
     def _keep_spare(self) -> None:
-        if self._has_file and self.spare_bytes() < self._ballast.size_bytes:
+        if not self._has_file:
+            return
+        if self.spare_bytes() < self._ballast.size_bytes // 2:
             self._ballast.give_to(self._path, self._used_bytes())
+        elif self._ballast.held_bytes() < self._ballast.size_bytes // 2:
+            self._ballast.hold_rest()
 
     def growth_bytes(self) -> int:
         """How much room the file needs to take all of the log.
@@ -157,14 +162,14 @@ class WriteAheadLog:
         """Whether on a full disk nothing can be written any more, not even a removal."""
         return self.spare_bytes() < _LEAST_STEP_BYTES
 
-    @property
-    def spare_bytes_kept(self) -> int:
-        """What completions leave of `spare_bytes` to what removes something."""
-        return self._ballast.size_bytes // 2
+    def room_for_growth_bytes(self, kept_share: int) -> int:
+        """What may be written that makes the file longer: the next copy must have room, and leave a share of all."""
+        held_bytes = self._ballast.held_bytes() if self._has_file else self._ballast.size_bytes // 2
+        return held_bytes - self._ballast.size_bytes // kept_share - (self.bytes if self._has_file else 0)
 
     def spare_share(self) -> float:
         """The same as a part of what there is right after `give_up_room`; more than 1 if the file was long before."""
-        return self.spare_bytes() / max(self._ballast.size_bytes, 1)
+        return 2 * self.spare_bytes() / max(self._ballast.size_bytes, 1)
 
     def shrink(self) -> None:
         """Give some free pages of the database back, within a transaction; the next copy makes the file shorter."""
@@ -173,11 +178,19 @@ class WriteAheadLog:
             pass
 
     def _shorten(self) -> bool:
-        """Copy the log, and cut it if it is long; False: the database file had no room for it."""
+        """Copy the log, in the room of the ballast if need be; False: the database file had no room for it."""
+        if not self._has_file or self._copy_all():
+            return True
+        if self.growth_bytes() > self._ballast.held_bytes():
+            return False
+        self._ballast.drop()
+        return self._copy_all()
+
+    def _copy_all(self) -> bool:
+        """Copy the log, and cut it if it is long."""
         is_long = self._file_bytes() > 2 * self._ballast.size_bytes
         try:
-            if self._has_file:
-                self.restart(apsw.SQLITE_CHECKPOINT_TRUNCATE if is_long else apsw.SQLITE_CHECKPOINT_RESTART)
+            self.restart(apsw.SQLITE_CHECKPOINT_TRUNCATE if is_long else apsw.SQLITE_CHECKPOINT_RESTART)
         except (apsw.FullError, apsw.IOError):
             return False
         return True
