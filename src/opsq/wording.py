@@ -271,6 +271,9 @@ def _removable(details: Details) -> str:
     if "logs" in details:
         command = f"cd {quote(str(details['folder']))} && tee {details['logs']} < /dev/null"
         sentences.append(f"`{command}` empties logs of about {format_roughly(details['logs_bytes'])}.")
+    if "returning_bytes" in details:
+        size = format_roughly(details["returning_bytes"])
+        sentences.append(f"The database is giving back about {size}, bit by bit.")
     if "others_bytes" in details:
         others, used = format_roughly(details["others_bytes"]), format_roughly(details["used_bytes"])
         sentences.append(f"Files that are not opsq's take about {others} of the {used} used there: delete some.")

@@ -62,6 +62,9 @@ class Removable:
         if "finished" not in found:
             found |= _group("unfinished", unfinished)
             found |= logs(self._path.parent)
+        free_bytes = int(scalar(self._reader, "PRAGMA freelist_count")) * int(scalar(self._reader, "PRAGMA page_size"))
+        if free_bytes >= LEAST_BYTES:
+            found["returning_bytes"] = free_bytes
         if not sizes.is_cut and len(finished) + len(unfinished) < _SUBMISSIONS_LIMIT:
             ours = sizes.total_bytes + own_bytes(self._path.parent)
             found |= others(ours, self._path.parent, is_last_hope=is_spent)
