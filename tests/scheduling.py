@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 SHARING = {
     "tests/spark/test_connect.py": "connect",
     "tests/spark/fleet/test_pipeline_faults.py": "cluster",
-    "tests/spark/fleet/test_cluster.py": "cluster",
     "tests/spark/fleet/test_speculation.py": "cluster",
     "tests/spark/cli/test_one_session.py": "session",
     "tests/spark/cli/": "",

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-DEADLINE_S = 300
+DEADLINE_S = 600
 """For whatever starts JVMs, or waits for them: seconds alone, minutes on a busy machine. It costs time only when a test
 fails."""
 

@@ -1,8 +1,8 @@
-"""Everything at once: chunks that fail, executors and tasks that are killed, the daemon killed and restarted.
+"""Everything at once: chunks that fail, executors, tasks and a worker that are killed, the daemon killed and restarted.
 
 And every row is there once.
 
-Programs stop at gates, every 100 chunks, until the test opens them: so each fault comes while chunks are in flight,
+Programs stop at gates, every 50 chunks, until the test opens them: so each fault comes while chunks are in flight,
 whatever the speed of the machine, and no test waits for an instant.
 """
 
@@ -35,10 +35,10 @@ from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
 ROWS_PER_CHUNK = 20
-CHUNKS_PER_GATE = 100
+CHUNKS_PER_GATE = 50
 TASKS_COUNT = 2
 RETRYABLE, HOPELESS = 75, 65
-FAILING = 57
+FAILING = 25
 """Which chunk of each hundred fails at first: one far from the gates, so that no fault takes its first attempt."""
 
 # One chunk in a hundred fails at first (75), and with `hopeless` there, another one in a hundred does each time (65). A
@@ -99,7 +99,7 @@ print(json.dumps([[row.id, row.double] for row in rows]))
 
 
 class Gates:
-    """Where programs stop: those of each hundred chunks, until its gate is opened.
+    """Where programs stop: those of every `CHUNKS_PER_GATE` chunks, until their gate is opened.
 
     Args:
         folder: where they look for open gates, and note that they wait.
@@ -266,8 +266,10 @@ def test_every_row_is_there_once_whatever_died_on_the_way(
             wait_until(lambda: not any(map(is_alive, programs)), 300, "programs have ended while the daemon is away")
 
         crash_daemon(daemon, end_programs)
-        gates.stand_at(4)
+        programs = gates.stand_at(4)
         lifecycle.restart(daemon)
+        cluster.workers[0].send_signal(signal.SIGKILL)
+        wait_until(lambda: sum(map(is_alive, programs)) == 1, 300, "the program of the dead worker is gone")
         gates.open(4)
         out, err = pipeline.communicate(timeout=DEADLINE_S)
     assert pipeline.returncode == 0, err.decode()
@@ -279,6 +281,7 @@ def test_every_row_is_there_once_whatever_died_on_the_way(
         0,
     )
     assert document["rows"] == chunks_count * ROWS_PER_CHUNK
+    assert [task["task"] for task in document["tasks"]] == [0, 1]
     check_rows(output, list(range(chunks_count * ROWS_PER_CHUNK)))
     assert [row["id"] for row in rows_of(output)] == list(
         range(chunks_count * ROWS_PER_CHUNK)
