@@ -361,6 +361,7 @@ _opsq() {
             '--log-failed[Keep only the logs of attempts that did not complete.]' \
             '--progress[Report progress every 30 s where stderr is not a terminal.]' \
             '--clean-env[Give programs only PATH and the variables about the chunk as environment.]' \
+            '--tty[Let programs use the terminal, one at a time\: for those that ask for something there.]' \
             '*-m+[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
             '--attach=[A file whose path programs get in OPSQ_ATTACHMENT.]:FILE:_files' \
@@ -406,6 +407,7 @@ _opsq() {
             '--max-chunks=[End after N chunks were completed or failed.]:N: ' \
             '--stop-after=[Start no chunk after this long; end when running programs have ended.]:D: ' \
             '--single=[Exit 0 at once if the daemon already has a consumer with this NAME.]:NAME: ' \
+            '--tty[Let programs use the terminal, one at a time\: for those that ask for something there.]' \
             '--name=[The name of this consumer in `opsq status`.]:NAME: ' \
             '--dry-run[Run nothing; print the command lines for the next --max-chunks chunks, by default 10.]' \
             '--exit-status=[Exit with opsq'\''s own status, or with that of the first program that did not exit 0.]:opsq|child:(opsq child)' \

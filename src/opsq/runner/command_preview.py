@@ -18,9 +18,9 @@ from opsq.client.sync.consumer import Consumer
 from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
 from opsq.runner.feeding.invocation import Template, metadata_variables, value_texts
+from opsq.runner.feeding.program_kinds import check_template
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.feeding.record_arguments import ChunkRecords, RecordRuns, record_template, room_bytes
-from opsq.runner.feeding.server_pool import check_server
 
 if TYPE_CHECKING:
     from opsq.client.core.transport import Dial
@@ -53,21 +53,11 @@ def rehearse(
         WorkFailed: a record can be no argument.
         OpsqError: the daemon cannot be reached, or refuses the strategy; a chunk cannot be read.
     """
-    feeding.check()
-    _check(command, feeding)
+    check_template(command, feeding)
     with Consumer(dial, strategy, batch=chunks_count) as consumer:
         for chunk in islice(consumer.chunks(until_idle=True, overlapping=True), chunks_count):
             for argv in _argvs(chunk, command, feeding):
                 yield Rehearsed(chunk.submission_id, chunk.index, [os.fsencode(word) for word in argv])
-
-
-def _check(command: Sequence[str], feeding: Feeding) -> None:
-    if feeding.by_records:
-        record_template(command, feeding)
-    elif feeding.server:
-        check_server(command)
-    else:
-        Template(command)
 
 
 def _argvs(chunk: Chunk, command: Sequence[str], feeding: Feeding) -> Iterator[Sequence[str | bytes]]:

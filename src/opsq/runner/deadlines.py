@@ -72,6 +72,13 @@ class Deadlines:
             if now >= ending.kill_at:
                 self._programs.kill(child)
 
+    def postpone(self, delay_s: float) -> None:
+        """Let everything be due that much later: programs and we were stopped for so long."""
+        self._started = deque((at + delay_s, child) for at, child in self._started)
+        self._endings = {
+            child: ending._replace(kill_at=ending.kill_at + delay_s) for child, ending in self._endings.items()
+        }
+
     def next_due(self, now: float) -> float:
         """When `tick` has something to do that is not due at `now`, on the monotonic clock; infinity: never."""
         due_at = [ending.kill_at for ending in self._endings.values()]

@@ -19,6 +19,7 @@ from opsq.wire.messages import (
     Completed,
     Counts,
     DaemonState,
+    Heartbeat,
     HeldChunks,
     Reply,
     Show,
@@ -191,6 +192,21 @@ class PolledConsumer(Consumer):
         self._cancel_reserves()
         self.send()
         return count
+
+    def rest(self) -> None:
+        """Give back what is not at work and renew the reservations of what is: this process stops for a while."""
+        self.give_back_ready()
+        if self._until != "idle":  # then it is answered at once, and an answer without chunks would be the end
+            self._cancel_reserves()
+        self.send()
+        is_heard: list[Reply] = []
+        self._link.send([Heartbeat(self._link.next_id())], is_heard.append)
+        self._link.wait_until(
+            lambda: bool(is_heard and self._ask is None) or not self._link.is_connected,
+            _AT_ONCE_S,
+        )
+        self.give_back_ready()
+        self.send()
 
     def leave_at_once(self) -> None:
         """Give back everything and end, without waiting for a daemon that is not there."""

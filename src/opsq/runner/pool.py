@@ -31,9 +31,11 @@ from opsq.errors import (
     Refused,
 )
 from opsq.runner.chunk_input import ChunkInputs, operations_count
+from opsq.runner.connection_watch import ConnectionWatch
 from opsq.runner.deadlines import Deadlines, Why
 from opsq.runner.feeding.program_kinds import make_programs
 from opsq.runner.feeding.programs import Child, Finished, Range, Setup
+from opsq.runner.job_control import JobControl
 from opsq.runner.outage import Outage
 from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
@@ -136,7 +138,9 @@ class Pool:
         self._signals = signals
         self._viewer = viewer
         self._jobs = jobs = options.affordable_jobs(viewer.say)
-        self._stopping = Stopping(signals, options.grace_s, options.stop_after_s)
+        self._stopping = Stopping(
+            signals, options.grace_s, options.stop_after_s, shares_terminal=options.feeding.shares_terminal
+        )
         self.tally = Tally()
         self._running: dict[Child, _Work] = {}
         self._postponed: deque[Chunk] = deque()
@@ -152,8 +156,6 @@ class Pool:
         self._logs = None if options.logs is None else StderrLogs(options.logs, viewer.say)
         # Where records are arguments, one chunk after the other fills all slots.
         self._prefetch = SlotPrefetch(1 if options.feeding.by_records else jobs)
-        self._watched_fd = -1
-        self._has_arrived = False
         self._name_taken: NameTaken | None = None
         self._consumer = PolledConsumer(lambda: self._dial(dial), options.whole_strategy, options.until, self._lost)
         self._inputs = ChunkInputs(self._consumer)
@@ -172,12 +174,14 @@ class Pool:
             self._consumer.close()
             raise
         self._programs.watch(signals.fileno, signals.drain)
+        self._connection = ConnectionWatch(self._consumer, self._programs)
         self._status_poll = StatusPoll(
             viewer, self._consumer, options.submission_id, self._progress, options.counted_pair
         )
         self._outage = Outage(viewer, self._consumer)
         self._unmatched = UnmatchedRemark(viewer, self._consumer)
         self._deadlines = Deadlines(self._programs, options.max_runtime_s, options.grace_s)
+        self._job_control = JobControl(viewer, self._consumer, self._programs, self._deadlines, self._name_of)
 
     @property
     def signal(self) -> int:
@@ -211,23 +215,28 @@ class Pool:
 
     def run(self) -> None:
         """Work until the end that was asked for, or until signals end it. See `consume`."""
+        with self._job_control:
+            self._loop()
+
+    def _loop(self) -> None:
         self._heed_signals()
         self._fill()
         while not self._is_over():
             # Here descriptors of the connection may have been closed, and no new ones be watched yet.
-            self._watch_connection()
+            self._connection.renew()
             ended = [self._free(finished) for finished in self._programs.poll(self._due_s())]
             self._unjudged_count = len(ended)
             self._stopping.await_echo([one.finished.signal for one in ended])
             self._heed_signals()
+            self._job_control.tick()
             # The next program starts before the last verdict, so the processor is not idle while a result is stored.
             try:
                 self._fill()
             finally:  # also when the program has vanished: what is done is done
                 self._judge_all(ended)
                 self._unjudged_count = 0
-            if self._has_arrived or self._consumer.next_poll_s() <= 0:
-                self._has_arrived = False
+            if self._connection.has_arrived or self._consumer.next_poll_s() <= 0:
+                self._connection.has_arrived = False
                 self._consumer.poll()
                 if self._name_taken is not None:
                     raise self._name_taken
@@ -259,23 +268,6 @@ class Pool:
         now = time.monotonic()
         parts = (self._stopping, self._deadlines, self._status_poll, self._outage, self._unmatched)
         return min([due_s, *(part.next_due(now) - now for part in parts)])
-
-    def _watch_connection(self) -> None:
-        """Watch the descriptor that the connection has now.
-
-        Its number may belong to a child as soon as one is started.
-        """
-        fd = self._consumer.fileno()
-        if fd == self._watched_fd:
-            return
-        if self._watched_fd >= 0:
-            self._programs.unwatch(self._watched_fd)
-        if fd >= 0:
-            self._programs.watch(fd, self._arrived)
-        self._watched_fd = fd
-
-    def _arrived(self) -> None:
-        self._has_arrived = True
 
     def _progress(self) -> PoolProgress:
         submissions = {work.chunk.submission_id: work.chunk.metadata for work in self._running.values()}
@@ -329,7 +321,7 @@ class Pool:
         stdin: bytes | Range = b""
         try:
             stdin = self._inputs.content_of(chunk)
-            self._watch_connection()
+            self._connection.renew()
             count = 0 if self._viewer.look_s is None else operations_count(stdin, self._options.feeding.separator)
             stderr = ShownStderr(self._viewer, name_of(chunk)) if self._logs is None else self._logs.log(chunk)
             child = self._programs.start(chunk, stdin, stderr.write)
@@ -374,6 +366,10 @@ class Pool:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def _name_of(self, child: Child) -> str:
+        work = self._running.get(child)
+        return "" if work is None else name_of(work.chunk)
 
     def _lost(self, lost: Lost) -> None:
         """The reservation of a chunk was lost: its program has nothing to work for."""

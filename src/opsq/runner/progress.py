@@ -1,6 +1,6 @@
 """What a pool reports while it works: a viewer overrides the methods for what it wants to see.
 
-This file shows nothing; the pool calls it from its one thread, and nothing here may wait.
+This file shows nothing; the pool calls it from its one thread, and nothing here may wait unless it says so.
 """
 
 from __future__ import annotations
@@ -60,6 +60,12 @@ class ProgressViewer:
 
     def said(self, chunk_name: str, piece: bytes) -> None:
         """Take what the program of a chunk wrote on its stderr, in whatever pieces it was read; b"" at its end."""
+
+    def suspended(self) -> None:
+        """Leave the terminal as a shell wants it: this process is about to be stopped. May wait a little."""
+
+    def resumed(self) -> None:
+        """Go on after that."""
 
     def ended(self, end: ChunkEnd) -> None:
         """Note the end of an attempt."""

@@ -6,6 +6,7 @@ This file must not do any of that; the pool looks here and does it.
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Iterable
 
@@ -24,15 +25,19 @@ class Stopping:
         signals: a first one lets programs go on for the grace, a second ends everything.
         grace_s: how long programs may continue after the first.
         stop_after_s: start nothing more after this long; None: go on.
+        shares_terminal: Ctrl-C reaches the program in the foreground alone, and is meant for us as well.
     """
 
-    def __init__(self, signals: StopSignals, grace_s: float, stop_after_s: float | None) -> None:
+    def __init__(
+        self, signals: StopSignals, grace_s: float, stop_after_s: float | None, *, shares_terminal: bool = False
+    ) -> None:
         self.signal = 0
         """The signal that ends everything at once; 0: none does."""
         self.kill_after_s = min(grace_s, KILL_AFTER_S)
         """How long a program has between SIGTERM and SIGKILL."""
         self._signals = signals
         self._grace_s = grace_s
+        self._shares_terminal = shares_terminal
         self._drain_at = math.inf if stop_after_s is None else time.monotonic() + stop_after_s
         self._terminate_at = math.inf
 
@@ -50,6 +55,9 @@ class Stopping:
 
         A process group gets a signal one by one.
         """
+        ends = list(ends)
+        if self._shares_terminal and signal.SIGINT in ends:
+            self._signals.hear(signal.SIGINT)
         if any(number in STOP_SIGNALS and number not in self._signals.numbers for number in ends):
             self._signals.wait(ECHO_S)
 

@@ -483,7 +483,7 @@ def test_program_without_the_mode_is_not_executable(children: Supervisor, tmp_pa
 def test_script_whose_interpreter_is_missing_is_not_executable(children: Supervisor, tmp_path: Path) -> None:
     (tmp_path / "program").write_text("#!/no/such/interpreter\n")
     (tmp_path / "program").chmod(0o755)
-    with pytest.raises(CommandNotExecutable, match="its interpreter does not exist"):
+    with pytest.raises(CommandNotExecutable, match="its interpreter '/no/such/interpreter' does not exist"):
         children.start([str(tmp_path / "program")])
 
 

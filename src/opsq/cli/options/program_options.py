@@ -23,6 +23,8 @@ JOBS_LIMIT_COUNT = 4096
 
 _JOBS = re.compile(r"([+-]?)([0-9]{1,6})(%?)", re.ASCII)
 
+TTY = option("--tty", "Let programs use the terminal, one at a time: for those that ask for something there.")
+
 
 @option_set
 class Records(NamedTuple):
@@ -81,11 +83,12 @@ class Consuming(NamedTuple):
     progress: bool = option("--progress", "Report progress every 30 s where stderr is not a terminal.")
     clean_env: bool = option("--clean-env", "Give programs only PATH and the variables about the chunk as environment.")
 
-    def as_options(self, caller: Caller, separator: bytes) -> ConsumeOptions:
+    def as_options(self, caller: Caller, separator: bytes, *, tty: bool = False) -> ConsumeOptions:
         """What they mean to the pool; the rest of its options is left at the defaults.
 
         Args:
             separator: what ends a record.
+            tty: programs use the terminal.
 
         Raises:
             UsageError: a value is not possible, or two contradict each other.
@@ -93,9 +96,12 @@ class Consuming(NamedTuple):
         if self.log_failed and self.log_dir is None:
             raise UsageError("--log-failed needs --log-dir.")
         values.exclude(each=self.each, args=self.args, server=self.server)
+        jobs = 1 if tty and self.jobs is None else jobs_count(self.jobs, cores_count())
+        if tty and jobs > 1:
+            raise UsageError(f"--tty runs one program at a time, not --jobs {self.jobs}.")
         return ConsumeOptions(
-            feeding=Feeding(self.each, self.args, separator, self.server or "", self.clean_env),
-            jobs=jobs_count(self.jobs, cores_count()),
+            feeding=Feeding(self.each, self.args, separator, self.server or "", self.clean_env, tty),
+            jobs=jobs,
             grace_s=caller.settings.grace_s if self.grace_s is None else self.grace_s,
             max_runtime_s=self.max_runtime_s,
             on_lost=self.on_lost,

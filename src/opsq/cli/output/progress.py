@@ -6,6 +6,7 @@ It must not wait for readers of its output (the output thread does), nor know ho
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -48,14 +49,15 @@ class WorkViewer(ProgressViewer):
     Args:
         caller: the person or script behind the command line.
         is_reporting: off a terminal, write a line about the state now and then.
+        is_drawing: on a terminal, show a bar.
     """
 
     tells_stderr = True
 
-    def __init__(self, caller: Caller, *, is_reporting: bool = False) -> None:
+    def __init__(self, caller: Caller, *, is_reporting: bool = False, is_drawing: bool = True) -> None:
         self._caller = caller
         self._output = OutputThread()
-        self._is_drawing = sys.stderr.isatty() and not caller.is_quiet and not caller.is_json
+        self._is_drawing = is_drawing and sys.stderr.isatty() and not caller.is_quiet and not caller.is_json
         self._is_reporting = is_reporting and not (self._is_drawing or caller.is_quiet)
         self.look_s = DRAW_S if self._is_drawing else LINE_S if self._is_reporting else None
         self._meter = ProgressMeter()
@@ -75,6 +77,19 @@ class WorkViewer(ProgressViewer):
         if self._progress is not None:
             self._output.call(self._progress.stop)
         self._output.close(self._close_s)
+
+    def suspended(self) -> None:
+        """Take the bar away, and show the cursor."""
+        if self._progress is not None:
+            is_done = threading.Event()
+            self._output.call(self._progress.stop)
+            self._output.call(is_done.set)
+            is_done.wait(HURRY_S)
+
+    def resumed(self) -> None:
+        """Draw the bar again."""
+        if self._progress is not None:
+            self._output.call(self._progress.start)
 
     def hurry(self) -> None:
         """The consumer must end soon: wait for readers of its output only briefly."""

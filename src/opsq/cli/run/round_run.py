@@ -210,7 +210,7 @@ class _Viewer(WorkViewer):
         if plan.output is None and sys.stdout.isatty():
             caller = copy.copy(caller)
             caller.is_quiet = True
-        super().__init__(caller, is_reporting=plan.is_reporting)
+        super().__init__(caller, is_reporting=plan.is_reporting, is_drawing=not plan.options.feeding.shares_terminal)
 
     def look(self, view: PoolProgress) -> None:
         """Show it without the metadata by which rounds are found."""

@@ -22,7 +22,7 @@ from opsq.cli.spark.spark_documents import SparkTaskShape
 from opsq.client.sync.producer import Producer
 from opsq.errors import UsageError, WorkFailed
 from opsq.runner.pool_options import ConsumeOptions
-from opsq.runner.process.spawn import find_program
+from opsq.runner.process.spawn import check_program as check
 from opsq.wire.messages import Explain, Explained
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def check_program(program: str, session: Session) -> None:
         CommandNotExecutable: it cannot be run.
     """
     if session.master.startswith("local") and "{" not in program:  # a word with a field differs for each chunk
-        find_program(program, os.environ.get("PATH", os.defpath))
+        check(program)
 
 
 @contextlib.contextmanager

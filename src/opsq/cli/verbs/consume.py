@@ -18,7 +18,7 @@ from opsq.cli.daemon_address import with_restart
 from opsq.cli.options import values
 from opsq.cli.options.conditions import submission
 from opsq.cli.options.option import COUNT, argument, option, options, positive_duration
-from opsq.cli.options.program_options import Consuming, Records
+from opsq.cli.options.program_options import TTY, Consuming, Records
 from opsq.cli.output.error_report import Exit
 from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.progress import WorkViewer
@@ -26,6 +26,7 @@ from opsq.cli.output.submission_documents import CommandShape, ConsumeDocument
 from opsq.cli.output.submission_text import pairs_text
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
 from opsq.ids import SubmissionId
+from opsq.runner.feeding.program_kinds import check_command
 from opsq.runner.pool import consume as run
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
@@ -49,6 +50,7 @@ def consume(
         "--stop-after D", "Start no chunk after this long; end when running programs have ended.", positive_duration
     ),
     single: str | None = option("--single NAME", "Exit 0 at once if the daemon already has a consumer with this NAME."),
+    tty: bool = TTY,
     name: str = option("--name NAME", "The name of this consumer in `opsq status`.", default=""),
     dry_run: bool = option(
         "--dry-run", "Run nothing; print the command lines for the next --max-chunks chunks, by default 10."
@@ -65,7 +67,7 @@ def consume(
     consumer is lost.
     """
     values.exclude(until_empty=until_empty, until_idle=until_idle)
-    how = programs.as_options(caller, records.as_separator())._replace(
+    how = programs.as_options(caller, records.as_separator(), tty=tty)._replace(
         strategy=strategy,
         submission_id=submission_id,
         until="empty" if until_empty else "idle" if until_idle else "",
@@ -80,7 +82,8 @@ def consume(
     if dry_run:
         _rehearse(caller, command, how)
         return
-    with WorkViewer(caller, is_reporting=programs.progress) as viewer:
+    check_command(command, how.feeding)
+    with WorkViewer(caller, is_reporting=programs.progress, is_drawing=not tty) as viewer:
         try:
             outcome = run(caller.connect, command, how, viewer=viewer)
         except InvalidStrategy as error:

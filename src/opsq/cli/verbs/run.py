@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,7 +18,7 @@ from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.option import COUNT, argument, option, options
-from opsq.cli.options.program_options import Consuming
+from opsq.cli.options.program_options import TTY, Consuming
 from opsq.cli.options.result_options import Shaping
 from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_report import RoundReport
@@ -36,6 +37,7 @@ from opsq.errors import (
     Unreachable,
     UsageError,
 )
+from opsq.runner.feeding.program_kinds import check_command
 from opsq.runner.pool import Connect
 from opsq.wire.messages import Backoff, Claim
 
@@ -58,6 +60,7 @@ def run(
     ),
     cutting: Cutting = options(Cutting),
     programs: Consuming = options(Consuming),
+    tty: bool = TTY,
     metadata: list[str] = option(
         "-m, --metadata KEY=VALUE...", "Strategic metadata; programs see it as OPSQ_META_KEY."
     ),
@@ -91,10 +94,13 @@ def run(
         _check(path)
     if skip_dead and on_dead != "keep":
         raise UsageError("--skip-dead leaves out what is dead, so it needs --on-dead keep.")
+    if tty and STDIN in paths and sys.stdin.isatty():
+        raise UsageError("--tty gives the terminal to programs, so the input cannot be typed there.")
     splitting = cutting.as_splitting()
+    how = programs.as_options(caller, splitting.delimiter, tty=tty)
+    check_command(command, how.feeding)
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
-    how = programs.as_options(caller, splitting.delimiter)
     is_resumable = resume is not None or all(map(is_plain, paths))
     options: dict[str, Any] = {
         "metadata": values.metadata(metadata),

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opsq.runner.feeding.invocation import Template
 from opsq.runner.feeding.programs import Feeding, Programs, Setup
+from opsq.runner.feeding.record_arguments import record_template
+from opsq.runner.process.spawn import check_program
 
 
 def make_programs(command: Sequence[str], feeding: Feeding, setup: Setup) -> Programs:
@@ -28,3 +31,31 @@ def make_programs(command: Sequence[str], feeding: Feeding, setup: Setup) -> Pro
     from opsq.runner.feeding.per_chunk import PerChunk
 
     return PerChunk(command, feeding, setup)
+
+
+def check_command(command: Sequence[str], feeding: Feeding) -> None:
+    """Check a command before anything is submitted or reserved for it.
+
+    Raises:
+        UsageError: see `make_programs`.
+        CommandNotFound, CommandNotExecutable: it cannot be run, as far as that can be seen.
+    """
+    check_template(command, feeding)
+    check_program(command[0])
+
+
+def check_template(command: Sequence[str], feeding: Feeding) -> None:
+    """Check the placeholders of a command.
+
+    Raises:
+        UsageError: see `make_programs`.
+    """
+    feeding.check()
+    if feeding.by_records:
+        record_template(command, feeding)
+    elif feeding.server:
+        from opsq.runner.feeding.server_pool import check_server
+
+        check_server(command)
+    else:
+        Template(command)

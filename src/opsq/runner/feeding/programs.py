@@ -39,6 +39,8 @@ class Feeding(msgspec.Struct, frozen=True):
     """One program per slot, which is fed chunk after chunk."""
     is_clean: bool = False
     """The program gets nothing of our environment but PATH."""
+    shares_terminal: bool = False
+    """The program uses our terminal; there is one at a time."""
 
     @property
     def by_records(self) -> bool:
@@ -89,16 +91,22 @@ class Programs(ABC):
         self._scratch = ScratchFolder()
         self._attachments = Attachments(self._scratch, setup.attachment)
         self._environments = Environments(setup.consumer, self._attachments, is_clean=feeding.is_clean)
-        self._supervisor = Supervisor(setup.spool_dir, memory_bytes=setup.memory_bytes, guarded=self._scratch.guarded)
+        self._supervisor = Supervisor(
+            setup.spool_dir,
+            memory_bytes=setup.memory_bytes,
+            guarded=self._scratch.guarded,
+            shares_terminal=feeding.shares_terminal,
+        )
+        self.shares_terminal = feeding.shares_terminal
+        """Whether programs use our terminal, one at a time."""
 
     @property
     def slots_count(self) -> int:
         """How many chunks may be at work now, including those that are; it may change with each start and end.
 
         More than the jobs, where a chunk that waits in a pipe saves a round trip: it follows how long chunks take. A
-            limit
-        on their run time counts from `start` and asks for no more than the jobs. Fewer, where one chunk fills all
-        slots.
+        limit on their run time counts from `start` and asks for no more than the jobs. Fewer, where one chunk fills
+        all slots.
         """
         return self._jobs
 
@@ -148,6 +156,18 @@ class Programs(ABC):
     def kill(self, child: Child) -> None:
         """End the program and its descendants at once (SIGKILL); nothing if it has finished."""
         self._supervisor.kill(child)
+
+    def heed_stops(self, stopped: Callable[[Child, int], object]) -> None:
+        """Have `poll` call `stopped` with each process that was stopped by a signal, and that signal."""
+        self._supervisor.stopped = stopped
+
+    def suspend(self) -> None:
+        """Stop all of them, with their descendants, until `resume`."""
+        self._supervisor.suspend()
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._supervisor.resume()
 
     def __len__(self) -> int:
         return len(self._supervisor)

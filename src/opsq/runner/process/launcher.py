@@ -16,6 +16,7 @@ from opsq.runner.process.child import Child, Said, Series, Sink, Source
 from opsq.runner.process.orphan_guard import OrphanGuard
 from opsq.runner.process.pipes import close_all, open_pipe, widen
 from opsq.runner.process.spawn import Spawner, keep_descriptors_from_children, refusal
+from opsq.runner.process.terminal import Terminal
 
 
 class Launcher:
@@ -23,7 +24,7 @@ class Launcher:
 
     Args:
         spool_dir: where the guard has its table.
-        guarded: see `Supervisor`.
+        guarded: see `Supervisor`; likewise `shares_terminal`.
 
     Raises:
         Bug: this process dies of SIGPIPE, so it cannot feed a program that may close its stdin.
@@ -31,16 +32,17 @@ class Launcher:
     Effects: those that `Supervisor` tells.
     """
 
-    def __init__(self, spool_dir: str, guarded: Callable[[], str]) -> None:
+    def __init__(self, spool_dir: str, guarded: Callable[[], str], *, shares_terminal: bool) -> None:
         if signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL:
             raise Bug("SIGPIPE kills this process; it must be ignored where children are fed.")
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         keep_descriptors_from_children()
-        self._commands = Spawner()
+        self._commands = Spawner(shares_terminal=shares_terminal)
         # A plain dictionary: os.environ decodes each variable each time, 80 µs a start.
         self._env = dict(os.environ)
         self._null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._terminal = Terminal() if shares_terminal else None
         self.guard = OrphanGuard(spool_dir, guarded)
 
     def launch(
@@ -106,6 +108,7 @@ class Launcher:
             child._series = series
             series.env, series.stdio = env, stdio
         child._place = self.guard.enter(pid)
+        self.lend_terminal(child)
         return child
 
     def launch_next(self, child: Child, series: Series) -> bool:
@@ -114,6 +117,7 @@ class Launcher:
         Nor if it cannot be started: then the child has the error.
         """
         try:
+            self.take_terminal(child)
             argv = next(series.argvs, None)
             if argv is None:
                 return False
@@ -128,17 +132,31 @@ class Launcher:
             return False
         child._wait_status = None
         self.guard.change(child._place, child.pid)
+        self.lend_terminal(child)
         return True
 
     def forget(self, child: Child) -> None:
         """Take an ended child from the guard, and close the streams of its series."""
         self.guard.leave(child._place)
+        self.take_terminal(child)
         if child._series is not None:
             close_all(child._series.stdio[1:])
             child._series = None
 
+    def lend_terminal(self, child: Child) -> None:
+        """Put a child in the foreground, where the terminal is shared."""
+        if self._terminal is not None:
+            self._terminal.lend(child.pid)
+
+    def take_terminal(self, child: Child) -> None:
+        """Be in the foreground again if that child is."""
+        if self._terminal is not None:
+            self._terminal.take_back(child.pid)
+
     def close(self) -> None:
         """Nothing is started any more."""
+        if self._terminal is not None:
+            self._terminal.close()
         if self._null_fd >= 0:
             os.close(self._null_fd)
             self._null_fd = -1

@@ -25,10 +25,10 @@ from opsq.runner.process.pipes import (
     Feed,
     Output,
     Range,
-    waiting_bytes,
 )
 from opsq.runner.process.poller import Poller
 from opsq.runner.process.process_group import signal_group, survivor
+from opsq.runner.process.streams import Streams
 
 __all__ = ["Child", "Finished", "Output", "Range", "Supervisor"]
 
@@ -37,6 +37,8 @@ _WIDE_CHILDREN = 16
 
 _TICK_MIN_S, _TICK_MAX_S = 0.0005, 0.02
 """How often children are looked at whose end nothing announces: soon after their outputs end, then ever less often."""
+_STOPPED_S = 0.5
+"""How often they are looked at because one may be stopped, which nothing announces."""
 
 
 class Supervisor:
@@ -48,9 +50,12 @@ class Supervisor:
         use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
         guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard
             to who gave it, until the folder is gone.
+        shares_terminal: children stay in our session, and have its terminal while they run, one at a time; else each
+            has a session of its own, which has none.
 
     Raises:
         Bug: this process dies of SIGPIPE, so it cannot feed a program that may close its stdin.
+        UsageError: there is no terminal to share.
 
     Effects: descriptors that this process was started with are marked close-on-exec, closed standard streams are opened
     on /dev/null, and an ignored SIGCHLD (which would hide how children end) gets its default back.
@@ -63,17 +68,23 @@ class Supervisor:
         memory_bytes: int = MEMORY_BYTES,
         use_pidfd: bool = True,
         guarded: Callable[[], str] | None = None,
+        shares_terminal: bool = False,
     ) -> None:
         self._spool_dir = os.fspath(spool_dir)
         self._memory_bytes = memory_bytes
         self._use_pidfd = use_pidfd
-        self._launcher = Launcher(self._spool_dir, guarded or str)
+        self._launcher = Launcher(self._spool_dir, guarded or str, shares_terminal=shares_terminal)
         self._owns_guard = guarded is None
         self._running: set[Child] = set()
         self._by_tick: set[Child] = set()
         self._tick_s = _TICK_MAX_S
+        self.stopped: Callable[[Child, int], object] | None = None
+        """Is given a child that was stopped by a signal, and that signal."""
+        self._look_at_s = 0.0
+        """When running children are looked at next, for one that is stopped."""
         self._finished: list[Finished] = []
         self._events = Poller()
+        self._streams = Streams(self._events, self.give_up, self._expect_end)
         self._watched: set[int] = set()
 
     @property
@@ -99,7 +110,7 @@ class Supervisor:
         said: Said | None = None,
         keeps_stdout: bool = True,
     ) -> Child:
-        """Start a program in a process group of its own, with `stdin` to read; its stdout and stderr are collected.
+        """Start a program in a session of its own, with `stdin` to read; its stdout and stderr are collected.
 
         Args:
             argv: the command, found by the PATH of `env`, and its arguments.
@@ -181,11 +192,7 @@ class Supervisor:
             is_wide=len(self._running) < _WIDE_CHILDREN,
         )
         self._running.add(child)
-        if child._stdout_fd >= 0:
-            self._events.listen(child._stdout_fd, select.POLLIN, lambda: self._on_stdout(child))
-        self._events.listen(child._stderr_fd, select.POLLIN, lambda: self._on_stderr(child))
-        if child._stdin_fd >= 0:
-            self._listen_to_stdin(child)
+        self._streams.begin(child)
         self._announce_end(child)
         return child
 
@@ -196,6 +203,9 @@ class Supervisor:
                 self._events.listen(child._pidfd, select.POLLIN, lambda: self._look_at(child))
                 return
         self._by_tick.add(child)
+
+    def _expect_end(self) -> None:
+        self._tick_s = _TICK_MIN_S
 
     def poll(self, timeout_s: float | None = None) -> list[Finished]:
         """Wait until something happens, and move bytes.
@@ -210,8 +220,14 @@ class Supervisor:
             timeout_s = 0.0
         elif self._by_tick:
             timeout_s = self._tick_s if timeout_s is None else min(timeout_s, self._tick_s)
+        if self._running:
+            timeout_s = _STOPPED_S if timeout_s is None else min(timeout_s, _STOPPED_S)
         if self._events or timeout_s is not None:
             self._events.wait(timeout_s)
+        if self._running and (now := time.monotonic()) >= self._look_at_s:
+            self._look_at_s = now + _STOPPED_S
+            for child in tuple(self._running - self._by_tick):
+                self._look_at(child)
         if self._by_tick:
             self._tick_s = min(self._tick_s * 2, _TICK_MAX_S)
             for child in tuple(self._by_tick):
@@ -236,48 +252,11 @@ class Supervisor:
 
     def push(self, child: Child) -> None:
         """Send what the feed of a lasting child has got since."""
-        if child._stdin_fd >= 0:
-            self._on_stdin(child)
-
-    def _on_stdin(self, child: Child) -> None:
-        try:
-            is_done = child._feed.send(child._stdin_fd)
-        except OpsqError as error:
-            self.give_up(child, error)
-            is_done = True
-        if is_done:
-            child._stdin_fd = self._events.drop(child._stdin_fd)
-        else:
-            self._listen_to_stdin(child)
-
-    def _listen_to_stdin(self, child: Child) -> None:
-        """Watch for room in the pipe only while there is something to send: a closed pipe is an event each time."""
-        is_listening = child._stdin_fd in self._events
-        if child._feed.is_empty:
-            if is_listening:
-                self._events.forget(child._stdin_fd)
-        elif not is_listening:
-            self._events.listen(child._stdin_fd, select.POLLOUT, lambda: self._on_stdin(child))
-
-    def _on_stdout(self, child: Child) -> None:
-        try:
-            is_done = child._capture.take(child._stdout_fd)
-        except OpsqError as error:
-            self.give_up(child, error)
-            is_done = True
-        if is_done:
-            child._stdout_fd = self._events.drop(child._stdout_fd)
-            self._tick_s = _TICK_MIN_S
-
-    def _on_stderr(self, child: Child) -> None:
-        if child._tail.take(child._stderr_fd):
-            child._stderr_fd = self._events.drop(child._stderr_fd)
-            self._tick_s = _TICK_MIN_S
+        self._streams.push(child)
 
     def listen(self, child: Child) -> bool:
         """Take what a lasting child has written by now; false if it was given up, for that or before."""
-        if child._stdout_fd >= 0 and waiting_bytes(child._stdout_fd):
-            self._on_stdout(child)
+        self._streams.pull(child)
         return child._error is None
 
     def give_up(self, child: Child, error: OpsqError) -> None:
@@ -288,8 +267,12 @@ class Supervisor:
     def _look_at(self, child: Child) -> None:
         """Finish the child if it has ended; one that was asked to end has ended when its whole group has."""
         if child._wait_status is None:
-            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            pid, status = os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED)
             if not pid:
+                return
+            if os.WIFSTOPPED(status):
+                if self.stopped is not None:
+                    self.stopped(child, os.WSTOPSIG(status))
                 return
             child._wait_status = status
             child._pidfd = self._events.drop(child._pidfd)
@@ -311,13 +294,7 @@ class Supervisor:
         self._finish(child, code)
 
     def _finish(self, child: Child, code: int) -> None:
-        # What it wrote before its end is in the pipes now; a grandchild may hold them open, and write for ever.
-        if child._stdout_fd >= 0:
-            end = child._capture.length + waiting_bytes(child._stdout_fd)
-            while child._stdout_fd >= 0 and child._capture.length < end:
-                self._on_stdout(child)
-        if child._stderr_fd >= 0 and waiting_bytes(child._stderr_fd):
-            self._on_stderr(child)
+        self._streams.end(child)
         self._forget(child)
         self._finished.append(
             Finished(
@@ -335,11 +312,8 @@ class Supervisor:
         self._running.discard(child)
         self._by_tick.discard(child)
         self._launcher.forget(child)
-        child._stdin_fd = self._events.drop(child._stdin_fd)
-        child._stdout_fd = self._events.drop(child._stdout_fd)
-        child._stderr_fd = self._events.drop(child._stderr_fd)
+        self._streams.close(child)
         child._pidfd = self._events.drop(child._pidfd)
-        child._feed.close()
 
     def terminate(self, child: Child) -> None:
         """Ask the program and its descendants to end (SIGTERM); nothing if it has finished.
@@ -360,6 +334,18 @@ class Supervisor:
         if child in self._running:
             child._is_killed = True
             self._signal(child, signal.SIGKILL)
+
+    def suspend(self) -> None:
+        """Stop all that runs, with its descendants, until `resume`; none of it is in the foreground any more."""
+        for child in self._running:
+            self._signal(child, signal.SIGSTOP)
+            self._launcher.take_terminal(child)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        for child in self._running:
+            self._launcher.lend_terminal(child)
+            self._signal(child, signal.SIGCONT)
 
     def _signal(self, child: Child, number: signal.Signals) -> bool:
         """Send a signal to the child's group; False if that could not be done."""
