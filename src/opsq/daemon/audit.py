@@ -9,9 +9,8 @@ import asyncio
 import logging
 import pwd
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opsq.daemon.audit_file import Act, append
 from opsq.wire import messages as m
@@ -101,14 +100,3 @@ def _user_name(uid: int | None) -> str:
         return f"user {pwd.getpwuid(uid).pw_name}"
     except KeyError:
         return f"user {uid}"
-
-
-def token_name(token: str, certificate: Mapping[str, Any] | None) -> str:
-    """A token, and whose certificate the client has shown with it, as `SSLSocket.getpeercert` gives it."""
-    if not certificate:
-        return f"token {token}"
-    subject = [pair for names in certificate.get("subject", ()) for pair in names]
-    common = [value for key, value in subject if key == "commonName"]
-    others = [value for _, value in certificate.get("subjectAltName", ())]
-    name = (common or others or [", ".join(f"{key}={value}" for key, value in subject)])[0]
-    return f"token {token}, certificate {name}"

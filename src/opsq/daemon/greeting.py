@@ -1,15 +1,17 @@
-"""The first frame of a connection, which must hold one Hello and nothing else.
+"""The first frame of a connection, which must hold one Hello and nothing else, and the Welcome that answers it.
 
-This file must not judge the hello. Nothing larger is buffered and nothing else is decoded before it.
+This file must not judge tokens and names. Nothing larger is buffered and nothing else is decoded before it.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from opsq.errors import ProtocolError
+from opsq.errors import ProtocolError, VersionMismatch
+from opsq.settings import Settings
+from opsq.version import __version__
 from opsq.wire.frames import UndecodableFrame, decode
-from opsq.wire.messages import Hello
+from opsq.wire.messages import VERSION, Hello, Welcome
 
 HELLO_LIMIT_BYTES = 8192
 """Limit of the first frame."""
@@ -47,3 +49,33 @@ class Greeting:
         if len(hellos) != 1:
             raise ProtocolError("The first frame must hold one Hello and nothing else.")
         return hellos[0], bytes(frame[end:])
+
+
+def check_version(hello: Hello) -> None:
+    """Refuse a client of another version of the protocol.
+
+    Raises:
+        VersionMismatch: it is one.
+    """
+    if hello.version != VERSION:
+        raise VersionMismatch(
+            f"The client uses protocol version {hello.version}, the daemon ({__version__}) version {VERSION}.",
+            hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
+        )
+
+
+def welcome(hello: Hello, consumer: str, settings: Settings, store_marker: str, *, is_operator: bool) -> Welcome:
+    """The answer to a hello that was accepted."""
+    return Welcome(
+        id=hello.id,
+        version=VERSION,
+        server=__version__,
+        consumer=consumer,
+        heartbeat_s=settings.heartbeat_s,
+        frame_limit_bytes=settings.frame_limit_bytes,
+        chunk_limit_bytes=settings.chunk_limit_bytes,
+        is_operator=is_operator,
+        is_durable=settings.is_durable,
+        store=settings.store,
+        store_marker=store_marker,
+    )

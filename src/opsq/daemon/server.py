@@ -25,9 +25,9 @@ from opsq.clock import now as read_clocks
 from opsq.content.content_store import Store
 from opsq.daemon.access_tokens import AccessTokens
 from opsq.daemon.audit import Audit
-from opsq.daemon.claims import Claims
 from opsq.daemon.committer import Committer
-from opsq.daemon.connection_quota import ConnectionQuota
+from opsq.daemon.connections import Connections
+from opsq.daemon.delivery import Delivery
 from opsq.daemon.heartbeats import Heartbeats
 from opsq.daemon.housekeeping import Housekeeping
 from opsq.daemon.listeners import Listeners
@@ -42,16 +42,14 @@ from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
 from opsq.store.database import Database
 from opsq.version import __version__
-from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Reply, Request, Stop, Vacuum
+from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Request, Stop, Vacuum
 
 if TYPE_CHECKING:
     from opsq.daemon.server_tls import ServerTls, TlsDoor
 
-LINGERING_LIMIT = 64
-_CLOSE_S = 2.0
-
 _WATCH_NS = 1_000_000_000
 """How often those who wait for long are looked after, one strategy each time."""
+
 _log = logging.getLogger("opsq.daemon")
 
 
@@ -82,22 +80,21 @@ class Daemon:
         engine.report_bugs(self.report)
         self.loop = asyncio.get_running_loop()
         self.store_marker = store.mark()
-        self._unflushed: list[Session] = []
         self._requests_count = 0
         """Requests received since the last batch started."""
-        self._claims = Claims()
         self._database = database
         self._store = store
         self._tokens = tokens
-        self._quota = ConnectionQuota(connection_limit)
+        self._connections = Connections(connection_limit, self._watch_use)
         self._refusals = RefusalLog()
         self._audit = Audit(settings.audit_path)
         self._on_fatal = on_fatal
         self._may_end = may_end
         self._unused_timer: asyncio.TimerHandle | None = None
-        self._sessions: dict[Peer, Session] = {}
-        self._connections: set[Session] = set()
-        self._lingering: set[Session] = set()
+        self._delivery = Delivery(
+            engine, self._connections.greeted, self._audit, complete=self._completed, pulse_soon=self.pulse_soon
+        )
+        self.flush_soon = self._delivery.flush_soon
         self._committed = asyncio.Event()
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
         self._housekeeping = Housekeeping(database, store, self.loop)
@@ -115,12 +112,9 @@ class Daemon:
         self._is_closed = False
         self._stop_asked = asyncio.Event()
         self._quiet = asyncio.Event()
-        self._all_closed = asyncio.Event()
         self._drain_until = 0.0
         self._stops: list[tuple[Session, int]] = []
         self._background: set[asyncio.Task[None]] = set()
-        self._held_back: asyncio.Task[None] | None = None
-        """Delivers what was said before an act was in the audit; what is said since then comes after it."""
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -139,7 +133,7 @@ class Daemon:
             listener,
             self._tls,
             lambda on_open: Session(self, is_tcp=True, on_open=on_open),
-            self._quota,
+            self._connections.quota,
             self._refusals,
         )
 
@@ -158,14 +152,12 @@ class Daemon:
         await self._finish_commits()
         await self._housekeeping.stop()
         self._listeners.close()
-        await self._audit.catch_up()
-        if self._held_back is not None:
-            await self._held_back
+        await self._delivery.catch_up()
         for session, request_id in self._stops:
             session.answer(Changed(request_id))
         self._is_closed = True
-        self._deliver()
-        await self._close_connections()
+        self._delivery.deliver()
+        await self._connections.close()
         for timer in (self._tick_timer, self._unused_timer):
             if timer is not None:
                 timer.cancel()
@@ -185,7 +177,7 @@ class Daemon:
         self._drain_until = until
         self._stop_asked.set()
         self.engine.stop_handing_out()
-        for session in self._sessions.values():
+        for session in self._connections.greeted.values():
             session.answer(Draining(drain_s))
         if drain_s == 0:
             self._quiet.set()
@@ -205,17 +197,15 @@ class Daemon:
 
     def admit(self, session: Session) -> OpsqError | None:
         """Count a new connection; the error to send if there are too many."""
-        self._connections.add(session)
-        return self._quota.enter(session, is_tcp=session.is_tcp)
+        return self._connections.admit(session)
+
+    def may_linger(self, session: Session) -> bool:
+        """Whether one more refused connection may stay open until its peer has read the reason."""
+        return self._connections.may_linger(session)
 
     def forget(self, session: Session) -> None:
         """Drop a closed connection."""
-        self._quota.leave(session)
-        self._connections.discard(session)
-        if not self._connections:
-            self._all_closed.set()
-            self._watch_use()
-        self._lingering.discard(session)
+        self._connections.forget(session)
 
     def _watch_use(self) -> None:
         """Check after a while whether there still is no connection."""
@@ -224,24 +214,15 @@ class Daemon:
 
     def _end_if_unused(self) -> None:
         self._unused_timer = None
-        if not self._connections and not self.is_stopping and self._may_end is not None and self._may_end():
+        if not self._connections.all and not self.is_stopping and self._may_end is not None and self._may_end():
             _log.info("this temporary daemon is no longer in use")
             self.stop(0.0)
 
-    def may_linger(self, session: Session) -> bool:
-        """Whether one more refused connection may stay open until its peer has read the reason."""
-        if len(self._lingering) >= LINGERING_LIMIT:
-            return False
-        self._lingering.add(session)
-        return True
-
     def connect(self, session: Session, hello: Hello, now: Now) -> Peer:
         """Register a greeted connection, under the name that it claims."""
-        self._quota.greet(session, is_tcp=session.is_tcp)
-        if hello.claim is not None:
-            self._claims.take(hello.claim, session)
+        self._connections.greet(session, hello.claim)
         peer = self.engine.connect(hello.name, now, session.uid)
-        self._sessions[peer] = session
+        self._connections.greeted[peer] = session
         _log.debug("%s connected", peer.consumer)
         return peer
 
@@ -256,8 +237,7 @@ class Daemon:
 
     def disconnect(self, session: Session, peer: Peer) -> None:
         """Free what the peer of a lost connection held, and its name, unless the daemon itself is ending."""
-        self._claims.leave(session)
-        self._sessions.pop(peer, None)
+        self._connections.leave(session, peer)
         if not self._is_closed:
             _log.debug("%s disconnected", peer.consumer)
             self._guarded(lambda: self.engine.disconnect(peer, read_clocks()))
@@ -268,14 +248,6 @@ class Daemon:
         if self._tokens is None:
             raise NotPermitted("This daemon has no tokens.")
         return self._tokens.find(token)
-
-    def check_tokens(self) -> None:
-        """Read changed tokens, and end the connections whose token is not in force any more."""
-        if self._tokens is None or not self._tokens.refresh():
-            return
-        for session in list(self._sessions.values()):
-            if session.is_tcp and not self._tokens.is_in_force(session.access):
-                session.end(NotPermitted(f"The token {session.access.name} was changed or revoked."))
 
     # --- requests that the engine does not handle -----------------------------------------------------------
 
@@ -315,10 +287,6 @@ class Daemon:
         self._requests_count += requests_count
         self.pulse_soon()
 
-    def flush_soon(self, session: Session) -> None:
-        """Have `Session.flush` called at the end of the next pulse."""
-        self._unflushed.append(session)
-
     def pulse_soon(self) -> None:
         """Have `_pulse` run once, after the current callback of the loop."""
         if not self._has_pulse:
@@ -343,7 +311,7 @@ class Daemon:
         if not self._committer.is_busy:
             is_lone, self._requests_count = self._requests_count == 1, 0
             self._committer.kick(now, is_lone=is_lone)
-        self._deliver()
+        self._delivery.deliver()
         if engine.removed_content:
             self._housekeeping.delete_content(list(engine.removed_content))
             engine.removed_content.clear()
@@ -360,38 +328,6 @@ class Daemon:
         except Exception as error:  # noqa: BLE001  # whatever it is, the state in memory can no longer be trusted
             self._on_fatal(error)
 
-    def _deliver(self) -> None:
-        outbox = self.engine.outbox
-        if outbox and self._held_back is None:
-            if self._audit.is_behind:
-                self._held_back = self.loop.create_task(self._deliver_audited(outbox[:]))
-            else:
-                self._collect(outbox)
-            outbox.clear()
-        if self._unflushed:
-            unflushed, self._unflushed = self._unflushed, []
-            for session in unflushed:
-                session.flush()
-
-    async def _deliver_audited(self, replies: list[tuple[Peer, Reply]]) -> None:
-        """Deliver replies, some of which may acknowledge an act, once all acts are in the audit."""
-        await self._audit.catch_up()
-        self._collect(replies)
-        self._held_back = None
-        self.pulse_soon()
-
-    def _collect(self, addressed: list[tuple[Peer, Reply]]) -> None:
-        """Hand replies to their connections."""
-        sessions = self._sessions
-        latest: Peer | None = None
-        replies: list[Reply] | None = None
-        for peer, reply in addressed:
-            if peer is not latest:  # consecutive replies often go to one connection
-                latest, session = peer, sessions.get(peer)
-                replies = session.collecting() if session is not None else None
-            if replies is not None:
-                replies.append(self._completed(reply) if type(reply) is DaemonState else reply)
-
     def _completed(self, state: DaemonState) -> DaemonState:
         bound = self._listeners.tcp_names
         return msgspec.structs.replace(
@@ -399,7 +335,7 @@ class Daemon:
             server=__version__,
             pid=os.getpid(),
             state="draining" if self.is_stopping else state.state,
-            connections_count=self._quota.count,
+            connections_count=self._connections.quota.count,
             settings=self.settings.texts() | ({"listen": bound[0]} if bound else {}),
         )
 
@@ -424,9 +360,10 @@ class Daemon:
         if now.mono - self._watched_ns >= _WATCH_NS:
             self._watched_ns = now.mono
             self._guarded(lambda: self._watch(now))
-        self._heartbeats.check(self._connections, now.mono)
+        if self._tokens is not None and self._tokens.refresh():
+            self._connections.end_revoked(self._tokens)
+        self._heartbeats.check(self._connections.all, now.mono)
         self._refusals.tick()
-        self.check_tokens()
         if self._committer.commits_count != self._commits_seen:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
         self._housekeeping.tick(time.monotonic() - self._worked_at)
@@ -460,14 +397,3 @@ class Daemon:
                 await self._committed.wait()
         if self.engine.is_full:
             _log.error("no room to save the reservations: they end with this process")
-
-    async def _close_connections(self) -> None:
-        for session in list(self._connections):
-            session.close()
-        if self._connections:
-            self._all_closed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await self._all_closed.wait()
-        for session in list(self._connections):
-            session.abort()

@@ -12,37 +12,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from itertools import chain
 from typing import cast
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
-from opsq.daemon.audit import AUDITED, token_name
-from opsq.daemon.greeting import Greeting
+from opsq.daemon.greeting import Greeting, check_version, welcome
 from opsq.daemon.host import Host
+from opsq.daemon.origin import local_user, place, token_holder
+from opsq.daemon.permissions import LOCAL, check_permitted, straight
 from opsq.daemon.reply_frames import write_replies
-from opsq.daemon.tokens_file import TokenEntry
-from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut, VersionMismatch
-from opsq.peer_credentials import peer_uid
+from opsq.errors import OpsqError, ProtocolError, TimedOut
 from opsq.queue.engine import Peer
-from opsq.version import __version__
 from opsq.wire.frames import FrameReader, ImpossibleRequest, request_reader
-from opsq.wire.messages import (
-    VERSION,
-    Backup,
-    Check,
-    Draining,
-    ErrorReply,
-    Hello,
-    Message,
-    Reply,
-    Request,
-    Stop,
-    Vacuum,
-    Welcome,
-)
-from opsq.wire.roles import OPERATOR, PERMITTED, permitting, role_names
+from opsq.wire.messages import Backup, Check, Draining, ErrorReply, Hello, Message, Reply, Request, Stop, Vacuum
+from opsq.wire.roles import OPERATOR
 
 WRITE_HIGH_BYTES = 1 << 20
 """Reading from a peer pauses while it has this much unread output."""
@@ -59,19 +43,7 @@ HELLO_S = 10.0
 LINGER_S = 2.0
 """How long a peer may take to read the reason before its connection is closed."""
 
-_ASIDE = AUDITED | {Hello}
-"""Requests that the engine does not handle, that need a look at what is in them, or that are written down."""
-
-_LOCAL = TokenEntry("local", frozenset((OPERATOR,)), b"")
-"""Over the Unix socket, file modes decide who may connect, and everybody may do everything."""
-
 _log = logging.getLogger("opsq.session")
-
-
-@cache
-def _straight(roles: frozenset[str]) -> frozenset[type[Message]]:
-    """The requests that need nothing but roles, and that these roles permit."""
-    return frozenset(kind for kind, needed in PERMITTED.items() if needed & roles and kind not in _ASIDE)
 
 
 class Session(asyncio.Protocol):
@@ -105,7 +77,7 @@ class Session(asyncio.Protocol):
         self._slow_since_ns = 0
         self._waiting_bytes = 0
         self.peer: Peer | None = None
-        self.access = _LOCAL
+        self.access = LOCAL
         self._straight: frozenset[type[Message]] = frozenset()
         """Requests that go to the engine without a further look."""
         self.is_ending = False
@@ -251,25 +223,17 @@ class Session(asyncio.Protocol):
     @property
     def origin(self) -> str:
         """Where the peer is: host and port, or the user of a process on this machine."""
-        if self.is_tcp:
-            transport = self._transport
-            found = None if transport is None else transport.get_extra_info("peername")
-            return f"{found[0]}:{found[1]}" if found else "an unknown host"
-        return "this machine" if self.uid is None else f"uid {self.uid}"
+        return place(self._transport, is_tcp=self.is_tcp)
 
     @property
     def who(self) -> str | int | None:
         """The id of the user, or the token with the client's certificate, for the audit."""
-        if not self.is_tcp:
-            return self.uid
-        transport = self._transport
-        return token_name(self.access.name, None if transport is None else transport.get_extra_info("peercert"))
+        return token_holder(self.access.name, self._transport) if self.is_tcp else self.uid
 
     @property
     def uid(self) -> int | None:
         """The user of the process at the other end, if it is on this machine and still there."""
-        transport = self._transport
-        return None if self.is_tcp or transport is None else peer_uid(transport.get_extra_info("socket"))
+        return None if self.is_tcp else local_user(self._transport)
 
     # --- inside -------------------------------------------------------------------------------------------
 
@@ -285,34 +249,16 @@ class Session(asyncio.Protocol):
     def _welcome(self, hello: Hello, now: Now) -> None:
         host = self._host
         try:
-            if hello.version != VERSION:
-                raise VersionMismatch(
-                    f"The client uses protocol version {hello.version}, the daemon ({__version__}) version {VERSION}.",
-                    hint="Install the same opsq on both sides, and restart the daemon after an upgrade.",
-                )
+            check_version(hello)
             if self.is_tcp:
                 self.access = host.access_of(hello.token)
-            self._straight = _straight(self.access.roles)
+            self._straight = straight(self.access.roles)
             self.peer = host.connect(self, hello, now)
         except OpsqError as error:
             self.end(error, hello.id)
             return
-        settings = host.settings
-        self.answer(
-            Welcome(
-                id=hello.id,
-                version=VERSION,
-                server=__version__,
-                consumer=self.peer.consumer,
-                heartbeat_s=settings.heartbeat_s,
-                frame_limit_bytes=settings.frame_limit_bytes,
-                chunk_limit_bytes=settings.chunk_limit_bytes,
-                is_operator=OPERATOR in self.access.roles,
-                is_durable=settings.is_durable,
-                store=settings.store,
-                store_marker=host.store_marker,
-            )
-        )
+        is_operator = OPERATOR in self.access.roles
+        self.answer(welcome(hello, self.peer.consumer, host.settings, host.store_marker, is_operator=is_operator))
         if host.is_stopping:
             self.answer(Draining(host.drain_left_s))
 
@@ -384,15 +330,7 @@ class Session(asyncio.Protocol):
             raise request.error
         if isinstance(request, Hello):
             raise ProtocolError("A second Hello on one connection.")
-        needed = permitting(request)
-        if not needed & self.access.roles:
-            raise NotPermitted(
-                cause="role_needed",
-                request=type(request).__name__,
-                needed=role_names(needed),
-                token=self.access.name,
-                roles=role_names(self.access.roles),
-            )
+        check_permitted(request, self.access)
         if isinstance(request, Stop | Backup | Vacuum | Check):
             self._host.operate(self, request)
         else:
