@@ -222,13 +222,13 @@ class Ruled(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """The audit says what an operator did, in this order at its end."""
+    """The audit says what an operator did, in this order at its end; a stop of the daemon may follow."""
 
     path: str
     names: tuple[str, ...]
 
     def broken(self, found: Found) -> str:
-        there = tuple(act.act for act in acts(self.path))[-len(self.names) :]
+        there = tuple(act.act for act in acts(self.path) if act.act != "Stop")[-len(self.names) :]
         return "" if there == self.names else f"the audit ends with {there}"
 
 
