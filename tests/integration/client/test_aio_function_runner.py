@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -114,19 +115,22 @@ def test_exceptions_and_wishes_decide_what_comes_of_a_chunk(settings: Settings) 
             raise opsq.Retry("again", delay_s=0.0)
         if data == b"raise":
             raise ValueError("no good")
+        if data == b"exit":
+            sys.exit(0)
         if data == b"mine":
             await chunk.complete(b"own")
 
     async def test(queue: AsyncQueue) -> None:
         submission = await queue.submit(
-            [b"bury", b"retry", b"raise", b"mine"], on_dead="keep", max_attempts=2, backoff=(0.01, 1, 0.01)
+            [b"bury", b"retry", b"raise", b"exit", b"mine"], on_dead="keep", max_attempts=2, backoff=(0.01, 1, 0.01)
         )
         async with queue.consumer() as consumer:
-            assert await consumer.run_each_chunk(work, concurrency=2) == Tally(2, 4, 0)
-        first, second = [dead async for dead in submission.dead()]
+            assert await consumer.run_each_chunk(work, concurrency=2) == Tally(2, 6, 0)
+        first, second, third = [dead async for dead in submission.dead()]
         assert (first.index, first.reason) == (0, "never")
         assert second.reason.startswith("ValueError: no good\nTraceback")
         assert "opsq/client" not in second.reason
+        assert third.reason.startswith("SystemExit: 0")
         assert [result async for result in submission.results(skip_dead=True)] == [b"", b"own"]
 
     run(settings, test)

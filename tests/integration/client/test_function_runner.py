@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,17 +133,14 @@ def test_a_function_may_give_the_verdict_itself(queue: opsq.Queue) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_in_the_function_gives_all_back_and_is_raised(
-    queue: opsq.Queue, jobs: int, error: type[BaseException]
-) -> None:
+def test_an_interrupt_in_the_function_gives_all_back_and_is_raised(queue: opsq.Queue, jobs: int) -> None:
     submission = queue.submit([b"a"] * 50)
 
     def work(chunk: Any) -> None:
         if chunk.index == 20:
-            raise error
+            raise KeyboardInterrupt
 
-    with queue.consumer("OldestFirst") as consumer, pytest.raises(error):
+    with queue.consumer("OldestFirst") as consumer, pytest.raises(KeyboardInterrupt):
         consumer.run_each_chunk(work, jobs=jobs)
     state = submission.state()
     assert (state.reserved_count, state.delayed_count, state.dead_count) == (0, 0, 0)
@@ -150,6 +148,20 @@ def test_an_interrupt_in_the_function_gives_all_back_and_is_raised(
         assert chunk.attempt == 0
         chunk.complete()
     assert submission.state().state == "completed"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_exit_of_the_function_fails_its_chunk_and_the_run_goes_on(queue: opsq.Queue, jobs: int) -> None:
+    submission = queue.submit([b"0", b"x", b"1"], max_attempts=2, on_dead="keep", backoff=(0.01, 1, 0.01))
+
+    def work(chunk: Any) -> None:
+        if chunk.data != b"x":
+            sys.exit(int(chunk.data))
+
+    with queue.consumer("OldestFirst") as consumer:
+        tally = consumer.run_each_chunk(work, jobs=jobs)
+    assert (tally.completed_count, tally.failed_count) == (1, 4)
+    assert sorted(dead.reason.partition("\n")[0] for dead in submission.dead()) == ["SystemExit: 0", "SystemExit: 1"]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.client.core.chunk_view import ChunkView
-from opsq.client.core.outcome import Outcome, Tally, failed, log_failure, outcome_of, succeeded
+from opsq.client.core.outcome import CHUNK_ERRORS, Outcome, Tally, failed, log_failure, outcome_of, succeeded
 from opsq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Work:
         started_at = time.monotonic()
         try:
             outcome = succeeded(await f(chunk))
-        except Exception as error:  # noqa: BLE001  # whatever a user's function raises fails the chunk
+        except CHUNK_ERRORS as error:
             outcome = failed(error)
         outcome.run_s = time.monotonic() - started_at
         return outcome

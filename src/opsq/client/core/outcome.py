@@ -6,6 +6,7 @@ This file gives no verdicts: those who called the function do.
 from __future__ import annotations
 
 import logging
+import signal
 import time
 import traceback
 from collections.abc import Callable
@@ -20,6 +21,10 @@ REASON_LIMIT = 16384
 """The daemon keeps this many characters of a reason."""
 _MESSAGE_LIMIT = 2048
 _OURS = "opsq.client."
+
+
+CHUNK_ERRORS = (Exception, SystemExit)
+"""What fails the chunk when a function raises it; `sys.exit` is how scripts say that something went wrong."""
 
 
 class Retry(Exception):
@@ -78,12 +83,12 @@ def outcome_of(f: Callable[[Any], Any], chunk: Any) -> Outcome:
     """Call `f(chunk)`.
 
     Raises:
-        BaseException: what is no failure of the chunk: an interrupt, an exit, a store that cannot be seen from here.
+        BaseException: what is no failure of the chunk: an interrupt, a signal, a store that cannot be seen from here.
     """
     started_at = time.monotonic()
     try:
         outcome = succeeded(f(chunk))
-    except Exception as error:  # noqa: BLE001  # whatever a user's function raises fails the chunk
+    except CHUNK_ERRORS as error:
         outcome = failed(error)
     outcome.run_s = time.monotonic() - started_at
     return outcome
@@ -102,13 +107,14 @@ def succeeded(result: Any) -> Outcome:
     return Outcome(bytes(result))
 
 
-def failed(error: Exception) -> Outcome:
-    """The outcome of a call that raised.
+def failed(error: Exception | SystemExit) -> Outcome:
+    """The outcome of a call that raised one of the `CHUNK_ERRORS`.
 
     Raises:
-        StoreNotVisible, ContentNotPermitted: that is what it raised: no chunk is to blame for it.
+        StoreNotVisible, ContentNotPermitted, SystemExit: that is what it raised, and no chunk is to blame: an exit
+            by the handler of a signal.
     """
-    if isinstance(error, READER_ERRORS):
+    if isinstance(error, READER_ERRORS) or (isinstance(error, SystemExit) and _is_of_handler(error.__traceback__)):
         raise error
     if isinstance(error, Retry):
         return Outcome(None, _noted(error, str(error)), error.delay_s)
@@ -136,6 +142,16 @@ def log_failure(chunk: Any, outcome: Outcome) -> None:
     how = " for good" if outcome.is_final else ""
     first_line = outcome.reason.partition("\n")[0]
     logging.getLogger("opsq").warning("Chunk %s/%d failed%s: %s", chunk.submission_id, chunk.index, how, first_line)
+
+
+def _is_of_handler(frames: TracebackType | None) -> bool:
+    """Whether an exception was raised by the handler of a signal, ours or the program's."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    while frames is not None:
+        if frames.tb_frame.f_code in handlers:
+            return True
+        frames = frames.tb_next
+    return False
 
 
 def _noted(error: BaseException, text: str) -> str:

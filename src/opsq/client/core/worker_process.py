@@ -127,7 +127,7 @@ class Worker:
                 if self._is_orphan:
                     return
                 self._connection.send_bytes(encode(_interrupted(error)))
-                if isinstance(error, KeyboardInterrupt | SystemExit | OpsqError):
+                if isinstance(error, KeyboardInterrupt | OpsqError):
                     return  # raised again by the consumer
                 raise
             self._connection.send_bytes(encode(outcome))
@@ -174,6 +174,4 @@ class Worker:
 def _interrupted(error: BaseException) -> Interrupted:
     if isinstance(error, OpsqError):
         return Interrupted("OpsqError", error.code, error.message, error.hint)
-    if isinstance(error, SystemExit):
-        return Interrupted("SystemExit", error.code if isinstance(error.code, int | str) else None)
     return Interrupted(type(error).__name__, None, str(error))

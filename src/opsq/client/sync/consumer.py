@@ -94,8 +94,9 @@ class Consumer(VerdictSender):
         """Call `f(chunk)` for each chunk; what it returns is the result, what it raises fails the chunk.
 
         An exception fails the attempt, with the traceback as the reason; `Retry` and `Bury` say what is to come of it.
-        KeyboardInterrupt and SystemExit fail nothing: they give all chunks back and are raised here. A chunk is taken
-        only when it is started; how many wait here depends on how long they take.
+        `sys.exit` fails it too. KeyboardInterrupt, and an exit by the handler of a signal, fail nothing: they give all
+        chunks back and are raised here. A chunk is taken only when it is started; how many wait here depends on how
+        long they take.
 
         Args:
             f: gives the result, as bytes; None for an empty one. In threads it gets the `Chunk`, and may also give it

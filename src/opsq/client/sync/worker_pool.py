@@ -244,8 +244,6 @@ def _exception_of(frame: Interrupted) -> BaseException:
     """What the function raised in the worker, as it is raised here."""
     if frame.kind == "OpsqError":
         return from_code(str(frame.code), frame.message, frame.hint)
-    if frame.kind == "SystemExit":
-        return SystemExit(frame.code)
     if frame.kind == "KeyboardInterrupt":
         return KeyboardInterrupt()
     return WorkFailed(f"The function raised {frame.kind} in its worker process: {frame.message}")

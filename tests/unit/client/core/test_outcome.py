@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -116,10 +118,29 @@ def test_what_would_be_the_same_next_time_is_final(error: Exception, is_final: b
     assert outcome.is_final is is_final
 
 
-@pytest.mark.parametrize("error", [StoreNotVisible(), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("error", [StoreNotVisible(), KeyboardInterrupt()])
 def test_what_is_no_fault_of_the_chunk_is_raised(error: BaseException) -> None:
     with pytest.raises(type(error)):
         call(raises(error))
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "SystemExit: 0"), ("no licence", "SystemExit: no licence")])
+def test_an_exit_fails_the_chunk(code: object, reason: str) -> None:
+    outcome = call(raises(SystemExit(code)))
+    assert outcome.result is None
+    assert outcome.reason.startswith(reason)
+
+
+def test_an_exit_by_the_handler_of_a_signal_ends_the_run() -> None:
+    def stop(number: int, frame: object) -> None:
+        sys.exit(7)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(SystemExit, match="7"):
+            call(lambda chunk: signal.raise_signal(signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_failing_operation_is_named_by_its_number() -> None:
