@@ -56,9 +56,10 @@ def test_a_pipe_with_a_name_is_written_to(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-@pytest.mark.parametrize("folder", ["/dev/fd", f"/proc/{os.getpid()}/fd", "/proc/self/fd", "/proc/thread-self/fd"])
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/{pid}/fd", "/proc/self/fd", "/proc/thread-self/fd"])
 @pytest.mark.parametrize("is_linked", [False, True])
 def test_a_descriptor_is_written_where_it_stands(tmp_path: Path, folder: str, is_linked: bool) -> None:
+    folder = folder.format(pid=os.getpid())
     if not os.path.isdir(folder):  # /dev/fd is all that macOS has
         folder = "/dev/fd"
     path = tmp_path / "log"
