@@ -17,7 +17,7 @@ from opsq.client.core.held_block import Lost
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting
 from opsq.daemon import lifecycle
-from opsq.errors import Conflict, NotFinished, NotFound, TimedOut, Unreachable, UsageError, WorkFailed
+from opsq.errors import Conflict, ContentMissing, NotFinished, NotFound, TimedOut, Unreachable, UsageError, WorkFailed
 from opsq.settings import Settings
 
 DEADLINE_S = 180
@@ -129,6 +129,12 @@ def test_large_result_is_named_by_its_place(settings: Settings) -> None:
             small, large = [place async for place in submission.result_places()]
             assert small == b"x"
             assert large[1:] == (0, 100_000)
+            [stored] = Path(settings.state_dir).glob("content/*/results/*")
+            stored.unlink()
+            with pytest.raises(ContentMissing):
+                [result async for result in submission.results()]
+            assert [result async for result in submission.results(skip_bad=True)] == [b"x"]
+            assert [result async for result in submission.follow(skip_bad=True)] == [b"x"]
 
     run(work())
 

@@ -13,6 +13,7 @@ from opsq.clock import Now
 from opsq.errors import (
     AlreadyRunning,
     Conflict,
+    ContentMissing,
     InvalidStrategy,
     NotFinished,
     NotFound,
@@ -79,6 +80,19 @@ def test_large_chunks_and_results_go_through_the_store(runtime_dir: Path) -> Non
         submission.remove()
         content = runtime_dir / "content"
         wait_until(lambda: not any(path.is_dir() for path in content.iterdir()), what="content and results are gone")
+
+
+def test_results_that_are_gone_are_passed_over_if_asked(runtime_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"a", b"b", b"c"])
+        for chunk in queue.consume("OldestFirst"):
+            chunk.complete(b"x" * (50_000 if chunk.index == 1 else 1))
+        [stored] = (runtime_dir / "content").glob("*/results/*")
+        stored.unlink()
+        with pytest.raises(ContentMissing):
+            list(submission.results())
+        assert list(submission.results(skip_bad=True)) == list(submission.follow(skip_bad=True)) == [b"x", b"x"]
+    assert f"The result of chunk {submission.id}/1 cannot be read." in caplog.text
 
 
 def test_a_closed_queue_leases_nothing_to_who_still_waits(runtime_dir: Path) -> None:

@@ -93,8 +93,13 @@ class ResultStream:
     ) -> None:
         self._daemon = daemon
         self._submission_id = submission_id
-        self._cursor = ResultCursor(submission_id, is_following=is_following, skip_dead=is_skipping, skip_bad=skips_bad)
-        self._skips_bad = skips_bad
+        self._bad: list[int] = []
+        self._cursor = ResultCursor(
+            submission_id,
+            is_following=is_following,
+            skip_dead=is_skipping,
+            on_bad=self._bad.append if skips_bad else None,
+        )
         self._sizes: dict[str, int] = {}
         self.store = open_store(daemon.welcome.store)
         self.is_following = is_following
@@ -135,7 +140,7 @@ class ResultStream:
     @property
     def bad(self) -> list[str]:
         """The chunks that were left out since their results cannot be read."""
-        return [f"{self._submission_id}/{index}" for index in self._cursor.bad]
+        return [f"{self._submission_id}/{index}" for index in self._bad]
 
     def _is_there(self, result: Result, folder: str) -> bool:
         """Whether the store has all of a result."""
@@ -154,8 +159,8 @@ class ResultStream:
         cursor = self._cursor
         try:
             for result in cursor.take(page):
-                if self._skips_bad and not self._is_there(result, folder):
-                    cursor.bad.append(cursor.index)
+                if cursor.on_bad is not None and not self._is_there(result, folder):
+                    cursor.on_bad(cursor.index)
                 else:
                     yield result
         except NotFinished as error:

@@ -13,8 +13,8 @@ from opsq.client.aio.link import AsyncLink
 from opsq.client.core.arguments import converted
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
-from opsq.client.core.result_pages import ResultCursor, request_parts
-from opsq.errors import TimedOut
+from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
+from opsq.errors import ContentMissing, TimedOut
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
     Attachment,
@@ -69,14 +69,14 @@ class AsyncSubmission:
         except TimedOut as error:
             raise TimedOut(f"Submission {self.id} is not finished after {timeout_s:g} s.") from error
 
-    async def results(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
+    async def results(self, *, skip_dead: bool = False, skip_bad: bool = False) -> AsyncIterator[bytes]:
         """The results in chunk order; see `Submission.results`."""
-        async for result in self._results(is_following=False, skip_dead=skip_dead):
+        async for result in self._results(is_following=False, skip_dead=skip_dead, skip_bad=skip_bad):
             yield result
 
-    async def follow(self, *, skip_dead: bool = False) -> AsyncIterator[bytes]:
+    async def follow(self, *, skip_dead: bool = False, skip_bad: bool = False) -> AsyncIterator[bytes]:
         """The results in chunk order as they come; see `Submission.follow`."""
-        async for result in self._results(is_following=True, skip_dead=skip_dead):
+        async for result in self._results(is_following=True, skip_dead=skip_dead, skip_bad=skip_bad):
             yield result
 
     async def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> AsyncIterator[Result]:
@@ -122,10 +122,19 @@ class AsyncSubmission:
     async def _count(self, request: Cancel | Requeue | Drop | Remove) -> int:
         return (await self._link.call(request, Changed)).count
 
-    async def _results(self, *, is_following: bool, skip_dead: bool) -> AsyncIterator[bytes]:
+    async def _results(self, *, is_following: bool, skip_dead: bool, skip_bad: bool) -> AsyncIterator[bytes]:
         read = self._queue.contents.read_result
-        async for content, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
-            yield await asyncio.to_thread(read, content, result) if isinstance(result, tuple) else result
+        on_bad = bad_result_logger(self.id) if skip_bad else None
+        cursor = ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead, on_bad=on_bad)
+        async for content, result in self._pages(cursor):
+            try:
+                found = await asyncio.to_thread(read, content, result) if isinstance(result, tuple) else result
+            except ContentMissing:
+                if on_bad is None:
+                    raise
+                on_bad(cursor.index)
+            else:
+                yield found
 
     async def _pages(self, cursor: ResultCursor) -> AsyncIterator[tuple[bytes, Result]]:
         while not cursor.is_done:

@@ -5,7 +5,8 @@ This file does no I/O: it says what to ask for next and reads the answers, for b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -34,25 +35,29 @@ class ResultCursor:
         submission_id: whose results.
         is_following: wait for chunks that are not completed yet; False refuses a submission that is not final.
         skip_dead: pass over chunks that will have no result.
-        skip_bad: pass over chunks whose results are malformed.
+        on_bad: called with the index of each chunk whose result is malformed, which is then passed over; None: that is
+            an error.
 
     Attributes:
         content: the description of the submission's content, once a page was taken.
         index: the chunk whose result was given last.
-        bad: the chunks whose results were passed over.
         is_done: nothing more comes.
     """
 
     def __init__(
-        self, submission_id: int, *, is_following: bool = False, skip_dead: bool = False, skip_bad: bool = False
+        self,
+        submission_id: int,
+        *,
+        is_following: bool = False,
+        skip_dead: bool = False,
+        on_bad: Callable[[int], None] | None = None,
     ) -> None:
         self.content = b""
-        self.bad: list[int] = []
         self.is_done = False
         self._submission_id = submission_id
         self._is_following = is_following
         self._skip_dead = skip_dead
-        self._skip_bad = skip_bad
+        self.on_bad = on_bad
         self.index = 0
 
     def request(self, request_id: int) -> Results:
@@ -87,8 +92,8 @@ class ResultCursor:
                     result = kept.get(index, b"")
                     if result is not None:
                         yield result
-                    elif self._skip_bad:
-                        self.bad.append(index)
+                    elif self.on_bad is not None:
+                        self.on_bad(index)
                     else:
                         raise _malformed(self._submission_id, index)
                 elif not page.is_final:
@@ -100,6 +105,15 @@ class ResultCursor:
                     )
             self.index = end
         self.is_done = self.index >= page.chunks_count
+
+
+def bad_result_logger(submission_id: int) -> Callable[[int], None]:
+    """What says in the log `opsq` that the result of a chunk was passed over."""
+
+    def log(index: int) -> None:
+        logging.getLogger("opsq").warning("The result of chunk %d/%d cannot be read.", submission_id, index)
+
+    return log
 
 
 def results_of(rows: list[ResultRow], submission_id: int) -> dict[int, Result]:
@@ -133,7 +147,7 @@ def _results_of(rows: list[ResultRow]) -> dict[int, Result | None]:
 def _malformed(submission_id: int, index: int) -> DatabaseDamaged:
     return DatabaseDamaged(
         f"The result of chunk {submission_id}/{index} is malformed: something else than a result was sent.",
-        hint="`opsq results --skip-bad` leaves such chunks out.",
+        hint="`opsq results --skip-bad`, or skip_bad=True in Python, leaves such chunks out.",
     )
 
 

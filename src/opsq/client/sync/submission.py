@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from opsq.client.core.arguments import converted
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
-from opsq.client.core.result_pages import ResultCursor, request_parts
+from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
 from opsq.client.sync.link import Link
-from opsq.errors import TimedOut
+from opsq.errors import ContentMissing, TimedOut
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
     Attachment,
@@ -80,21 +80,23 @@ class Submission:
         except TimedOut as error:
             raise TimedOut(f"Submission {self.id} is not finished after {timeout_s:g} s.") from error
 
-    def results(self, *, skip_dead: bool = False) -> Iterator[bytes]:
+    def results(self, *, skip_dead: bool = False, skip_bad: bool = False) -> Iterator[bytes]:
         """The results in chunk order, read page by page in constant memory.
 
         Args:
             skip_dead: pass over chunks that died or were skipped.
+            skip_bad: pass over chunks whose results are malformed or gone from the store; the log `opsq` names them.
 
         Raises:
             NotFinished: it is not final yet (`follow` waits).
             WorkFailed: a chunk has no result, at its place in the order.
+            DatabaseDamaged, ContentMissing: the result of a chunk cannot be read.
         """
-        return self._results(is_following=False, skip_dead=skip_dead)
+        return self._results(is_following=False, skip_dead=skip_dead, skip_bad=skip_bad)
 
-    def follow(self, *, skip_dead: bool = False) -> Iterator[bytes]:
+    def follow(self, *, skip_dead: bool = False, skip_bad: bool = False) -> Iterator[bytes]:
         """The results in chunk order as they come; ends when the submission does. Otherwise as `results`."""
-        return self._results(is_following=True, skip_dead=skip_dead)
+        return self._results(is_following=True, skip_dead=skip_dead, skip_bad=skip_bad)
 
     def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> Iterator[Result]:
         """As `results`, but a large result is only named: object, offset and length in the folder of the content."""
@@ -138,9 +140,18 @@ class Submission:
         """
         self._link.call(Remove(self._link.next_id(), self.id), Changed)
 
-    def _results(self, *, is_following: bool, skip_dead: bool) -> Iterator[bytes]:
-        for cursor, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
-            yield self._contents.read_result(cursor.content, result) if isinstance(result, tuple) else result
+    def _results(self, *, is_following: bool, skip_dead: bool, skip_bad: bool) -> Iterator[bytes]:
+        on_bad = bad_result_logger(self.id) if skip_bad else None
+        cursor = ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead, on_bad=on_bad)
+        for _, result in self._pages(cursor):
+            try:
+                found = self._contents.read_result(cursor.content, result) if isinstance(result, tuple) else result
+            except ContentMissing:
+                if on_bad is None:
+                    raise
+                on_bad(cursor.index)
+            else:
+                yield found
 
     def _pages(self, cursor: ResultCursor) -> Iterator[tuple[ResultCursor, Result]]:
         while not cursor.is_done:
