@@ -48,7 +48,7 @@ def test_long_output_goes_through_a_file_and_leaves_none(queue):
 
 def test_nul_invalid_utf8_and_a_missing_line_end_survive(queue):
     content = b"\0\xff\xfe\r\n\xc3("
-    submission = queue.ok("submit", queue.file("odd", content)).text
+    submission = queue.ok("submit", "--quiet", queue.file("odd", content)).text
     queue.ok("consume", "--until-empty", "--", "cat")
     assert queue.ok("results", submission).out == content
 

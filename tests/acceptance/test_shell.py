@@ -149,7 +149,7 @@ def test_progress_and_tables_are_for_terminals_and_fit_80_columns(queue):
 def test_terminal_is_told_what_pipes_are_not(queue):
     submission = queue.submit_lines(1)
     assert b"is cancelled" in queue.on_terminal("cancel", submission).out
-    assert b"Nothing" in queue.on_terminal("reserve").out
+    assert b"No chunk" in queue.on_terminal("reserve").out
     assert b"is cancelled" not in queue.on_terminal("cancel", "--quiet", submission).out
 
 

@@ -27,13 +27,11 @@ from opsq.settings import Settings
 from opsq.spark.session.spark_session import is_connect, shown
 from spark.conftest import terminated_at_work
 from spark.jvm import DEADLINE_S, Jvm
+from spark.streaming import LATE_WORKER, LATE_WORKERS_LIMIT
 from waiting import wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("opsq"))
 CLIENT = str(Path(__file__).with_name("connect_client.py"))
-LATE_WORKER = "Timed out while waiting for the Python worker to connect back"
-"""Spark gives a worker of Python 10 s to start, which no setting changes; on a busy machine that is short."""
-LATE_WORKERS_LIMIT = 5
 
 
 class Server(NamedTuple):

@@ -15,7 +15,7 @@ from daemons import running, state_of
 from opsq.daemon import tokens_file
 from opsq.errors import NotPermitted
 from opsq.wire.roles import CONSUMER, PRODUCER
-from spark.jvm import DEADLINE_S
+from spark.streaming import run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,9 +90,7 @@ def test_stream_of_chunks_is_read_over_tls(
     reader = spark.readStream.format("opsq").schema("value STRING")
     chunks = reader.options(mode="chunks", consumer="far", address=address, token=token).load()
     stream = chunks.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = stream.trigger(availableNow=True).start()
-    query.awaitTermination(DEADLINE_S)
-    assert not query.isActive
+    run_to_end(stream)
     assert sorted(found, key=int) == [str(n) for n in range(20)]
     assert submission.state().state == "completed"
 

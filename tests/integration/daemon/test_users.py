@@ -130,7 +130,7 @@ def test_deleted_socket_is_made_again_and_stop_finds_the_daemon(runtime_dir: Pat
             assert before.greet is not None
             assert fetch_state(settings, DEADLINE_S).connections_count == 2
         assert os.stat(settings.socket).st_mode & 0o777 == 0o600
-        log_with(settings, "was gone, and was made again")
+        log_with(settings, "was missing and has been created again")
         os.unlink(settings.socket)
         assert lifecycle.stop(settings).status == "stopped"
         assert not os.path.exists(settings.socket)

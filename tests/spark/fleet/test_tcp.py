@@ -18,6 +18,7 @@ from opsq.errors import NotPermitted
 from opsq.settings import Settings
 from opsq.spark.source.chunk_stream import OpsqChunkReader, chunk_schema
 from opsq.spark.source.source_options import parse_chunks
+from spark.streaming import run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,9 +67,7 @@ def test_query_over_tcp_completes_each_chunk_once(
         **options_of(daemon, tokenFile=daemon.token_file, maxChunksPerTrigger="30")
     )
     stream = reader.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = stream.trigger(availableNow=True).start()
-    query.awaitTermination(240)
-    assert not query.isActive
+    run_to_end(stream)
     assert sorted(found, key=int) == [str(n) for n in range(100)]
     assert submission.state().state == "completed"
     token = Path(daemon.token_file).read_text().strip()

@@ -33,6 +33,7 @@ from opsq.spark.source.lease_stream import StreamPosition, position_of
 from opsq.spark.source.result_fetch import completions
 from opsq.spark.source.source_options import parse_chunks, parse_write
 from opsq.wire.messages import HeldChunks, Reserve, Reserved
+from spark.streaming import run_to_end
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -385,9 +386,7 @@ def test_batch_that_raised_comes_again_and_in_the_end_all_is_completed_once(
     def run(each: Callable[[DataFrame, int], None]) -> None:
         frame = spark.readStream.format("opsq").options(mode="chunks", stateDir=daemon.state_dir, consumer="nightly")
         stream = frame.option("maxChunksPerTrigger", 70).load().writeStream.foreachBatch(each)
-        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination(120)
-        assert not query.isActive
+        run_to_end(stream.option("checkpointLocation", str(tmp_path / "checkpoint")))
 
     with pytest.raises(StreamingQueryException, match="the sink is down"):
         run(fails_in_the_second)

@@ -21,6 +21,7 @@ from opsq.spark.source.source_options import parse_read
 from opsq.spark.source.stream import OpsqStreamReader
 from opsq.wire.messages import Changed, History, HistoryFilter, HistoryRows, Prune
 from spark.conftest import folders, work
+from spark.streaming import run_to_end
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -45,14 +46,7 @@ def results_stream(spark: SparkSession, daemon: Settings, submission: opsq.Submi
 
 def run(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> None:
     """Take all that is there now, in micro-batches."""
-    query = (
-        frame.writeStream.foreachBatch(each)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(60)
-    assert not query.isActive
+    run_to_end(frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)))
 
 
 def test_results_come_once_each_as_they_are_completed_over_restarts_of_the_query(
@@ -250,9 +244,7 @@ def pour(spark: SparkSession, daemon: Settings, tmp_path: Path) -> Callable[...,
         writer = lines.writeStream.format("opsq").options(
             stateDir=daemon.state_dir, chunkFormat="text", rowsPerChunk="2", **options
         )
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination(60)
-        assert not query.isActive
+        run_to_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
 
     return pour
 
