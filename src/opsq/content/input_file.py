@@ -45,18 +45,26 @@ def is_regular(file: io.FileIO) -> bool:
 def is_compressed(path: str | os.PathLike[str]) -> bool:
     """Whether `InputFile` would decompress a file: a regular one that is named and begins as a compressed one.
 
-    One that cannot be opened is not: the error is for who reads it.
+    One that cannot be opened is not: the error is for who reads it. Cost: files with other names are not opened.
     """
+    name = os.fspath(path)
+    if suffix_of(name) not in COMPRESSED or not os.path.isfile(name):  # to open a pipe would take its writer away
+        return False
     try:
-        with open_raw(path) as file:
-            return is_regular(file) and _compression(os.fspath(path), file) != ""
+        with open_raw(name) as file:
+            return _compression(name, file) != ""
     except InputUnreadable:
         return False
 
 
+def suffix_of(path: str) -> str:
+    """How a name ends, in lower case: `.gz`; "" for none."""
+    return os.path.splitext(path)[1].lower()
+
+
 def _compression(path: str, file: io.FileIO) -> str:
     """The suffix of the compressed file that it is; "" if it is none."""
-    suffix = os.path.splitext(path)[1].lower()
+    suffix = suffix_of(path)
     magic = COMPRESSED.get(suffix)
     return suffix if magic and os.pread(file.fileno(), len(magic), 0) == magic else ""
 

@@ -6,10 +6,10 @@ It looks at the beginning and the end of regular files only, and must not fail: 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from opsq.content.input_file import COMPRESSED, STDIN, is_compressed, is_regular, open_raw
+from opsq.content.input_file import COMPRESSED, STDIN, is_compressed, open_raw, suffix_of
 from opsq.content.record_boundaries import LINE_END
 from opsq.errors import InputUnreadable
 
@@ -26,38 +26,35 @@ _UNNAMED = "{} begins as {} files do, but is not named so: it is taken as it is.
 _MISNAMED = "{} is not what its name says: it is taken as it is."
 
 
-def input_remarks(paths: Iterable[str], splitting: Splitting) -> list[str]:
+def input_remarks(paths: Sequence[str], splitting: Splitting) -> list[str]:
     """What is odd about inputs that will be cut by a rule: a sentence per kind, with the first file and their number.
 
-    Cost: opens each file and reads at most 64 KiB of it.
+    Cost: opens each regular file once and reads at most 64 KiB of it; nothing if files are not cut.
     """
     found: dict[str, list[str]] = {}
-    regular = [path for path in paths if path != STDIN and os.path.isfile(path)]
-    for path in regular:
-        for remark in _look(path, splitting, is_last=path is regular[-1]):
-            found.setdefault(remark, []).append(path)
+    if splitting.by != "file":
+        for at, path in enumerate(paths, 1):
+            for remark in _look(path, splitting, is_last=at == len(paths)):
+                found.setdefault(remark, []).append(path)
     return [_sentence(remark, named) for remark, named in found.items()]
 
 
 def _look(path: str, splitting: Splitting, *, is_last: bool) -> list[str]:
-    """The remarks on one file, with `{}` for its name."""
-    if splitting.by == "file" or (splitting.decompresses and is_compressed(path)):
+    """The remarks on one input, with `{}` for its name."""
+    if path == STDIN or not os.path.isfile(path) or (splitting.decompresses and is_compressed(path)):
         return []
     try:
         with open_raw(path) as file:
-            if not is_regular(file):
-                return []
             head, size = os.pread(file.fileno(), _HEAD_BYTES, 0), os.fstat(file.fileno()).st_size
             end = os.pread(file.fileno(), 1, size - 1) if size else b""
     except (InputUnreadable, OSError):
         return []
     remarks = []
     if splitting.decompresses:
-        suffix = os.path.splitext(path)[1].lower()
         named = next((each for each, magic in COMPRESSED.items() if head.startswith(magic)), "")
         if named:
             return [_UNNAMED.format("{}", named)]
-        if suffix in COMPRESSED and head:
+        if suffix_of(path) in COMPRESSED and head:
             remarks.append(_MISNAMED)
     if head.startswith(_UTF_16):
         return [*remarks, _WIDE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def remarks(folder: Path, splitting: Splitting, **files: bytes) -> list[str]:
     paths = [folder / name.replace("_", ".") for name in files]
     for path, content in zip(paths, files.values(), strict=True):
         path.write_bytes(content)
-    return [text.replace(f"{folder}/", "") for text in input_remarks(map(str, paths), splitting)]
+    return [text.replace(f"{folder}/", "") for text in input_remarks([str(path) for path in paths], splitting)]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,19 @@ def test_what_is_odd_is_said_once_with_the_first_file(tmp_path: Path, files: dic
 )
 def test_what_is_usual_needs_no_word(tmp_path: Path, files: dict[str, bytes], splitting: Splitting) -> None:
     assert remarks(tmp_path, splitting, **files) == []
+
+
+def test_the_last_file_may_end_as_it_likes_unless_more_is_to_come(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    path = str(tmp_path / "a")
+    assert input_remarks([path], LINES) == []
+    assert len(input_remarks([path, "-"], LINES)) == len(input_remarks([path, path], LINES)) == 1
+
+
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    """Its writer would be let in and lost, and without one this would wait for ever."""
+    os.mkfifo(tmp_path / "log.gz")
+    assert input_remarks([str(tmp_path / "log.gz")], LINES) == []
 
 
 def test_inputs_that_cannot_be_looked_at_are_left_to_who_reads_them(tmp_path: Path) -> None:
