@@ -14,7 +14,7 @@ from opsq.client.core.arguments import converted
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
-from opsq.errors import ContentMissing, TimedOut
+from opsq.errors import TimedOut
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
     Attachment,
@@ -81,7 +81,7 @@ class AsyncSubmission:
 
     async def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> AsyncIterator[Result]:
         """As `results`, but a large result is only named; see `Submission.result_places`."""
-        async for _, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
+        async for result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
             yield result
 
     async def dead(self) -> AsyncIterator[DeadChunk]:
@@ -126,18 +126,13 @@ class AsyncSubmission:
         read = self._queue.contents.read_result
         on_bad = bad_result_logger(self.id) if skip_bad else None
         cursor = ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead, on_bad=on_bad)
-        async for content, result in self._pages(cursor):
-            try:
-                found = await asyncio.to_thread(read, content, result) if isinstance(result, tuple) else result
-            except ContentMissing:
-                if on_bad is None:
-                    raise
-                on_bad(cursor.index)
-            else:
+        async for result in self._pages(cursor):
+            found = result if isinstance(result, bytes) else await asyncio.to_thread(cursor.read, read, result)
+            if found is not None:
                 yield found
 
-    async def _pages(self, cursor: ResultCursor) -> AsyncIterator[tuple[bytes, Result]]:
+    async def _pages(self, cursor: ResultCursor) -> AsyncIterator[Result]:
         while not cursor.is_done:
             page = await self._link.call(cursor.request(self._link.next_id()), ResultRows)
             for result in cursor.take(page):
-                yield cursor.content, result
+                yield result

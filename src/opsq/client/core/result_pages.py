@@ -13,7 +13,7 @@ import msgspec
 
 from opsq.client.core.arguments import converted
 from opsq.client.core.held_block import Result
-from opsq.errors import DatabaseDamaged, NotFinished, UsageError, WorkFailed
+from opsq.errors import ContentMissing, DatabaseDamaged, NotFinished, UsageError, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
 from opsq.wire.messages import DeadChunk, ResultPlace, ResultRow, ResultRows, Results, SubmissionState
 
@@ -35,8 +35,8 @@ class ResultCursor:
         submission_id: whose results.
         is_following: wait for chunks that are not completed yet; False refuses a submission that is not final.
         skip_dead: pass over chunks that will have no result.
-        on_bad: called with the index of each chunk whose result is malformed, which is then passed over; None: that is
-            an error.
+        on_bad: called with the index of each chunk whose result cannot be read, which is then passed over; None: that
+            is an error.
 
     Attributes:
         content: the description of the submission's content, once a page was taken.
@@ -105,6 +105,22 @@ class ResultCursor:
                     )
             self.index = end
         self.is_done = self.index >= page.chunks_count
+
+    def read(self, read: Callable[[bytes, ResultPlace], bytes], result: Result) -> bytes | None:
+        """The bytes of the result that was given last; None: it is gone from the store, and passed over.
+
+        Raises:
+            ContentMissing: it is gone, and nothing is passed over.
+        """
+        if isinstance(result, bytes):
+            return result
+        try:
+            return read(self.content, result)
+        except ContentMissing:
+            if self.on_bad is None:
+                raise
+            self.on_bad(self.index)
+            return None
 
 
 def bad_result_logger(submission_id: int) -> Callable[[int], None]:

@@ -12,7 +12,7 @@ from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
 from opsq.client.sync.link import Link
-from opsq.errors import ContentMissing, TimedOut
+from opsq.errors import TimedOut
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
     Attachment,
@@ -100,8 +100,7 @@ class Submission:
 
     def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> Iterator[Result]:
         """As `results`, but a large result is only named: object, offset and length in the folder of the content."""
-        for _, result in self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead)):
-            yield result
+        yield from self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead))
 
     def dead(self) -> Iterator[DeadChunk]:
         """Its dead chunks, ascending."""
@@ -143,18 +142,12 @@ class Submission:
     def _results(self, *, is_following: bool, skip_dead: bool, skip_bad: bool) -> Iterator[bytes]:
         on_bad = bad_result_logger(self.id) if skip_bad else None
         cursor = ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead, on_bad=on_bad)
-        for _, result in self._pages(cursor):
-            try:
-                found = self._contents.read_result(cursor.content, result) if isinstance(result, tuple) else result
-            except ContentMissing:
-                if on_bad is None:
-                    raise
-                on_bad(cursor.index)
-            else:
+        for result in self._pages(cursor):
+            found = cursor.read(self._contents.read_result, result)
+            if found is not None:
                 yield found
 
-    def _pages(self, cursor: ResultCursor) -> Iterator[tuple[ResultCursor, Result]]:
+    def _pages(self, cursor: ResultCursor) -> Iterator[Result]:
         while not cursor.is_done:
             page = self._link.call(cursor.request(self._link.next_id()), ResultRows)
-            for result in cursor.take(page):
-                yield cursor, result
+            yield from cursor.take(page)
