@@ -17,6 +17,7 @@ from opsq.daemon import lifecycle, sockets
 from opsq.daemon.control_connection import fetch_state
 from opsq.errors import Conflict, NotPermitted, OpsqError
 from opsq.paths import short_socket_owner, socket_of
+from opsq.settings import Settings
 from opsq.store.state_folder import make_state_dir
 from opsq.wire.messages import Weight
 from users import ALICE, BOB, acting_as, need_root, run_as
@@ -185,6 +186,18 @@ WRITTEN = ["opsq.log", "opsq.run", "opsq.lock", "opsq.ballast", "audit.jsonl", "
 """What a daemon writes to in its state folder when it is there."""
 
 
+def write_everything(settings: Settings) -> None:
+    """Start a daemon, have it write down an act of an operator, and stop it, as far as it lets that be done."""
+    try:
+        with contextlib.suppress(OpsqError):
+            lifecycle.start(settings)
+            with connected(settings) as client:
+                client.ask(Weight(2, "tenant", "acme", 2.0))
+            lifecycle.stop(settings)
+    finally:
+        end(settings)
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
 def test_root_writes_through_no_link_that_the_owner_of_a_folder_has_made(
@@ -195,15 +208,7 @@ def test_root_writes_through_no_link_that_the_owner_of_a_folder_has_made(
     target.write_text("")
     before = target.stat()
     plant(alices / name, target)
-    settings = settings_of(alices, listen="127.0.0.1:0")
-    try:
-        with contextlib.suppress(OpsqError):
-            lifecycle.start(settings)
-            with connected(settings) as client:
-                client.ask(Weight(2, "tenant", "acme", 2.0))
-            lifecycle.stop(settings)
-    finally:
-        end(settings)
+    write_everything(settings_of(alices, listen="127.0.0.1:0"))
     after = target.stat()
     assert target.read_text() == ""
     assert (after.st_uid, after.st_mode, after.st_mtime_ns) == (before.st_uid, before.st_mode, before.st_mtime_ns)
@@ -212,15 +217,7 @@ def test_root_writes_through_no_link_that_the_owner_of_a_folder_has_made(
 @pytest.mark.parametrize("name", WRITTEN)
 def test_root_waits_for_no_fifo_that_the_owner_of_a_folder_has_made(alices: Path, name: str) -> None:
     os.mkfifo(alices / name)
-    settings = settings_of(alices)
-    try:
-        with contextlib.suppress(OpsqError):
-            lifecycle.start(settings)
-            with connected(settings) as client:
-                client.ask(Weight(2, "tenant", "acme", 2.0))
-            lifecycle.stop(settings)
-    finally:
-        end(settings)
+    write_everything(settings_of(alices))
 
 
 def test_state_folder_where_somebody_could_have_left_a_hard_link_is_refused(runtime_dir: Path) -> None:

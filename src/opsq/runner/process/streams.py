@@ -65,15 +65,18 @@ class Streams:
         child._feed.close()
 
     def _on_stdin(self, child: Child) -> None:
-        try:
-            is_done = child._feed.send(child._stdin_fd)
-        except OpsqError as error:
-            self._give_up(child, error)
-            is_done = True
-        if is_done:
+        if self._is_done(child, child._feed.send, child._stdin_fd):
             child._stdin_fd = self._events.drop(child._stdin_fd)
         else:
             self._listen_to_stdin(child)
+
+    def _is_done(self, child: Child, move: Callable[[int], bool], fd: int) -> bool:
+        """Move bytes through a pipe; whether those were the last. If they cannot be moved, the child is given up."""
+        try:
+            return move(fd)
+        except OpsqError as error:
+            self._give_up(child, error)
+            return True
 
     def _listen_to_stdin(self, child: Child) -> None:
         """Watch for room in the pipe only while there is something to send: a closed pipe is an event each time."""
@@ -85,12 +88,7 @@ class Streams:
             self._events.listen(child._stdin_fd, select.POLLOUT, lambda: self._on_stdin(child))
 
     def _on_stdout(self, child: Child) -> None:
-        try:
-            is_done = child._capture.take(child._stdout_fd)
-        except OpsqError as error:
-            self._give_up(child, error)
-            is_done = True
-        if is_done:
+        if self._is_done(child, child._capture.take, child._stdout_fd):
             child._stdout_fd = self._events.drop(child._stdout_fd)
             self._ended()
 
