@@ -24,6 +24,7 @@ from opsq.wire import messages as m
 
 _NO_RESULTS = msgspec.Raw(b"\xc0")
 _decode: Callable[[msgspec.Raw], list[Any]] = msgspec.msgpack.Decoder(m.ResultEntries).decode
+_decode_inline: Callable[[msgspec.Raw], list[bytes]] = msgspec.msgpack.Decoder(m.InlineEntries).decode
 
 
 class ChunkRequests:
@@ -126,16 +127,23 @@ def _check_results(completions: list[m.Completion]) -> None:
         if results == _NO_RESULTS:
             continue
         try:
-            found = _decode(results)
-        except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors too
-            raise _bad_results(completion, str(error)) from error
+            found = _decode_inline(results)
+        except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors too
+            found = _decode_mixed(completion)
         count = completion.held.mask.bit_count()
         if len(found) != count:
             raise _bad_results(completion, f"Expected {count} entries, got {len(found)}")
-        if len(results) > m.RESULT_INLINE_BYTES and any(
-            type(entry) is bytes and len(entry) > m.RESULT_INLINE_BYTES for entry in found
-        ):
-            raise _bad_results(completion, f"Expected at most {m.RESULT_INLINE_BYTES} bytes; more go into the store")
+
+
+def _decode_mixed(completion: m.Completion) -> list[Any]:
+    """Results of which some are large, and in the store."""
+    try:
+        found = _decode(completion.results)
+    except (ValueError, RecursionError) as error:
+        raise _bad_results(completion, str(error)) from error
+    if any(type(entry) is bytes and len(entry) > m.RESULT_INLINE_BYTES for entry in found):
+        raise _bad_results(completion, f"Expected at most {m.RESULT_INLINE_BYTES} bytes; more go into the store")
+    return found
 
 
 def _bad_results(completion: m.Completion, complaint: str) -> UsageError:

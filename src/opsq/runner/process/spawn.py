@@ -70,8 +70,8 @@ class Spawner:
     ) -> int:
         """Run the file `path`.
 
-        Measured per start: 80 µs, and 160 µs through subprocess.Popen, both by vfork. A session costs up to 80 µs more
-        where the kernel schedules by session (autogroup), but without one whatever reads the terminal is stopped.
+        Measured per start: 80 µs, and 160 µs through subprocess.Popen, both by vfork. A session costs no more than a
+        process group; without one whatever reads the terminal is stopped.
         """
         return os.posix_spawn(
             path,

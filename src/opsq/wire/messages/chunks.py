@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from opsq.ids import mask_indexes
 from opsq.wire.messages.fields import (
+    RESULT_INLINE_BYTES,
     Block,
     ChunksCount,
     Count,
@@ -40,6 +41,9 @@ ResultEntries = Annotated[list[bytes | ResultPlace], Meta(max_length=64)]
 
 That is not in the type: msgspec 0.22 crashes on a union of bounded bytes and a tuple.
 """
+
+InlineEntries = Annotated[list[Annotated[bytes, Meta(max_length=RESULT_INLINE_BYTES)]], Meta(max_length=64)]
+"""`ResultEntries` without large ones, which are most."""
 
 HELD_LIMIT = 1 << 20
 """Parts of blocks that one request may name; a frame has no room for more."""
