@@ -20,6 +20,16 @@ def is_trusted(uid: int) -> bool:
     return uid in {os.geteuid(), ROOT}
 
 
+def user_name(uid: int) -> str:
+    """A user of this machine by name, such as `alice`; `uid 1000` if it has none."""
+    import pwd  # few need it
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
 def may_others_change(found: os.stat_result) -> bool:
     """Whether users other than its owner can rename and replace what is in a folder."""
     return bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pwd
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from opsq.daemon.audit_file import Act, append
+from opsq.users import user_name
 from opsq.wire import messages as m
 
 AUDITED: frozenset[type[m.Message]] = frozenset(
@@ -88,15 +88,7 @@ def _act(noted: _Noted) -> Act:
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     given = {name: getattr(noted.request, name) for name in kind.__struct_fields__ if name != "id"}
     what = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name, ...))
-    who = noted.who if isinstance(noted.who, str) else _user_name(noted.who)
+    who = noted.who
+    if not isinstance(who, str):
+        who = "user unknown" if who is None else f"user {user_name(who)}"
     return Act(noted.at, who, noted.origin, noted.connection, kind.__name__, what[:_WHAT_CHARACTERS])
-
-
-def _user_name(uid: int | None) -> str:
-    """A user of this machine, by name if it has one."""
-    if uid is None:
-        return "user unknown"
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"user {uid}"

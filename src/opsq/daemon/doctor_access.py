@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import grp
 import os
-import pwd
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from opsq.errors import OpsqError
 from opsq.settings import Settings
-from opsq.users import ROOT
+from opsq.users import ROOT, user_name
 
 _SOON_S = 14 * 86400.0
 """A certificate that is good for less is worth a word."""
@@ -109,14 +108,6 @@ def _certificate(running: Mapping[str, str]) -> Fact:
         return Fact("certificate", False, error.message, advice)
     advice = "" if left_s > _SOON_S else "Put a new one in its place soon: the daemon notices."
     return Fact("certificate", True, f"{files.cert}, good for {left_s / 86400:.0f} days", advice)
-
-
-def user_name(uid: int) -> str:
-    """A user, by name if it has one."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def group_name(gid: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from opsq.client.core.arguments import pairs
+from opsq.users import user_name
 from opsq.wire.messages import (
     Changed,
     Explain,
@@ -53,13 +54,7 @@ class AsyncCaller(Protocol):
 
 def caller_name() -> str:
     """Who sets a rule, as `opsq rules` shows it: the user that the process runs as, and the host."""
-    import pwd
-
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"[:255]
+    return f"{user_name(os.getuid())}@{socket.gethostname()}"[:255]
 
 
 class Rules:
