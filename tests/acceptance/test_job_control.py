@@ -41,6 +41,7 @@ class Screen:
         wait_until(lambda: text in self.drawn, DEADLINE_S, f"{text!r} is drawn")
 
     def close(self):
+        print(self.drawn.decode(errors="replace"))  # shown with the failure
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)

@@ -106,6 +106,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ("weight", "weight"): lambda queue, value: queue.weight("key", 1, value),
     ("weight", "value"): lambda queue, value: queue.weight("key", value, 1.0),
     ("wait", "timeout_s"): lambda queue, value: queue.submit([]).wait(value),
+    ("flush", "timeout_s"): lambda queue, value: with_consumer(queue, lambda c: c.flush(value)),
     ("cancel", "reason"): lambda queue, value: queue.submit([b"a"]).cancel(value),
     ("requeue", "indexes"): lambda queue, value: queue.submit([b"a"]).requeue(value),
     ("drop", "indexes"): lambda queue, value: queue.submit([b"a"]).drop([value]),
@@ -163,6 +164,16 @@ def test_path_that_is_none_is_refused_by_its_name(value: Any) -> None:
         opsq.Queue.open(value)
     with pytest.raises(UsageError, match="address is "):
         opsq.connect(value)
+
+
+def test_time_out_that_is_no_number_is_refused_before_anything_is_asked(queue: Queue) -> None:
+    """NaN is shorter and longer than nothing: what waits with it would end in an error of the system, or never."""
+    submission = queue.submit([b"a"])
+    with pytest.raises(UsageError, match="timeout_s is nan"):
+        submission.wait(math.nan)
+    with pytest.raises(UsageError, match="reconnect_s is nan"):
+        opsq.connect("/nowhere", reconnect_s=math.nan)
+    submission.cancel()
 
 
 ASYNC: dict[str, Call] = {

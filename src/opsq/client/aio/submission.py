@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from opsq.client.aio.link import AsyncLink
-from opsq.client.core.arguments import converted
+from opsq.client.core.arguments import seconds
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
@@ -62,8 +62,7 @@ class AsyncSubmission:
 
     async def wait(self, timeout_s: float | None = None) -> SubmissionState:
         """Wait until it is final; see `Submission.wait`."""
-        if timeout_s is not None:
-            timeout_s = converted("timeout_s", timeout_s, float, "seconds, or None")
+        timeout_s = seconds("timeout_s", timeout_s)
         try:
             return (await self._link.call(Wait(self._link.next_id(), self.id), Shown, timeout_s)).submission
         except TimedOut as error:

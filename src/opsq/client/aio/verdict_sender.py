@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from opsq.client.aio.link import AsyncLink
-from opsq.client.core.arguments import check_result
+from opsq.client.core.arguments import check_result, seconds
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import HeldBlock, Result
@@ -79,6 +79,7 @@ class AsyncVerdictSender(ConsumerBase):
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every verdict is durable with the daemon; see `Consumer.flush`."""
+        timeout_s = seconds("timeout_s", timeout_s)
         await self._flush()
         if not await self._link.wait_until(self._is_settled, timeout_s):
             raise TimedOut(f"Some verdicts were not acknowledged within {timeout_s:g} s.")

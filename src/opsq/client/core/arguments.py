@@ -5,6 +5,7 @@ It must not know ranges; they are in the types of the messages.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -38,6 +39,11 @@ def path(name: str, value: Any) -> str:
     return converted(name, value, _path, "a path without zero characters")
 
 
+def seconds(name: str, value: Any) -> float | None:
+    """An argument that is a length of time; None: without limit."""
+    return None if value is None else converted(name, value, _seconds, "seconds, or None")
+
+
 def check_result(result: Any) -> None:
     """Refuse what is no result: its bytes, or the place where they are stored."""
     if not isinstance(result, bytes | bytearray | memoryview | tuple):
@@ -49,3 +55,10 @@ def _path(value: Any) -> str:
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(text)
     return text
+
+
+def _seconds(value: Any) -> float:
+    length_s = float(value)
+    if math.isnan(length_s):
+        raise ValueError(value)
+    return length_s

@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 
+from opsq.client.core.arguments import seconds
 from opsq.client.core.transport import MISSES
 from opsq.errors import OpsqError, Unreachable
 from opsq.wire.messages import (
@@ -130,7 +131,7 @@ class LinkBase:
         shortest_s: Callable[[], float] | None = None,
     ) -> None:
         self._shortest_s = shortest_s
-        self._reconnect_s = reconnect_s
+        self._reconnect_s = seconds("reconnect_s", reconnect_s)
         self._holdings = holdings
         self._on_reclaimed = on_reclaimed
         self._on_push = on_push

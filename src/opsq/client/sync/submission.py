@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from opsq.client.core.arguments import converted
+from opsq.client.core.arguments import seconds
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
@@ -73,8 +73,7 @@ class Submission:
             TimedOut: it is not final in time.
             NotFound: there is no such submission.
         """
-        if timeout_s is not None:
-            timeout_s = converted("timeout_s", timeout_s, float, "seconds, or None")
+        timeout_s = seconds("timeout_s", timeout_s)
         try:
             return self._link.call(Wait(self._link.next_id(), self.id), Shown, timeout_s).submission
         except TimedOut as error:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from opsq.client.core.arguments import check_result
+from opsq.client.core.arguments import check_result, seconds
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import HeldBlock, Result
@@ -167,6 +167,7 @@ class VerdictSender(ConsumerBase):
             TimedOut: it was not within `timeout_s` seconds (None: waits without limit).
             OpsqError: a report could not be delivered; its chunks will be offered again.
         """
+        timeout_s = seconds("timeout_s", timeout_s)
         self._flush()
         if not self._link.wait_until(self._is_settled, timeout_s):
             raise TimedOut(f"Some verdicts were not acknowledged within {timeout_s:g} s.")
