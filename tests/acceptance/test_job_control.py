@@ -61,9 +61,15 @@ def screen(queue):
         yield begin
 
 
-def state_of(pid):
-    """The letter of a process: T is stopped."""
-    return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout[:1]
+def states_of(pid):
+    """The letter of each process of a program's group: T is stopped, Z has ended."""
+    listed = subprocess.run(["ps", "-A", "-o", "pgid=,stat="], capture_output=True, text=True).stdout
+    return {stat[0] for group, stat in map(str.split, listed.splitlines()) if group == str(pid)}
+
+
+def is_stopped(pid):
+    """Whether a program is stopped. A shell that was just beginning a command only waits for it: the command is."""
+    return "T" in states_of(pid)
 
 
 def read_pid(queue):
@@ -86,11 +92,11 @@ def test_ctrl_z_stops_programs_too_and_fg_continues_all_where_they_were(queue, s
     pid = read_pid(queue)
     shell.type(b"\x1a")
     wait_until((queue.folder / "stopped").exists, DEADLINE_S, "the shell has the terminal")
-    wait_until(lambda: state_of(pid) == "T", DEADLINE_S, "the program is stopped")
+    wait_until(lambda: is_stopped(pid), DEADLINE_S, "the program is stopped")
     # What was not begun is for others.
     wait_until(lambda: queue.ok("status", "--json").json["total"]["reserved"] == 1, DEADLINE_S, "one is reserved")
     (queue.folder / "on").touch()
-    wait_until(lambda: state_of(pid) != "T", DEADLINE_S, "the program goes on")
+    wait_until(lambda: not is_stopped(pid), DEADLINE_S, "the program goes on")
     (queue.folder / "go").touch()
     shell.wait(b"end 0")
     if verb.startswith("consume"):
@@ -105,7 +111,7 @@ def test_time_for_which_all_was_stopped_does_not_count_as_run_time(queue, screen
     shell = screen(f"opsq consume --until-empty --max-runtime 30s -- sh -c '{WORK}'{AFTER}")
     pid = read_pid(queue)
     shell.type(b"\x1a")
-    wait_until(lambda: state_of(pid) == "T", DEADLINE_S, "the program is stopped")
+    wait_until(lambda: is_stopped(pid), DEADLINE_S, "the program is stopped")
     (queue.folder / "on").touch()
     (queue.folder / "go").touch()
     shell.wait(b"end 0")
@@ -121,7 +127,7 @@ def test_reservation_that_ends_while_all_is_stopped_is_anothers_and_the_program_
     queue.ok("consume", "--until-empty", "--", "echo", "other")
     (queue.folder / "on").touch()
     shell.wait(b"end 0")
-    assert state_of(pid) in {"", "Z"}
+    assert states_of(pid) <= {"Z"}
     assert queue.ok("results", submission).out == b"other\n"
 
 
@@ -152,9 +158,9 @@ def test_ctrl_z_while_a_program_has_the_terminal_stops_the_consumer_with_it(queu
     shell.wait(b"who are you")
     shell.type(b"\x1a")
     wait_until((queue.folder / "stopped").exists, DEADLINE_S, "the shell has the terminal")
-    wait_until(lambda: state_of(read_pid(queue)) == "T", DEADLINE_S, "the program is stopped")
+    wait_until(lambda: is_stopped(read_pid(queue)), DEADLINE_S, "the program is stopped")
     (queue.folder / "on").touch()
-    wait_until(lambda: state_of(read_pid(queue)) != "T", DEADLINE_S, "the program goes on")
+    wait_until(lambda: not is_stopped(read_pid(queue)), DEADLINE_S, "the program goes on")
     shell.type(b"ann\n")
     shell.wait(b"end 0")
     assert queue.ok("results", submission).out == b"ann\n"
