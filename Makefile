@@ -14,12 +14,13 @@ DEV := $(VENV)/.dev-stamp
 SPARK_VENV := .venv-spark
 SPARK_BIN := $(SPARK_VENV)/bin
 SPARK := $(SPARK_VENV)/.run-stamp
-SPARK_INSTALL := $(SPARK_BIN)/python -m pip --disable-pip-version-check install --quiet
+SPARK_INSTALL := $(SPARK_BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-# The tests start `opsq` thousands of times, and Python may be set to keep no bytecode.
-COMPILE := $(BIN)/python -m compileall -q src
+# Bytecode is written by whatever is imported first: most modules of what is installed never are, and compiling all of
+# them takes a minute. The tests start `opsq` thousands of times, so a variable that keeps Python from it is dropped.
+unexport PYTHONDONTWRITEBYTECODE
 
-INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 UV_COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 .DEFAULT_GOAL := help
@@ -36,13 +37,11 @@ demo-spark: $(SPARK)
 	@$(SPARK_BIN)/opsq demo --spark --consumers 2
 
 test: $(DEV) ## run the test suite on all processors; ARGS="-k word" goes to pytest
-	@$(COMPILE)
 	$(BIN)/pytest -n auto $(ARGS)
 
 check: lint docs unit ## run what must hold before each commit: lint, docs and unit tests, within two minutes
 
 unit: $(DEV)
-	@$(COMPILE)
 	$(BIN)/pytest -n auto -q tests/unit $(ARGS)
 
 lint: $(DEV) ## check style, format, types and import arrows
