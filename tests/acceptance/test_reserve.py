@@ -94,3 +94,19 @@ def test_environment_stands_in_for_options(queue):
     assert len(queue("reserve", environ={"OPSQ_RESERVE_COUNT": "2"}).lines) == 2
     assert queue("reserve", environ={"OPSQ_JSON": "yes"}).json["chunks"]
     assert queue("reserve", environ={"OPSQ_RESERVE_COUNT": "many"}).status == 2
+
+
+def test_daemon_that_is_stopping_is_exit_4_and_not_an_empty_queue(queue):
+    queue.submit_lines(2)
+    busy = "touch begun; until [ -e go ]; do sleep 0.1; done"
+    with queue.running("consume", "--max-chunks", "1", "--", "sh", "-c", busy) as consumer:
+        wait_until((queue.folder / "begun").exists, 180, "a chunk that is worked on")
+        with queue.running("stop") as stop:
+            wait_until(lambda: queue.ok("status", "--json").json["state"] == "draining", 180, "the drain")
+            ran = queue("reserve")
+            (queue.folder / "go").touch()
+            consumer.communicate()
+            assert stop.wait(180) == 0
+    assert (ran.status, ran.out) == (4, b"")
+    assert "is stopping" in ran.err
+    assert "--wait" in ran.err

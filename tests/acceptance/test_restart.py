@@ -1,4 +1,14 @@
-"""opsq restart: another process, the same queue."""
+"""opsq restart: another process, the same queue; verbs that wait go on with it.
+
+`wait` is in test_wait.py, `submit --wait-for-room` in test_room.py, and what Spark runs in tests/spark/fleet.
+"""
+
+import json
+import signal
+
+from waiting import wait_until
+
+DEADLINE_S = 180
 
 
 def test_restart_is_another_process_with_the_same_submissions(queue):
@@ -13,3 +23,81 @@ def test_restart_is_another_process_with_the_same_submissions(queue):
 def test_restart_starts_when_none_runs(opsq):
     opsq.ok("restart")
     assert opsq.ok("status", "--json").json["state"] == "running"
+
+
+def test_results_are_followed_on(queue):
+    submission = queue.submit_lines(2)
+    first, second = queue.ok("reserve", "-n", "2", "-s", "OldestFirst").lines
+    with queue.running("results", "--follow", submission) as process:
+        queue.ok("complete", first, "-r", "-", stdin=b"r0\n")
+        assert process.stdout.readline() == b"r0\n"
+        queue.ok("restart")
+        queue.ok("complete", second, "-r", "-", stdin=b"r1\n")
+        assert process.communicate() == (b"r1\n", b"")
+    assert process.returncode == 0
+
+
+def test_status_is_watched_on(queue):
+    before = queue.ok("status", "--json").json["pid"]
+    with queue.running("status", "--watch", "--json", "--interval", "0.1") as process:
+        assert json.loads(process.stdout.readline())["pid"] == before
+        after = queue.ok("restart", "--json").json["pid"]
+        assert after in (json.loads(line)["pid"] for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert (process.returncode, err) == (130, b"")
+
+
+def test_reserve_waits_on(queue):
+    with queue.running("reserve", "--wait", "10m") as process:
+        wait_until_parked(queue)
+        queue.ok("restart")
+        wait_until_parked(queue)
+        submission = queue.submit_lines(1)
+        out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert out.decode().startswith(submission)
+
+
+def test_submit_waits_on_and_writes_the_results(queue):
+    queue.file("in", b"a\n")
+    with queue.running("submit", "in", "--wait", "-o", "out") as process:
+        queue.wait_until_seen()
+        wait_until(lambda: queue.ok("list").text, DEADLINE_S, "the submission")
+        queue.ok("restart")
+        queue.ok("complete", queue.reserve(), "-r", "-", stdin=b"A\n")
+        _, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert (queue.folder / "out").read_bytes() == b"A\n"
+
+
+def test_consume_works_on(queue):
+    """What ran meanwhile is completed afterwards, and what came afterwards is taken too."""
+    first = queue.submit_lines(1)
+    with queue.running("consume", "-s", "OldestFirst", "--max-chunks", "2", "--", "sh", "-c", WAITS) as process:
+        wait_until((queue.folder / "begun").exists, DEADLINE_S, "the program")
+        queue.ok("restart")
+        second = queue.submit_lines(1)
+        (queue.folder / "go").touch()
+        process.communicate()
+    assert process.returncode == 0
+    assert [queue.ok("results", each).out for each in (first, second)] == [b"0\n", b"0\n"]
+    assert queue.ok("history", "list", "--event", "failed", "--event", "lost").out == b""
+
+
+def test_run_goes_on(queue):
+    queue.file("in", b"a\n")
+    with queue.running("run", "in", "--", "sh", "-c", WAITS) as process:
+        wait_until((queue.folder / "begun").exists, DEADLINE_S, "the program")
+        queue.ok("restart")
+        (queue.folder / "go").touch()
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, b"a\n", b"")
+
+
+WAITS = "touch begun; until [ -e go ]; do sleep 0.1; done; cat"
+
+
+def wait_until_parked(queue):
+    """Wait until a call waits in the daemon."""
+    wait_until(lambda: queue.ok("status", "--json").json["parked"], DEADLINE_S, "a parked call")

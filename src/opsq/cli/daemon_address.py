@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 from opsq.client.core.address import address_of, read_token
-from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import InvalidStrategy, OpsqError, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.settings import Settings, load
-from opsq.wire.messages import Claim, Completed, ErrorReply, Heartbeat, HeldChunks, Refusal, Request
-
-R = TypeVar("R")
+from opsq.wire.messages import Claim, Completed, HeldChunks, Refusal
 
 SETTING_OPTIONS = (
     "state_dir",
@@ -126,17 +122,3 @@ def _refused(refusals: list[Refusal]) -> OpsqError:
         chunks = ", ".join(f"{refusal.submission_id}/{index}" for index in mask_indexes(refusal.block, refusal.mask))
         texts.append(f"{chunks}: {refusal.message}")
     return from_code(refusals[0].code, "\n".join(texts))
-
-
-def call_alive(daemon: Connection, request: Request, kind: type[R]) -> R:
-    """`daemon.call` for a request that the daemon may park; sends heartbeats while it waits."""
-    daemon.send([request])
-    request_id = getattr(request, "id", None)
-    while True:
-        replies = daemon.receive(daemon.welcome.heartbeat_s)
-        for reply in replies:
-            reply_id = getattr(reply, "id", None)
-            if reply_id == request_id or (reply_id == 0 and isinstance(reply, ErrorReply)):
-                return expect(reply, kind)
-        if not replies:
-            daemon.send([Heartbeat(daemon.next_id())])

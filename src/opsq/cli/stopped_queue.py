@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.client.core.transport import expect
 from opsq.errors import Unreachable
 from opsq.wire.messages import Request
 
 if TYPE_CHECKING:
-    from opsq.client.sync.connection import Connection
     from opsq.store.database import Database
 
 R = TypeVar("R")
@@ -73,14 +73,14 @@ class StoppedQueue:
 
 
 @contextlib.contextmanager
-def asked(caller: Caller) -> Iterator[Connection | StoppedQueue]:
+def asked(caller: Caller) -> Iterator[LastingConnection | StoppedQueue]:
     """What answers requests: the daemon, or its file if it does not run.
 
     Raises:
         Unreachable, DatabaseDamaged, VersionMismatch: as `stopped_database`.
     """
     try:
-        daemon = caller.connect()
+        daemon = LastingConnection(caller)
     except Unreachable as error:
         with stopped_database(caller, error) as database:
             yield StoppedQueue(database, caller)

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from opsq.cli.caller import Caller
+from opsq.cli.lasting_connection import RECONNECT_S
 from opsq.cli.options import values
 from opsq.cli.output.submission_text import ending
 from opsq.client.core.transport import expect
@@ -17,9 +18,6 @@ from opsq.client.sync.connection import Connection
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
-
-RECONNECT_S = 30.0
-"""How long a daemon that restarts may be away."""
 
 _POLL_S = 0.5
 _DRAWN_COUNT = 10

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
-from opsq.cli.daemon_address import call_alive
 from opsq.cli.output.json_output import text_or_base64
 from opsq.cli.output.submission_documents import ResultShape
 from opsq.cli.output.submission_text import ending
@@ -27,6 +26,7 @@ from opsq.ids import SubmissionId
 from opsq.wire.messages import ResultRows, Show, Shown
 
 if TYPE_CHECKING:
+    from opsq.cli.lasting_connection import LastingConnection
     from opsq.client.sync.connection import Connection
 
 
@@ -84,7 +84,7 @@ class ResultStream:
 
     def __init__(
         self,
-        daemon: Connection,
+        daemon: Connection | LastingConnection,
         submission_id: SubmissionId,
         *,
         is_following: bool,
@@ -116,7 +116,7 @@ class ResultStream:
         """
         cursor, folder = self._cursor, ""
         while not cursor.is_done:
-            page = call_alive(self._daemon, cursor.request(self._daemon.next_id()), ResultRows)
+            page = self._daemon.call(cursor.request(self._daemon.next_id()), ResultRows)
             self.state = page.state
             if page.content:  # only the first page has it
                 folder = decode(page.content).folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import call_alive
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.option import argument
 from opsq.cli.output.daemon_documents import BackupDocument
 from opsq.wire.messages import Backup, Changed
@@ -20,9 +20,9 @@ def backup(
     A daemon can start on the copy as it is, but it needs the content store too: copy that folder afterwards, unless it
     is an object store.
     """
-    with caller.connect() as daemon:
+    with LastingConnection(caller) as daemon:
         request = Backup(daemon.next_id(), os.path.abspath(path))
-        size_bytes = call_alive(daemon, request, Changed).count
+        size_bytes = daemon.call(request, Changed).count
         store = daemon.welcome.store
     caller.document(BackupDocument(os.path.abspath(path), size_bytes))
     caller.remark(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import call_alive
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options import values
 from opsq.cli.output.daemon_documents import CheckDocument
 from opsq.errors import DatabaseDamaged, Unreachable
@@ -13,8 +13,8 @@ from opsq.wire.messages import Check, Checked
 def check(caller: Caller) -> None:
     """Check the database and its invariants, also while no daemon runs; exits 6 if something is damaged."""
     try:
-        with caller.connect() as daemon:
-            problems = call_alive(daemon, Check(daemon.next_id()), Checked).problems
+        with LastingConnection(caller) as daemon:
+            problems = daemon.call(Check(daemon.next_id()), Checked).problems
     except Unreachable as error:
         problems = _check_stopped(caller, error)
     caller.lines(problems)

@@ -5,12 +5,19 @@ It is a hot verb: it must not import anything that is slow to load.
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import call_alive, with_restart
+from opsq.cli.daemon_address import with_restart
+from opsq.cli.lasting_connection import RECONNECT_S
 from opsq.cli.options.option import COUNT, duration, option, positive_duration
-from opsq.errors import InvalidStrategy, NothingFree
+from opsq.errors import InvalidStrategy, NothingFree, Unreachable
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes
-from opsq.wire.messages import Reserve, Reserved
+from opsq.wire.messages import Draining, Reserve, Reserved
+
+if TYPE_CHECKING:
+    from opsq.client.sync.connection import Connection
 
 
 def reserve(
@@ -25,12 +32,24 @@ def reserve(
     wait_s: float = option("-w, --wait D", "Wait up to this long for the first chunk.", duration, 0.0),
 ) -> None:
     """Reserve chunks as leases; prints one handle per line, exits 3 when nothing is free."""
-    with caller.connect() as daemon:
-        request = Reserve(daemon.next_id(), count, strategy, wait_s=wait_s, lease_s=lease_s or 0.0)
+    deadline = time.monotonic() + wait_s
+    daemon = caller.connect()
+    while True:
         try:
-            reply = call_alive(daemon, request, Reserved)
+            with daemon:
+                left_s = max(deadline - time.monotonic(), 0.0)
+                request = Reserve(daemon.next_id(), count, strategy, wait_s=left_s, lease_s=lease_s or 0.0)
+                reply = daemon.call(request, Reserved)
+                if not reply.grants:
+                    _check_serving(daemon, deadline)
+            break
         except InvalidStrategy as error:
             raise with_restart(error, caller.settings, strategy) from None
+        except Unreachable:  # what it may have handed out last is free again when the lease ends
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise
+            daemon = caller.connect(reconnect_s=min(RECONNECT_S, left_s))
     if not reply.grants:
         raise NothingFree(f"No chunk that {strategy} may serve is free.")
     handles = [
@@ -45,3 +64,18 @@ def reserve(
         chunks = [ReservedChunk(str(h), str(h.submission_id), h.index, grant.attempt) for grant, h in handles]
         caller.document(ReserveDocument(chunks, reply.deadline_s))
     caller.lines([str(handle) for _, handle in handles])
+
+
+def _check_serving(daemon: Connection, deadline: float) -> None:
+    """Return if a daemon that has nothing to give means it; one that is stopping gives nothing whatever there is.
+
+    Raises:
+        Unreachable: it is stopping, or has stopped before the `deadline`.
+    """
+    is_stopping = any(isinstance(push, Draining) for push in daemon.receive(0))
+    while (left_s := deadline - time.monotonic()) > 0:
+        daemon.receive(left_s)
+    if is_stopping:
+        raise Unreachable(
+            "The daemon is stopping, and hands out nothing more.", hint="--wait waits for the one that follows, too."
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from opsq.cli.caller import Caller
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.chunk_options import Dialect
 from opsq.cli.options.conditions import submission
 from opsq.cli.options.option import argument, option, options
@@ -37,7 +38,7 @@ def results(
     """
     if is_stdout(output):
         output = None
-    with caller.connect() as daemon:
+    with LastingConnection(caller) as daemon:
         stream = ResultStream(daemon, submission_id, is_following=follow, is_skipping=skip_dead, skips_bad=skip_bad)
         if caller.is_json and output is None:
             _print_all(caller, stream)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options import values
 from opsq.cli.options.option import duration, option
 from opsq.cli.output.daemon_documents import StatusDocument
@@ -18,8 +19,6 @@ from opsq.wire.messages import Counts, DaemonState, Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from opsq.client.sync.connection import Connection
 
 _CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
 
@@ -40,7 +39,7 @@ def status(
         )
     pause_s = max(interval_s, 0.1)
     try:
-        daemon = caller.connect()
+        daemon = LastingConnection(caller)
     except Unreachable as error:
         named = "That address" if caller.target in error.message else caller.target
         error.message += f" {named} was chosen by {caller.target_source}."
@@ -56,17 +55,17 @@ def status(
                 sys.stdout.flush()
 
 
-def _ask(daemon: Connection, by: str | None) -> DaemonState:
+def _ask(daemon: LastingConnection, by: str | None) -> DaemonState:
     return daemon.call(Status(daemon.next_id(), by), DaemonState)
 
 
-def _states(daemon: Connection, by: str | None, pause_s: float) -> Iterator[DaemonState]:
+def _states(daemon: LastingConnection, by: str | None, pause_s: float) -> Iterator[DaemonState]:
     while True:
         yield _ask(daemon, by)
         time.sleep(pause_s)
 
 
-def _watch(caller: Caller, daemon: Connection, by: str | None, pause_s: float) -> None:
+def _watch(caller: Caller, daemon: LastingConnection, by: str | None, pause_s: float) -> None:
     from rich.live import Live
 
     with Live(console=caller.console, auto_refresh=False, screen=True) as live:

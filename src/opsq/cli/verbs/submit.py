@@ -167,6 +167,7 @@ def _check_expiry(
 
 def _finish(caller: Caller, document: SubmitDocument, output: str | None, shaping: ResultShaping) -> None:
     """Wait for the end and write the results."""
+    from opsq.cli.lasting_connection import LastingConnection
     from opsq.cli.output.result_writer import ResultStream, write_output
     from opsq.cli.submission_end import failure_of, remark_unfinished, wait_for
 
@@ -182,7 +183,7 @@ def _finish(caller: Caller, document: SubmitDocument, output: str | None, shapin
     failure: OpsqError | None = failure_of(states)
     if failure is None and output is not None:
         try:
-            with caller.connect() as daemon:
+            with LastingConnection(caller) as daemon:
                 stream = ResultStream(daemon, submission_id, is_following=False, is_skipping=False)
                 write_output(stream, output, shaping)
         except OpsqError as error:
