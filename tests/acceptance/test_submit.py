@@ -262,3 +262,10 @@ def test_input_that_is_cut_while_it_is_read_is_refused(queue):
     assert process.returncode == 5
     assert b"log was cut from 1073741824 to 1048576 bytes while it was read" in err
     assert queue.ok("list").text == ""
+
+
+def test_time_that_the_clocks_leave_out_is_exit_2_with_both_instants(queue):
+    ran = queue("submit", "-", "--at", "2099-03-29T02:30", stdin=b"x\n", environ={"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"})
+    assert (ran.status, ran.out) == (2, b"")
+    assert "2099-03-29T01:30:00+01:00 or 2099-03-29T03:30:00+02:00" in ran.err
+    assert queue.ok("list").out == b""

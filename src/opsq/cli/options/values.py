@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, date, datetime
 
 from opsq.cli.options.option import as_option
 from opsq.errors import UsageError
@@ -84,13 +84,13 @@ def check_key(key: str) -> str:
 def instant(option: str, text: str) -> int:
     """Milliseconds since 1970 UTC, from `2025-01-31T08:00`, `2025-01-31 08:00:00+02:00`, `…Z` or `@SECONDS`.
 
-    Without a zone it is local time.
+    Without a zone it is local time; where the clocks are set back and a time comes twice, the first.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is none of these, or a local time that the clocks leave out.
     """
     try:
-        seconds = float(text[1:]) if text.startswith("@") else datetime.fromisoformat(text).astimezone().timestamp()
+        seconds = float(text[1:]) if text.startswith("@") else _moment(option, text)
         if 0 <= seconds < 1e11:
             return int(seconds * 1000)
     except (ValueError, OverflowError):
@@ -99,6 +99,24 @@ def instant(option: str, text: str) -> int:
         f"{option} {text}: not an instant.",
         hint="Write 2025-01-31T08:00, followed by Z or +02:00 for a zone, or @SECONDS.",
     )
+
+
+def _moment(option: str, text: str) -> float:
+    """Seconds since 1970; a day begins with its first time that exists."""
+    moment = datetime.fromisoformat(text)
+    seconds = moment.timestamp()
+    if moment.tzinfo is not None or datetime.fromtimestamp(seconds) == moment:  # noqa: DTZ006  # local time is meant
+        return seconds
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        both = moment.replace(fold=1).timestamp(), seconds  # not by astimezone, which swaps them
+        before, after = (datetime.fromtimestamp(each, UTC).astimezone().isoformat() for each in both)
+        raise UsageError(
+            f"{option} {text}: the clocks are set forward, and leave this time out.",
+            hint=f"Write {before} or {after}.",
+        ) from None
+    return seconds
 
 
 def duration_or_instant(option: str, text: str | None) -> tuple[float | None, int | None]:

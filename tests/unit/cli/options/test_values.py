@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsq.cli.options import values
-from opsq.cli.options.option import duration
+from opsq.cli.options import conditions, values
+from opsq.cli.options.option import Option, duration
 from opsq.cli.output.submission_text import pairs_text, value_text
 from opsq.errors import UsageError
 from opsq.wire.messages import Backoff
@@ -51,6 +53,72 @@ def test_instants_with_and_without_zone() -> None:
 def test_other_instants_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--at"):
         values.instant("--at", text)
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets the local zone, by a rule, since a machine may have no table of zones."""
+
+    def choose(rule: str) -> None:
+        monkeypatch.setenv("TZ", rule)
+        time.tzset()
+
+    yield choose
+    monkeypatch.undo()
+    time.tzset()
+
+
+BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
+HAVANA = "CST5CDT,M3.2.0/0,M11.1.0/1"
+LORD_HOWE = "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0"
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "before", "after"),
+    [
+        (BERLIN, "2026-03-29T02:30", "2026-03-29T01:30:00+01:00", "2026-03-29T03:30:00+02:00"),
+        (BERLIN, "2026-03-29T02:00", "2026-03-29T01:00:00+01:00", "2026-03-29T03:00:00+02:00"),
+        (BERLIN, "2026-03-29 02:59:59.5", "2026-03-29T01:59:59.500000+01:00", "2026-03-29T03:59:59.500000+02:00"),
+        (HAVANA, "2026-03-08T00:00", "2026-03-07T23:00:00-05:00", "2026-03-08T01:00:00-04:00"),
+        (LORD_HOWE, "2026-10-04T02:15", "2026-10-04T01:45:00+10:30", "2026-10-04T02:45:00+11:00"),
+    ],
+)
+def test_time_that_the_clocks_leave_out_is_refused_with_both_that_may_be_meant(
+    zone: Callable[[str], None], rule: str, text: str, before: str, after: str
+) -> None:
+    zone(rule)
+    with pytest.raises(UsageError, match=f"^--at {text}: ") as raised:
+        values.instant("--at", text)
+    assert raised.value.hint == f"Write {before} or {after}."
+    step_ms = values.instant("--at", after) - values.instant("--at", before)
+    assert step_ms == (1800_000 if rule == LORD_HOWE else 3600_000)
+
+
+def test_time_that_comes_twice_is_the_first(zone: Callable[[str], None]) -> None:
+    zone(BERLIN)
+    twice = [values.instant("--at", f"2026-10-25T02:30{offset}") for offset in ("", "+02:00", "+01:00")]
+    assert twice == [twice[0], twice[0], twice[0] + 3600_000]
+
+
+def test_times_beside_a_change_of_clocks_are_taken(zone: Callable[[str], None]) -> None:
+    zone(BERLIN)
+    found = [values.instant("--at", f"2026-03-29T{at}") for at in ("01:59:59.999", "03:00", "02:30Z", "02:30+01:00")]
+    change = values.instant("--at", "2026-03-29T01:00Z")
+    assert found == [change - 1, change, change + 90 * 60_000, change + 30 * 60_000]
+
+
+def test_day_whose_midnight_is_left_out_begins_after_it(zone: Callable[[str], None]) -> None:
+    zone(HAVANA)
+    assert values.instant("--since", "2026-03-08") == values.instant("--since", "2026-03-08T01:00-04:00")
+
+
+@pytest.mark.parametrize("option", [conditions.SINCE, conditions.UNTIL])
+def test_conditions_read_local_times_alike(zone: Callable[[str], None], option: Option) -> None:
+    zone(BERLIN)
+    with pytest.raises(UsageError, match="leave this time out"):
+        option.read(option.flags[0], "2026-03-29T02:30")
+    with pytest.raises(UsageError, match="leave this time out"):
+        values.duration_or_instant("--expires", "2026-03-29T02:30")
 
 
 def test_expiry_is_a_duration_or_an_instant() -> None:
