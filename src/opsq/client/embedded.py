@@ -19,6 +19,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from opsq.client.core.transport import here
 from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
@@ -99,7 +100,7 @@ class EmbeddedEngine:
         with self.entered():
             self._check_usable()
             now = read_clocks()
-            peer = self._engine.connect(f"embedded-{os.getpid()}", now, os.geteuid())
+            peer = self._engine.connect(f"embedded-{os.getpid()}", now, os.geteuid(), *here())
             welcome = Welcome(
                 0,
                 VERSION,

@@ -221,7 +221,7 @@ class Daemon:
     def connect(self, session: Session, hello: Hello, now: Now) -> Peer:
         """Register a greeted connection, under the name that it claims."""
         self._connections.greet(session, hello.claim)
-        peer = self.engine.connect(hello.name, now, session.uid)
+        peer = self.engine.connect(hello.name, now, session.uid, hello.host, hello.pid)
         self._connections.greeted[peer] = session
         _log.debug("%s connected", peer.consumer)
         return peer

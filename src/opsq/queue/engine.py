@@ -47,6 +47,7 @@ from opsq.queue.views.explain_strategy import StrategyExplainer
 from opsq.queue.views.explain_work import WorkExplainer
 from opsq.queue.views.history import HistoryView
 from opsq.queue.views.reports import Reports
+from opsq.queue.views.running import RunningView
 from opsq.queue.views.subscriptions import Subscriptions
 from opsq.queue.views.watchdog import Waiting, Watchdog
 from opsq.store.database import Database, Deposed
@@ -126,7 +127,7 @@ class Engine:
             m.ReleaseConsumer: chunk_requests.release_consumer,
             m.Extend: chunk_requests.extend,
             m.Reclaim: chunk_requests.reclaim,
-            m.Started: lambda peer, request, _: self._reservations.start(peer, request.chunks),
+            m.Started: lambda peer, request, now: self._reservations.start(peer, request.chunks, now),
             m.Heartbeat: self.heartbeat,
             m.CancelWait: self.cancel_wait,
             m.Describe: lambda peer, request, _: reports.describe(peer, request),
@@ -143,6 +144,7 @@ class Engine:
             m.History: views.put_off(lambda peer, request, _: history_view.history(peer, request)),
             m.Prune: self._retention.prune,
             m.Status: views.put_off(reports.status),
+            m.Running: views.put_off(RunningView(state, reservations).running),
             m.Explain: views.put_off(StrategyExplainer(state, self._reserve_calls).explain),
             m.ExplainWork: views.put_off(WorkExplainer(state, self._reservations, self._reserve_calls).explain_work),
             m.Pause: rule_changes.pause,
@@ -181,9 +183,9 @@ class Engine:
 
     # --- requests ---
 
-    def connect(self, name: str, now: Now, uid: int | None = None) -> Peer:
-        """A new connection of a consumer or producer that calls itself `name`; `uid` is its user on this machine."""
-        return Peer(name, now, uid)
+    def connect(self, name: str, now: Now, uid: int | None = None, host: str = "", pid: int = 0) -> Peer:
+        """A new connection of a consumer or producer that calls itself `name`; see `Peer`."""
+        return Peer(name, now, uid, host, pid)
 
     def disconnect(self, peer: Peer, now: Now) -> None:
         """A connection is gone: what it had started counts as lost, what it had not is free."""

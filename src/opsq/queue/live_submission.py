@@ -112,6 +112,8 @@ class Part(msgspec.Struct, eq=False):
     attempt: int
     mac: int
     started: int = 0
+    begun: tuple[tuple[MonoNs, int], ...] = ()
+    """When its consumer said that it has started which chunks; some may have left the part since."""
 
     def __post_init__(self) -> None:
         self.reservation.parts[self.submission.id, self.work.index, self.granted] = self

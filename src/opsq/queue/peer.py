@@ -16,15 +16,30 @@ class Peer:
 
     Args:
         uid: the user of its process, if that is on this machine.
+        host: where its process runs, as it says itself; "": unknown.
+        pid: of that process; 0: unknown.
     """
 
-    __slots__ = ("consumer", "described", "heard", "is_connected", "parked_count", "reservation_ids", "uid", "watches")
+    __slots__ = (
+        "consumer",
+        "described",
+        "heard",
+        "host",
+        "is_connected",
+        "parked_count",
+        "pid",
+        "reservation_ids",
+        "uid",
+        "watches",
+    )
 
-    def __init__(self, name: str, now: Now, uid: int | None = None) -> None:
+    def __init__(self, name: str, now: Now, uid: int | None = None, host: str = "", pid: int = 0) -> None:
         self.consumer = f"{name or 'anonymous'}-{secrets.token_hex(4)}"
         self.heard: MonoNs = now.mono
         """When it last sent something: heartbeats keep its reservations."""
         self.uid = uid
+        self.host = host
+        self.pid = pid
         self.is_connected = True
         self.parked_count = 0
         self.reservation_ids: dict[int, None] = {}

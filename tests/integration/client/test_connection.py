@@ -66,9 +66,9 @@ def peer() -> Iterator[Peer]:
     peer.ours.close()
 
 
-def test_the_hello_carries_version_name_and_token(peer: Peer) -> None:
+def test_the_hello_carries_version_name_token_and_place(peer: Peer) -> None:
     with peer.connect() as connection:
-        assert peer.hear(Hello) == Hello(1, 1, "me", "secret")
+        assert peer.hear(Hello) == Hello(1, 1, "me", "secret", None, socket.gethostname(), os.getpid())
         assert connection.welcome.consumer == "test-1"
         assert connection.fileno() == peer.ours.fileno()
 

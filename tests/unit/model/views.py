@@ -37,6 +37,7 @@ def check_views(rig: Rig, model: Model) -> None:
     try:
         states = _check_lists(rig, model, m.List(0, limit=10_000), asker)
         _check_status(rig, model, asker)
+        _check_running(rig, model, asker)
         _check_dead(rig, model, asker)
         _check_history(rig, model, asker)
         _check_limits(rig, model, asker)
@@ -108,6 +109,25 @@ def _check_status(rig: Rig, model: Model, asker: Peer) -> None:
         }
         assert sum(consumer.reserved_count for consumer in status.consumers) == status.total.reserved_count
         assert sum(status.states.values()) == len(known)
+
+
+def _check_running(rig: Rig, model: Model, asker: Peer) -> None:
+    """Once each: what is held and was begun, and all that is leased; in pages, the longest first."""
+    rows: list[m.RunningChunk] = []
+    after = None
+    while True:
+        page = _ask(rig, asker, m.Running(0, after=after, limit=2), m.RunningChunks)
+        rows += page.rows
+        after = page.next_after
+        if after is None:
+            break
+    found = [(row.submission_id, index) for row in rows for index in mask_indexes(row.block, row.mask)]
+    assert sorted(found) == sorted(
+        (chunk.submission.id, chunk.index)
+        for chunk in model.chunks()
+        if chunk.reservation is not None and (chunk.is_started or chunk.reservation.is_lease) and not chunk.intent
+    )
+    assert [row.run_s for row in rows] == sorted((row.run_s for row in rows), reverse=True)
 
 
 def _check_dead(rig: Rig, model: Model, asker: Peer) -> None:

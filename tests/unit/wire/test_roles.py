@@ -12,8 +12,8 @@ from opsq.wire.roles import CONSUMER, OPERATOR, PERMITTED, PRODUCER, READ_ONLY, 
 REQUESTS = get_args(Request)
 
 EXPECTED = {
-    READ_ONLY: "Hello Heartbeat CancelWait Describe GetAttachment Show List Wait Results Dead History Status Explain"
-    " ExplainWork ShowRules",
+    READ_ONLY: "Hello Heartbeat CancelWait Describe GetAttachment Show List Wait Results Dead History Status Running"
+    " Explain ExplainWork ShowRules",
     PRODUCER: "Submit Find Withdraw CheckCapacity Cancel Requeue Pause Resume",
     CONSUMER: "Reserve Started Complete CompleteAndReserve Fail Release Extend Reclaim Pause Resume",
 }

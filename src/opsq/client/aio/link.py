@@ -25,6 +25,7 @@ from opsq.client.core.transport import (
     connected_socket,
     expect,
     frames,
+    here,
     is_own,
 )
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
@@ -296,7 +297,7 @@ class AsyncLink(LinkBase):
 
         transport, is_daemon_own = await _open(lambda: _Transport(greeted, ended, self._address), self._address)
         try:
-            transport.write([Hello(self.next_id(), VERSION, self._name, self._token)])
+            transport.write([Hello(self.next_id(), VERSION, self._name, self._token, None, *here())])
             async with asyncio.timeout(DIAL_S):
                 welcome = replace(expect(await answer, Welcome), is_own=is_daemon_own)
         except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""Rules and explanations for programs: pauses, limits, weights, and why work is not running.
+"""Rules and explanations for programs: pauses, limits, weights, what runs, and why work does not.
 
 This file makes the requests; who sends them, blocking or awaited, is another matter.
 """
@@ -22,6 +22,8 @@ from opsq.wire.messages import (
     Request,
     Resume,
     RulesState,
+    Running,
+    RunningChunks,
     ShowRules,
     Unlimit,
     Weight,
@@ -80,6 +82,20 @@ class Rules:
             NotFound: there is no such submission or chunk.
         """
         return self.link.call(ExplainWork(self.link.next_id(), submission_id, index), WorkExplained)
+
+    def running(
+        self, submission_id: int | None = None, *, metadata: Mapping[str, Value] | None = None, limit: int = 1000
+    ) -> RunningChunks:
+        """The chunks that are being worked on, by whom and where, the longest first.
+
+        Args:
+            submission_id: only of this submission; None: of all that have the `metadata`.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
+        request = Running(self.link.next_id(), submission_id, pairs("metadata", metadata or {}), None, limit)
+        return self.link.call(request, RunningChunks)
 
     def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """Pause all submissions that have every pair (no pair: all); False if they were paused already."""
@@ -143,6 +159,13 @@ class AsyncRules:
     async def explain_work(self, submission_id: int, index: int | None = None) -> WorkExplained:
         """Why work is not running; see `Rules.explain_work`."""
         return await self.link.call(ExplainWork(self.link.next_id(), submission_id, index), WorkExplained)
+
+    async def running(
+        self, submission_id: int | None = None, *, metadata: Mapping[str, Value] | None = None, limit: int = 1000
+    ) -> RunningChunks:
+        """The chunks that are being worked on; see `Rules.running`."""
+        request = Running(self.link.next_id(), submission_id, pairs("metadata", metadata or {}), None, limit)
+        return await self.link.call(request, RunningChunks)
 
     async def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
         """Pause; see `Rules.pause`."""

@@ -84,6 +84,11 @@ def frames(requests: Sequence[Request], limit_bytes: int) -> Iterator[bytes]:
     yield from frames(requests[half:], limit_bytes)
 
 
+def here() -> tuple[str, int]:
+    """Host and process, as a hello names them."""
+    return socket.gethostname()[:255], os.getpid()
+
+
 def expect(reply: Reply, kind: type[R]) -> R:
     """The reply, if it is of the kind that the request asks for.
 

@@ -28,6 +28,7 @@ from opsq.client.core.transport import (
     dial,
     expect,
     frames,
+    here,
     is_own,
 )
 from opsq.errors import OpsqError, TimedOut, Unreachable
@@ -79,7 +80,7 @@ class Connection:
         self._poll.register(peer, select.POLLIN)
         peer.setblocking(False)
         try:
-            welcome = self.call(Hello(self.next_id(), VERSION, name, token, claim), Welcome, DIAL_S)
+            welcome = self.call(Hello(self.next_id(), VERSION, name, token, claim, *here()), Welcome, DIAL_S)
             self.welcome = replace(welcome, is_own=is_own(peer))
         except TimedOut as error:
             self.close()

@@ -344,14 +344,16 @@ class Reservations:
 
     # --- keeping ---
 
-    def start(self, peer: Peer, chunks: list[ChunkMask]) -> None:
+    def start(self, peer: Peer, chunks: list[ChunkMask], now: Now) -> None:
         """Note that work on chunks has started, so that losing the peer counts against them."""
         for chunk in chunks:
             submission = self._state.live.get(chunk.submission_id)
             work = submission.blocks.get(chunk.block) if submission is not None else None
             for part in work.parts if work is not None else ():
                 if part.reservation.peer is peer:
-                    part.started |= part.mask & chunk.mask
+                    begun = part.mask & chunk.mask & ~part.started
+                    part.started |= begun
+                    part.begun = (*part.begun, (now.mono, begun))
 
     def extend(self, held_list: list[HeldChunks], lease_s: float | None, now: Now) -> list[Refusal]:
         """Move the deadline of the reservations that hold these chunks to `lease_s` (None: their length) from now.

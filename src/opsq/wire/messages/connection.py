@@ -25,13 +25,18 @@ class Claim(Record):
 
 
 class Hello(Message):
-    """First message of a connection. → Welcome. `token` is needed over TCP only."""
+    """First message of a connection. → Welcome. `token` is needed over TCP only.
+
+    `host` and `pid` say where the client runs, for those who look for what it has reserved; nothing depends on them.
+    """
 
     id: Id
     version: Count
     name: Name = ""
     token: Annotated[str, Meta(max_length=1024)] = ""
     claim: Claim | None = None
+    host: Name = ""
+    pid: Count = 0
 
 
 class Welcome(Message):

@@ -18,6 +18,7 @@ from opsq.wire.messages.fields import (
     ExitStatus,
     Id,
     Instant,
+    Int64,
     Key,
     Message,
     Metadata,
@@ -93,6 +94,45 @@ class DaemonState(Message):
     disk_free_bytes: Count | None = None
     wal_kept_s: float = 0.0
     removable: dict[str, Detail] = {}
+
+
+class Running(Message):
+    """Ask which chunks are being worked on, the longest first. → RunningChunks. Chunks of leases count as begun.
+
+    `metadata`: of submissions that have every pair. `after` is the `next_after` of the page before.
+    """
+
+    id: Id
+    submission_id: Id | None = None
+    metadata: Metadata = {}
+    after: tuple[Int64, Id, Id, Block, Unsigned] | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+class RunningChunk(Record):
+    """Chunks of a block that a consumer began at once, `run_s` ago; for at least as long, if `is_at_least`.
+
+    `host` and `pid` say where the consumer runs, as far as it is connected and has said so; "" and 0: unknown.
+    """
+
+    submission_id: Id
+    block: Block
+    mask: Unsigned
+    attempt: Count
+    consumer: str
+    host: str
+    pid: Count
+    run_s: float
+    is_at_least: bool = False
+
+
+class RunningChunks(Message):
+    """Answer to Running; `next_after` goes into the next call, None at the end. `metadata` is that of submissions."""
+
+    id: Id
+    rows: list[RunningChunk]
+    next_after: tuple[int, int, int, int, int] | None
+    metadata: dict[Id, dict[str, int | str]]
 
 
 class HistoryFilter(Record):
@@ -265,5 +305,5 @@ class WorkExplained(Message):
         return explanation(subject, [(found.code, found.details) for found in self.findings], self.found_at)
 
 
-Requests = Status | History | Prune | Explain | ExplainWork
-Replies = DaemonState | HistoryRows | Explained | WorkExplained
+Requests = Status | Running | History | Prune | Explain | ExplainWork
+Replies = DaemonState | RunningChunks | HistoryRows | Explained | WorkExplained
