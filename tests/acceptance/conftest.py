@@ -17,13 +17,14 @@ import signal
 import struct
 import subprocess
 import termios
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from acceptance.starter import PROGRAM, STDIN_LIMIT_BYTES, Starter
+from acceptance.terminal import Terminal
 from waiting import wait_until
 
 DEADLINE_S = 180.0
@@ -223,6 +224,19 @@ def queue(opsq: Opsq) -> Opsq:
     """The program, with a daemon that runs."""
     opsq.ok("start")
     return opsq
+
+
+@pytest.fixture
+def terminal(queue: Opsq) -> Iterator[Callable[..., Terminal]]:
+    """Makes terminals, each with a command line of the program."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*words: str, **size: Any) -> Terminal:
+            made = Terminal(queue, *words, **size)
+            stack.callback(made.close)
+            return made
+
+        yield begin
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,5 +1,7 @@
 """opsq show: one submission, for people and for programs."""
 
+import pytest
+
 
 def test_counts_and_rules_are_shown(queue):
     submission = queue.submit_lines(
@@ -66,3 +68,17 @@ def test_attempts_of_many_are_cut_and_the_rest_is_pointed_to(queue):
     assert "opsq history list" in queue.on_terminal("show", submission, columns=200).text
     again = queue.ok("submit", "--from-json", "-", stdin=queue.ok("show", "--json", submission).out).text
     assert queue.ok("show", "--json", again).json["chunks"] == 30
+
+
+def test_rate_and_time_left_of_open_work_come_from_what_has_ended(queue):
+    submission = queue.submit_lines(10)
+    assert "rate_per_s" not in queue.ok("show", "--json", submission).json
+    for _ in range(3):
+        queue.ok("complete", queue.reserve())
+    shape = queue.ok("show", "--json", submission).json
+    assert shape["left_s"] == pytest.approx(7 / shape["rate_per_s"])
+    plain = dict(line.split("\t") for line in queue.ok("show", submission).lines)
+    assert "/" in plain["rate"]
+    assert plain["time left"]
+    queue.ok("cancel", submission)
+    assert not {"rate_per_s", "left_s"} & queue.ok("show", "--json", submission).json.keys()

@@ -1,8 +1,10 @@
 """opsq status: what the daemon does, and which socket was asked."""
 
+import json
 import signal
 
 import pyte
+import pytest
 
 
 def test_socket_and_what_chose_it_are_named(queue):
@@ -54,6 +56,17 @@ def test_watch_goes_on_until_interrupted(queue):
         process.communicate()
     assert process.returncode == 130
     assert all(line.startswith(b'{"state":"running"') for line in lines)
+
+
+def test_watch_tells_the_rate_once_it_is_known(queue):
+    queue.submit_lines(3)
+    with queue.running("status", "--watch", "--json", "--interval", "0.1") as process:
+        assert "rate_per_s" not in json.loads(process.stdout.readline())
+        queue.ok("complete", queue.reserve())
+        document = next(found for line in process.stdout if "rate_per_s" in (found := json.loads(line)))
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert document["left_s"] == pytest.approx(2 / document["rate_per_s"])
 
 
 def test_table_on_a_terminal_fits_80_columns(queue):

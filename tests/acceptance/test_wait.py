@@ -65,3 +65,15 @@ def test_interrupt_is_exit_130_and_quiet(queue):
         process.send_signal(signal.SIGINT)
         assert process.communicate() == (b"", b"")
     assert process.returncode == 130
+
+
+def test_rate_and_time_left_are_shown_on_a_terminal(queue, terminal):
+    submission = queue.submit_lines(3)
+    shown = terminal("wait", submission)
+    shown.wait("0/3")
+    queue.ok("complete", queue.reserve())
+    shown.wait("1/3", "/s", "left")
+    for _ in range(2):
+        queue.ok("complete", queue.reserve())
+    assert shown.ended() == 0
+    assert shown.is_restored

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import shlex
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Self
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import RECONNECT_S
 from opsq.cli.options import values
+from opsq.cli.output.progress import new_progress
+from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_text import ending
 from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
+from opsq.runner.polled_consumer import counts_of
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _POLL_S = 0.5
 _DRAWN_COUNT = 10
@@ -36,8 +42,7 @@ def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: floa
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     ended: dict[SubmissionId, SubmissionState] = {}
     daemon = caller.connect()
-    with caller.progress() as progress:
-        bars = _Bars(progress, submission_ids)
+    with _Bars(caller, submission_ids) as bars:
         while True:
             try:
                 with daemon:
@@ -76,13 +81,26 @@ def failure_of(states: list[SubmissionState]) -> WorkFailed | None:
 
 
 class _Bars:
-    """Progress bars of the first few submissions; none off a terminal."""
+    """Progress bars of the first few submissions, with rate and time left; none off a terminal."""
 
-    def __init__(self, progress: Any, submission_ids: list[SubmissionId]) -> None:
-        self._progress = progress
-        self._bars = (
-            {i: progress.add_task(str(i), total=None) for i in submission_ids[:_DRAWN_COUNT]} if progress else {}
-        )
+    def __init__(self, caller: Caller, submission_ids: list[SubmissionId]) -> None:
+        self._progress: Progress | None = None
+        self._bars: dict[SubmissionId, TaskID] = {}
+        self._meters: dict[SubmissionId, ProgressMeter] = {}
+        if caller.is_remarking:
+            self._progress = new_progress()
+            for each in submission_ids[:_DRAWN_COUNT]:
+                self._bars[each] = self._progress.add_task(str(each), total=None, rate="", left="")
+                self._meters[each] = ProgressMeter()
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
 
     def wanted(self, ended: dict[SubmissionId, SubmissionState]) -> list[SubmissionId]:
         """The submissions whose bars want fresh counts."""
@@ -90,10 +108,17 @@ class _Bars:
 
     def draw(self, state: SubmissionState) -> None:
         """Move the bar of a submission."""
-        bar = self._bars.get(SubmissionId(state.submission_id))
-        if bar is not None:
-            done_count = state.completed_count + state.dead_count + state.skipped_count
-            self._progress.update(bar, total=state.chunks_count, completed=done_count)
+        submission_id = SubmissionId(state.submission_id)
+        if self._progress is not None and submission_id in self._bars:
+            meter = self._meters[submission_id]
+            meter.note(counts_of(state), time.monotonic())
+            self._progress.update(
+                self._bars[submission_id],
+                total=meter.total_count,
+                completed=meter.done_count,
+                rate=meter.rate_text(),
+                left=meter.left_text(),
+            )
 
 
 def _wait(

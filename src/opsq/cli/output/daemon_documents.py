@@ -128,6 +128,8 @@ class StatusDocument(Shape):
     room_waiting: int
     disk_free_bytes: int | None
     wal_kept_s: float
+    rate_per_s: float | UnsetType = UNSET
+    left_s: float | UnsetType = UNSET
 
     @classmethod
     def from_state(cls, state: DaemonState, socket: str, socket_source: str) -> Self:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +16,12 @@ import msgspec
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
 from opsq.cli.output.output_thread import OutputThread
+from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.readable import clean
 from opsq.cli.output.submission_documents import ChunkEndShape
 from opsq.cli.output.submission_text import pairs_text
 from opsq.runner.process.process_group import signal_name
 from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
-from opsq.units import format_rate, format_span
-from opsq.wire.messages import Counts
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -36,8 +34,6 @@ _LINE_BYTES = 8192
 """Longer lines of programs are split."""
 _PARTIAL_LIMIT_COUNT = 10_000
 """How many chunks may have an unfinished line."""
-_RATE_S = 15.0
-"""The period over which the rate is measured."""
 _BAR_CHARACTERS = 20
 _NAMED_COUNT = 2
 """How many submissions are named."""
@@ -68,7 +64,7 @@ class WorkViewer(ProgressViewer):
 
     def __enter__(self) -> WorkViewer:
         if self._is_drawing:
-            self._progress = _new_progress()
+            self._progress = new_progress()
             self._bar = self._progress.add_task("", total=None, rate="", left="")
             self._output.call(self._progress.start)
         return self
@@ -182,48 +178,6 @@ class WorkViewer(ProgressViewer):
             self._progress.console.print(content.decode()[:-1], markup=False, highlight=False, soft_wrap=True)
 
 
-class ProgressMeter:
-    """The progress of all consumers together, and their rate."""
-
-    def __init__(self) -> None:
-        self.done_count = 0
-        self.total_count = 0
-        self._before_count: int | None = None
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def note(self, counts: Counts | None, now: float) -> None:
-        """Record the counts of the daemon."""
-        if counts is None:
-            return
-        finished_count = counts.completed_count + counts.dead_count + counts.skipped_count
-        left_count = counts.waiting_count + counts.delayed_count + counts.reserved_count
-        if self._before_count is None or finished_count < self._before_count:  # finished submissions may be removed
-            self._before_count = 0 if counts.submissions_count == 1 else finished_count
-            self._seen.clear()
-        self.done_count = finished_count - self._before_count
-        self.total_count = self.done_count + left_count
-        self._seen.append((now, finished_count))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - _RATE_S:
-            self._seen.popleft()
-
-    @property
-    def rate_per_s(self) -> float:
-        """Chunks per second, lately."""
-        if len(self._seen) < 2:
-            return 0.0
-        (then, before_count), (now, now_count) = self._seen[0], self._seen[-1]
-        return max(now_count - before_count, 0) / (now - then) if now > then else 0.0
-
-    def rate_text(self) -> str:
-        """The rate in words; empty while unknown."""
-        return format_rate(float(f"{self.rate_per_s:.3g}")) if self.rate_per_s else ""
-
-    def left_text(self) -> str:
-        """The time left at this rate; empty while unknown."""
-        left_count = self.total_count - self.done_count
-        return f"{format_span(left_count / self.rate_per_s)} left" if left_count and self.rate_per_s else ""
-
-
 def described(view: PoolProgress) -> str:
     """What is running, done and failed, in a few words."""
     words = [f"{view.running_count} running"]
@@ -241,7 +195,8 @@ def _named(submission_id: int, metadata: Mapping[str, int | str]) -> str:
     return f"{submission_id} ({pairs_text(dict(metadata))})" if metadata else str(submission_id)
 
 
-def _new_progress() -> Progress:
+def new_progress() -> Progress:
+    """Bars on stderr with counts, the fields `rate` and `left` of each task, and the time since its start."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
     from rich.table import Column
     from rich.text import Text

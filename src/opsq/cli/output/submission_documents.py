@@ -57,7 +57,10 @@ class BackoffShape(Shape):
 
 
 class SubmissionShape(Shape):
-    """`opsq show`, which adds recent failures; a part of `list` and `wait`. `opsq submit --from-json` takes it."""
+    """`opsq show`, which adds recent failures and the rate; a part of `list` and `wait`.
+
+    `opsq submit --from-json` takes it.
+    """
 
     submission_id: str
     state: str
@@ -86,6 +89,8 @@ class SubmissionShape(Shape):
     unique_held: bool
     attempts: list[EventShape] | UnsetType = UNSET
     has_more_attempts: bool | UnsetType = UNSET
+    rate_per_s: float | UnsetType = UNSET
+    left_s: float | UnsetType = UNSET
 
     @classmethod
     def from_state(cls, state: SubmissionState) -> Self:

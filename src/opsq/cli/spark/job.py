@@ -25,7 +25,8 @@ from opsq.cli.caller import Caller
 from opsq.cli.options.option import option, option_set
 from opsq.cli.options.values import counted, pairs
 from opsq.cli.output.error_report import Exit
-from opsq.cli.output.progress import DRAW_S, LINE_S, ProgressMeter
+from opsq.cli.output.progress import DRAW_S, LINE_S
+from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.client.sync.producer import Producer
 from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed
 from opsq.runner.polled_consumer import counts_of

@@ -7,12 +7,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options import values
 from opsq.cli.options.option import duration, option
 from opsq.cli.output.daemon_documents import StatusDocument
 from opsq.cli.output.json_output import print_json
+from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_text import value_text
 from opsq.errors import Unreachable, UsageError
 from opsq.wire.messages import Counts, DaemonState, Status
@@ -50,8 +53,8 @@ def status(
         elif caller.is_rich:
             _watch(caller, daemon, by, pause_s)
         else:
-            for state in _states(daemon, by, pause_s):
-                _print(caller, state, by)
+            for state, meter in _states(daemon, by, pause_s):
+                _print(caller, state, by, meter)
                 sys.stdout.flush()
 
 
@@ -59,9 +62,12 @@ def _ask(daemon: LastingConnection, by: str | None) -> DaemonState:
     return daemon.call(Status(daemon.next_id(), by), DaemonState)
 
 
-def _states(daemon: LastingConnection, by: str | None, pause_s: float) -> Iterator[DaemonState]:
+def _states(daemon: LastingConnection, by: str | None, pause_s: float) -> Iterator[tuple[DaemonState, ProgressMeter]]:
+    meter = ProgressMeter()
     while True:
-        yield _ask(daemon, by)
+        state = _ask(daemon, by)
+        meter.note(state.total, time.monotonic())
+        yield state, meter
         time.sleep(pause_s)
 
 
@@ -69,12 +75,14 @@ def _watch(caller: Caller, daemon: LastingConnection, by: str | None, pause_s: f
     from rich.live import Live
 
     with Live(console=caller.console, auto_refresh=False, screen=True) as live:
-        for state in _states(daemon, by, pause_s):
-            live.update(_drawing(caller, state, by), refresh=True)
+        for state, meter in _states(daemon, by, pause_s):
+            live.update(_drawing(caller, state, by, meter), refresh=True)
 
 
-def _print(caller: Caller, state: DaemonState, by: str | None) -> None:
+def _print(caller: Caller, state: DaemonState, by: str | None, meter: ProgressMeter | None = None) -> None:
     document = StatusDocument.from_state(state, caller.target, caller.target_source)
+    if meter is not None:
+        document.rate_per_s, document.left_s = meter.rate_per_s or UNSET, meter.left_s or UNSET
     if caller.is_json:
         print_json(document)
     elif caller.is_rich:
@@ -102,12 +110,14 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
     rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
     rows += [("disk_free_bytes", "-" if document.disk_free_bytes is None else document.disk_free_bytes)]
     rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s", "wal_kept_s")]
+    if document.rate_per_s:
+        rows += [("rate_per_s", round(document.rate_per_s, 3))]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
     rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
     return rows
 
 
-def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableType:
+def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: ProgressMeter | None = None) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -131,6 +141,8 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None) -> RenderableTy
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]
+    if meter is not None and meter.rate_per_s:
+        parts.append(Text(f"rate: {', '.join(filter(None, (meter.rate_text(), meter.left_text())))}"))
     if state.backlog_limit is not None or state.room_waiting_count:
         there = StatusDocument.from_state(state, "", "").backlog
         allowed = "" if state.backlog_limit is None else f" of at most {state.backlog_limit}"

@@ -13,12 +13,11 @@ import pytest
 from opsq.cli.caller import Caller
 from opsq.cli.options.program_options import jobs_count
 from opsq.cli.output import progress
-from opsq.cli.output.progress import ProgressMeter, WorkViewer, described
+from opsq.cli.output.progress import WorkViewer, described
 from opsq.cli.output.readable import brief, clean
 from opsq.errors import UsageError
 from opsq.runner.exit_policy import parse_exit_policy
 from opsq.runner.progress import PoolProgress
-from opsq.wire.messages import Counts
 
 # --- how many at once -------------------------------------------------------------------------------------------------
 
@@ -124,45 +123,6 @@ def test_lists_that_contradict_or_name_nothing_are_refused(lists: tuple[str | No
 )
 def test_line_of_a_program_is_shown_without_what_moves_the_cursor(said: str, shown: str):
     assert clean(said) == shown
-
-
-def counts(waiting: int, completed: int, *, reserved: int = 0, submissions: int = 2) -> Counts:
-    return Counts(None, submissions, waiting, 0, reserved, completed, 0, 0)
-
-
-def test_course_counts_from_where_it_began_and_tells_rate_and_time_left():
-    meter = ProgressMeter()
-    meter.note(None, 0.0)
-    assert (meter.done_count, meter.total_count, meter.rate_text(), meter.left_text()) == (0, 0, "", "")
-    meter.note(counts(100, 1000), 10.0)
-    assert (meter.done_count, meter.total_count, meter.rate_text()) == (0, 100, "")
-    meter.note(counts(58, 1040, reserved=2), 20.0)
-    assert (meter.done_count, meter.total_count, meter.rate_text(), meter.left_text()) == (
-        40,
-        100,
-        "4/s",
-        "15s left",
-    )
-
-
-def test_course_follows_what_was_lately():
-    meter = ProgressMeter()
-    for second in range(0, 40, 2):
-        meter.note(counts(0, second * 10 if second < 20 else 200 + (second - 20)), float(second))
-    assert meter.rate_per_s == 1.0
-
-
-def test_course_of_one_submission_counts_what_was_done_before():
-    meter = ProgressMeter()
-    meter.note(counts(10, 30, submissions=1), 0.0)
-    assert (meter.done_count, meter.total_count) == (30, 40)
-
-
-def test_course_goes_on_when_what_is_finished_is_removed():
-    meter = ProgressMeter()
-    meter.note(counts(10, 500), 0.0)
-    meter.note(counts(8, 2), 1.0)
-    assert (meter.done_count, meter.total_count, meter.rate_per_s) == (0, 8, 0.0)
 
 
 def test_view_names_what_runs_in_few_words():
