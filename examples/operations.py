@@ -22,7 +22,9 @@ def total(order: dict[str, int]) -> dict[str, int]:
 def main() -> int:
     """Process chunks until the queue is empty; returns 1 if an attempt failed."""
     with opsq.connect(name="operations") as queue, queue.consumer("OldestFirst") as consumer:
-        tally = consumer.run_each_operation(total, serialisation="json", mode="processes", jobs=2)
+        tally = consumer.run_each_operation(
+            total, serialisation="json", mode="processes", jobs=2, on_interrupt="return"
+        )
     print(f"{tally.completed_count} chunks completed, {tally.failed_count} attempts failed", file=sys.stderr)
     return 1 if tally.failed_count else 0
 

@@ -239,12 +239,34 @@ def test_the_first_signal_drains_and_the_run_returns(queue: opsq.Queue, number: 
         return b"done"
 
     with queue.consumer("OldestFirst", batch=16) as consumer:
-        tally = consumer.run_each_chunk(work, jobs=jobs, until_empty=False)
+        tally = consumer.run_each_chunk(work, jobs=jobs, until_empty=False, on_interrupt="return")
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert tally.stop_signal == number
     assert tally.completed_count >= 1
     state = submission.state()
     assert (state.completed_count, state.reserved_count, state.delayed_count) == (tally.completed_count, 0, 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_interrupt_is_raised_when_the_chunks_at_hand_have_ended(queue: opsq.Queue, jobs: int) -> None:
+    """In a notebook, what follows is not run."""
+    submission = queue.submit([b"a"] * 100)
+
+    def work(chunk: Any) -> bytes:
+        if chunk.index == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return b"done"
+
+    with queue.consumer("OldestFirst", batch=16) as consumer, pytest.raises(KeyboardInterrupt, match="completed"):
+        consumer.run_each_chunk(work, jobs=jobs, until_empty=False)
+    state = submission.state()
+    assert 1 <= state.completed_count < 100
+    assert (state.reserved_count, state.delayed_count, state.dead_count) == (0, 0, 0)
+
+
+def test_other_way_to_end_after_an_interrupt_is_refused(queue: opsq.Queue) -> None:
+    with queue.consumer() as consumer, pytest.raises(UsageError, match="on_interrupt is 'exit'"):
+        consumer.run_each_chunk(print, on_interrupt="exit")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])

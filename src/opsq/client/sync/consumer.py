@@ -23,7 +23,7 @@ from opsq.errors import UsageError
 
 if TYPE_CHECKING:
     from opsq.client.core.outcome import Tally
-    from opsq.client.sync.function_runner import Mode
+    from opsq.client.sync.function_runner import Mode, OnInterrupt
     from opsq.serialisation import Serialisation
 
 
@@ -90,6 +90,7 @@ class Consumer(VerdictSender):
         until_idle: bool = False,
         max_runtime_s: float | None = None,
         grace_s: float | None = 10.0,
+        on_interrupt: OnInterrupt = "raise",
     ) -> Tally:
         """Call `f(chunk)` for each chunk; what it returns is the result, what it raises fails the chunk.
 
@@ -111,6 +112,8 @@ class Consumer(VerdictSender):
                 processes.
             grace_s: how long running processes may go on after the first signal before their chunks are given back, in
                 seconds; None: as long as they like. Threads always finish what they have started.
+            on_interrupt: what the first SIGINT leads to when the chunks at hand have ended: "raise" KeyboardInterrupt,
+                so that what follows in a script or a notebook is not run, or "return", as after SIGTERM.
 
         Returns:
             How many chunks were completed, failed and given back, and the signal that ended the run if one did.
@@ -119,10 +122,11 @@ class Consumer(VerdictSender):
             UsageError: an argument makes no sense, or a worker process cannot import `f`.
             WorkFailed: a worker process ended before it was ready.
             OpsqError: see `chunks`.
+            KeyboardInterrupt: SIGINT came; see `on_interrupt`.
 
         Effects: every verdict is durable on return. Run by the main thread of a program that has set no handlers of its
-        own, the first SIGTERM or SIGINT lets the chunks at hand end and returns; the second raises SystemExit or
-        KeyboardInterrupt.
+        own, the first SIGTERM or SIGINT lets the chunks at hand end before this returns or raises; the second raises
+        SystemExit or KeyboardInterrupt at once.
         """
         from opsq.client.sync.function_runner import ChunkSource, run
 
@@ -136,7 +140,9 @@ class Consumer(VerdictSender):
             describe=self.describe,
             welcome=self._link.welcome,
         )
-        return run(source, f, jobs=jobs, mode=mode, max_runtime_s=max_runtime_s, grace_s=grace_s)
+        return run(
+            source, f, jobs=jobs, mode=mode, max_runtime_s=max_runtime_s, grace_s=grace_s, on_interrupt=on_interrupt
+        )
 
     def run_each_operation(
         self,

@@ -6,6 +6,7 @@ core/outcome.py, a worker process is watched in worker_pool.py.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from opsq.wire.messages import SubmissionContent, Welcome
 
 Mode = Literal["threads", "processes"]
+
+OnInterrupt = Literal["raise", "return"]
+"""How a run ends when SIGINT has let the chunks at hand end: KeyboardInterrupt is raised, or it returns."""
 
 _TICK_S = 0.25
 """How often is looked whether the grace is over."""
@@ -216,8 +220,11 @@ def run(
     mode: Mode,
     max_runtime_s: float | None,
     grace_s: float | None,
+    on_interrupt: OnInterrupt,
 ) -> Tally:
     """See `Consumer.run_each_chunk`."""
+    if on_interrupt not in ("raise", "return"):
+        raise UsageError(f"on_interrupt is {on_interrupt!r}; it must be 'raise' or 'return'.")
     if jobs < 1:
         raise UsageError(f"jobs is {jobs}; it must be at least 1.")
     slots: Sequence[Slot]
@@ -233,7 +240,10 @@ def run(
         slots = [WorkerSlot(source.describe, source.welcome, program, max_runtime_s) for _ in range(jobs)]
     else:
         raise UsageError(f"mode is {mode!r}; it must be 'threads' or 'processes'.")
-    return Run(source, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)
+    tally = Run(source, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)
+    if tally.stop_signal == signal.SIGINT and on_interrupt == "raise":
+        raise KeyboardInterrupt(f"{tally.completed_count} chunks were completed, {tally.failed_count} failed")
+    return tally
 
 
 def _give(chunk: Chunk, outcome: Outcome) -> bool:

@@ -152,15 +152,16 @@ def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, 
             except Exception:  # run_each_chunk fails the chunk with it
                 tally.failed(chunk)
                 raise
-            except (
-                BaseException
-            ) as error:  # an exit, or a panic of a library, would end one task after the other for one chunk
+            except BaseException as error:
+                # An exit, or a panic of a library, would end one task after the other for one chunk.
                 tally.failed(chunk)
                 raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
 
         until = plan.options.until
         with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
-            counts = consumer.run_each_chunk(counted, until_empty=until == "empty", until_idle=until == "idle")
+            counts = consumer.run_each_chunk(
+                counted, until_empty=until == "empty", until_idle=until == "idle", on_interrupt="return"
+            )
         tally.lost(consumer.expired)
     dead_count = tally.dead_count(queue.link) if tally.has_failures else 0
     return counts.completed_count, counts.failed_count, dead_count, counts.released_count
