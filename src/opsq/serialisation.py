@@ -14,9 +14,12 @@ what it holds also when chunks are joined: the records in `a + b` are those in `
 
 from __future__ import annotations
 
+import math
+import re
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -26,6 +29,9 @@ from opsq.errors import InputUnreadable, UsageError
 _ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 _DECODE_ERRORS = (ValueError, RecursionError, msgspec.MsgspecError)
 _LENGTH_BYTES = 4
+
+_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""What MessagePack holds wherever there is NaN or infinity, and by chance elsewhere: a double with that exponent."""
 
 
 class Serialisation(ABC):
@@ -151,6 +157,10 @@ class TextLines(Serialisation):
 class JsonLines(Serialisation):
     """One JSON value a line, read and written by msgspec.
 
+    What JSON has no type for is written as msgspec does: a set or a tuple as an array, `Decimal`, `UUID`, dates and
+    bytes (in base64) as a string, a Struct or dataclass as an object. It is read as what it was only if `type` says so.
+    NaN and infinity are refused: JSON has no such numbers.
+
     Args:
         type: what each record must be, as msgspec understands it (a Struct, a dataclass, `int`, …).
     """
@@ -177,9 +187,12 @@ class JsonLines(Serialisation):
 
     def encode(self, records: Sequence[Any]) -> bytes:
         try:
-            return self._encoder.encode_lines(records)
+            data = self._encoder.encode_lines(records)
         except _ENCODE_ERRORS as error:
             raise _unwritable(records, self._encoder.encode, "JSON", error) from error
+        if b"null" in data:  # which msgspec also writes for what is not finite
+            _check_finite(records)
+        return data
 
     def _one(self, line: bytes, number: int) -> Any:
         try:
@@ -268,6 +281,33 @@ def find(wanted: Serialisation | str) -> Serialisation:
             hint=f"There are {', '.join(_NAMED)}, and the classes of opsq.serialisation.",
         )
     return _NAMED[wanted]()
+
+
+def _check_finite(records: Sequence[Any]) -> None:
+    """Refuse the first record that holds a number that JSON does not have; the number is named by its path."""
+    with suppress(OverflowError):  # an integer beyond 64 bits: then each record is looked through
+        if not _NOT_FINITE.search(msgspec.msgpack.encode(records)):
+            return
+    for number, record in enumerate(records, 1):
+        for path, value in _numbers(msgspec.to_builtins(record, str_keys=True)):
+            if not math.isfinite(value):
+                raise UsageError(
+                    f"Record {number} cannot be written as JSON: {path} is {value}.",
+                    hint="Use None in its place, or msgpack, which has such numbers.",
+                )
+
+
+def _numbers(record: Any) -> Iterator[tuple[str, float]]:
+    """The floats in a value made of plain types, each with its path."""
+    rest = [("$", record)]
+    while rest:
+        path, value = rest.pop()
+        if isinstance(value, float):
+            yield path, value
+        elif isinstance(value, dict):
+            rest += [(f"{path}.{key}", item) for key, item in reversed(value.items())]
+        elif isinstance(value, list | tuple):
+            rest += [(f"{path}[{index}]", item) for index, item in reversed([*enumerate(value)])]
 
 
 def _unwritable(records: Iterable[Any], encode: Callable[[Any], bytes], kind: str, error: Exception) -> UsageError:

@@ -5,6 +5,10 @@ And what is wrong is named.
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import json
+import math
 import pickle
 from typing import Any
 
@@ -40,6 +44,10 @@ RECORDS = {
 
 class Point(msgspec.Struct):
     x: int
+
+
+class Place(msgspec.Struct):
+    x: float
 
 
 class Squares(Serialisation):
@@ -145,6 +153,39 @@ def test_what_cannot_be_read_is_named(serialisation: Serialisation, data: bytes,
 def test_what_cannot_be_written_is_named(serialisation: Serialisation, records: list[Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         serialisation.encode(records)
+
+
+ODD_NUMBERS = st.recursive(
+    SCALARS | st.floats(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=8,
+)
+
+
+@given(records=st.lists(ODD_NUMBERS))
+def test_number_that_json_does_not_have_is_refused_and_no_other(records: list[Any]) -> None:
+    """The json module is stricter than msgspec, which writes null for such a number."""
+    try:
+        json.dumps(records, allow_nan=False)
+    except ValueError:
+        with pytest.raises(UsageError, match=r"Record \d+ cannot be written as JSON: \$.* is (nan|inf|-inf)\."):
+            JsonLines().encode(records)
+    else:
+        assert JsonLines().decode(JsonLines().encode(records)) == records
+
+
+def test_place_of_a_number_that_json_does_not_have_is_told() -> None:
+    with pytest.raises(UsageError, match=r"Record 2 .*: \$\.a\[1\]\.x is nan\."):
+        JsonLines().encode([1 << 80, {"n": None, "a": [1, Place(math.nan)]}])
+
+
+def test_values_that_json_has_no_type_for_are_written_and_read_as_documented() -> None:
+    moment = dt.datetime(2026, 3, 29, 2, 30, tzinfo=dt.UTC)
+    values = [(1, 2), decimal.Decimal("1.50"), moment, b"x", Place(1.5)]
+    lines = JsonLines().encode(values)
+    assert lines == b'[1,2]\n"1.50"\n"2026-03-29T02:30:00Z"\n"eA=="\n{"x":1.5}\n'
+    for value, line in zip(values, lines.splitlines(), strict=True):
+        assert JsonLines(type(value)).decode(line) == [value]
 
 
 def test_no_record_is_written_for_none_where_none_is_no_value() -> None:
