@@ -43,6 +43,17 @@ def connect(settings: Settings, **options: Any) -> AsyncQueue:
     return opsq.connect_async(settings.socket, **options)
 
 
+def test_submission_is_cut_from_operations_too(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit(["a", "b", "c"], serialisation="text", operations_per_chunk=2)
+            async for chunk in queue.consume("OldestFirst"):
+                await chunk.complete(await chunk.data())
+            assert [result async for result in submission.results()] == [b"a\nb\n", b"c\n"]
+
+    run(work())
+
+
 def test_the_whole_way_of_a_submission(settings: Settings) -> None:
     async def work() -> None:
         async with connect(settings) as queue:

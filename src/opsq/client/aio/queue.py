@@ -69,14 +69,17 @@ class AsyncQueue(AsyncRules):
 
     async def submit(
         self,
-        chunks: Iterable[bytes],
+        chunks: Iterable[Any],
         *,
+        serialisation: Serialisation | str | None = None,
+        operations_per_chunk: int = 1000,
         wait_for_room: new_submission.RoomWait = False,
         **options: Unpack[new_submission.SubmitOptions],
     ) -> AsyncSubmission:
         """Hand over one submission; the arguments are those of `Producer.submit`."""
         began = time.monotonic()
-        prepared = await self.prepare(chunks, wait_for_room=wait_for_room, **options)
+        cut: dict[str, Any] = {"serialisation": serialisation, "operations_per_chunk": operations_per_chunk}
+        prepared = await self.prepare(chunks, wait_for_room=wait_for_room, **cut, **options)
         return (await self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began)))[0]
 
     async def run(
@@ -100,7 +103,11 @@ class AsyncQueue(AsyncRules):
             options.setdefault("on_dead", "keep")
         encoding, decode = formats(serialisation, result_serialisation)
         submission = await self.submit(
-            chunks_of(items, encoding, operations_per_chunk), wait_for_room=wait_for_room, **options
+            items,
+            serialisation=encoding,
+            operations_per_chunk=operations_per_chunk,
+            wait_for_room=wait_for_room,
+            **options,
         )
         try:
             async for result in submission.follow(skip_dead=skip_dead):
@@ -116,12 +123,16 @@ class AsyncQueue(AsyncRules):
 
     async def prepare(
         self,
-        chunks: Iterable[bytes],
+        chunks: Iterable[Any],
         *,
+        serialisation: Serialisation | str | None = None,
+        operations_per_chunk: int = 1000,
         wait_for_room: new_submission.RoomWait = False,
         **options: Unpack[new_submission.SubmitOptions],
     ) -> NewSubmission:
         """Write the content of a submission, in a thread; see `Producer.prepare`."""
+        if serialisation is not None:
+            chunks = chunks_of(chunks, serialisation, operations_per_chunk)
         key = new_submission.new_request_key()
         new_submission.new_submission(key, b"", 0, **options)
         request = new_submission.capacity_request(self.link.next_id(), chunks, wait_for_room, options)

@@ -93,8 +93,10 @@ def formats(
     return operations, None if results is None else results.decode
 
 
-def chunks_of(items: Iterable[Any], serialisation: Serialisation | None, operations_per_chunk: int) -> Iterable[bytes]:
-    """The chunks of an input: the items themselves, or `operations_per_chunk` operations in each.
+def chunks_of(
+    operations: Iterable[Any], serialisation: Serialisation | str, operations_per_chunk: int
+) -> Iterator[bytes]:
+    """Cut operations into chunks of `operations_per_chunk` each; the last one may have fewer.
 
     Raises:
         UsageError: an operation cannot be written; it is named.
@@ -102,11 +104,11 @@ def chunks_of(items: Iterable[Any], serialisation: Serialisation | None, operati
     operations_per_chunk = converted("operations_per_chunk", operations_per_chunk, operator.index, "a whole number")
     if not 1 <= operations_per_chunk <= sys.maxsize:
         raise UsageError(f"operations_per_chunk is {operations_per_chunk}; it must be from 1 to {sys.maxsize}.")
-    return items if serialisation is None else _encoded(items, serialisation, operations_per_chunk)
+    return _encoded(operations, find(serialisation), operations_per_chunk)
 
 
 def _encoded(operations: Iterable[Any], serialisation: Serialisation, count: int) -> Iterator[bytes]:
-    rest = converted("items", operations, iter, "an iterable of operations")
+    rest = converted("operations", operations, iter, "an iterable of operations")
     first = 1
     while some := list(islice(rest, count)):
         try:

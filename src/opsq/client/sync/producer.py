@@ -54,15 +54,20 @@ class Producer:
 
     def submit(
         self,
-        chunks: Iterable[bytes],
+        chunks: Iterable[Any],
         *,
+        serialisation: Serialisation | str | None = None,
+        operations_per_chunk: int = 1000,
         wait_for_room: RoomWait = False,
         **options: Unpack[SubmitOptions],
     ) -> Submission:
         """Hand over one submission; durable when this returns.
 
         Args:
-            chunks: the chunks, in order; read once, in constant memory. Without any, the submission completes at once.
+            chunks: the chunks, in order, or operations if there is a serialisation; read once, in constant memory.
+                Without any, the submission completes at once.
+            serialisation: cut operations into chunks in this format; None: the chunks are bytes already.
+            operations_per_chunk: how many operations go into a chunk; the last one may have fewer.
             metadata: strategic metadata, that strategies see.
             attachment: bytes for the consumer.
             priority: for `CustomPriority`; higher comes first.
@@ -87,13 +92,14 @@ class Producer:
             The submission; `is_new` is False if it existed under `unique_key` or `idempotency_key`.
 
         Raises:
-            UsageError: a value is out of its range.
+            UsageError: a value is out of its range, or an operation cannot be written in that format.
             ChunkTooLarge: a chunk is above the daemon's chunk limit.
             NoRoom: too much is unfinished, or too little of the disk is free; nothing is left of it.
             StorageFull: the disk is full; nothing is left of it.
         """
         began = time.monotonic()
-        prepared = self.prepare(chunks, wait_for_room=wait_for_room, **options)
+        cut: dict[str, Any] = {"serialisation": serialisation, "operations_per_chunk": operations_per_chunk}
+        prepared = self.prepare(chunks, wait_for_room=wait_for_room, **cut, **options)
         return self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began))[0]
 
     def run(
@@ -132,7 +138,7 @@ class Producer:
             WorkFailed: (while iterating) a chunk has no result, at its place in the order; chunks that died are named.
             InputUnreadable: (while iterating) a result is not of the format.
         """
-        from opsq.client.core.operations import chunks_of, formats
+        from opsq.client.core.operations import formats
         from opsq.client.core.result_pages import check_on_close
         from opsq.client.sync.result_stream import ResultStream
 
@@ -141,14 +147,28 @@ class Producer:
             options.setdefault("on_dead", "keep")
         encoding, decode = formats(serialisation, result_serialisation)
         submission = self.submit(
-            chunks_of(items, encoding, operations_per_chunk), wait_for_room=wait_for_room, **options
+            items,
+            serialisation=encoding,
+            operations_per_chunk=operations_per_chunk,
+            wait_for_room=wait_for_room,
+            **options,
         )
         return ResultStream(submission, decode, skip_dead=skip_dead, on_close=on_close)
 
     def prepare(
-        self, chunks: Iterable[bytes], *, wait_for_room: RoomWait = False, **options: Unpack[SubmitOptions]
+        self,
+        chunks: Iterable[Any],
+        *,
+        serialisation: Serialisation | str | None = None,
+        operations_per_chunk: int = 1000,
+        wait_for_room: RoomWait = False,
+        **options: Unpack[SubmitOptions],
     ) -> NewSubmission:
         """Write the content of a submission for `submit_many`; the arguments are those of `submit`."""
+        if serialisation is not None:
+            from opsq.client.core.operations import chunks_of
+
+            chunks = chunks_of(chunks, serialisation, operations_per_chunk)
         key = new_submission.new_request_key()
         new_submission.new_submission(key, b"", 0, **options)  # complains before content is written
         request = new_submission.capacity_request(self.link.next_id(), chunks, wait_for_room, options)
