@@ -69,7 +69,7 @@ _opsq() {
         submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --in-place --wait-for-room --dry-run --wait --output -o --header-once --end-lines --from-json' valued='--bytes -b --lines -l --delimiter -d --csv-delimiter --csv-quote --csv-escape --metadata -m --attach --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --reservation --output -o --from-json' ;;
         wait) argument=open many=1 options='--timeout -t' valued='--timeout -t' ;;
         results) argument=ids options='--output -o --header-once --end-lines --csv-delimiter --csv-quote --csv-escape --follow -f --skip-dead --skip-bad' valued='--output -o --csv-delimiter --csv-quote --csv-escape' ;;
-        show) argument=ids ;;
+        show) argument=ids options=--running ;;
         list) options='--state --metadata -m --limit -n --before' valued='--state --metadata -m --limit -n --before' ;;
         cancel) argument=open many=1 options=--reason valued=--reason ;;
         rm) argument=ended many=1 ;;

@@ -249,6 +249,7 @@ complete -c opsq -n '__opsq_at results' -l skip-bad -d 'Leave out chunks whose r
 
 # opsq show
 complete -c opsq -n '__opsq_at show' -k -a '(__opsq_ask ids)'
+complete -c opsq -n '__opsq_at show' -l running -d 'Instead list its chunks that run now, the longest first.'
 
 # opsq list
 complete -c opsq -n '__opsq_at list' -l state -x -a 'scheduled open completed failed cancelled expired' -d 'Only these states: scheduled, open, completed, failed, cancelled, expired.'

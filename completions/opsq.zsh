@@ -250,6 +250,7 @@ _opsq() {
           ;;
         show)
           _arguments -s -S $flags \
+            '--running[Instead list its chunks that run now, the longest first.]' \
             '1:ID:_opsq_ids' && ret=0
           ;;
         list)

@@ -1,6 +1,12 @@
 """opsq show: one submission, for people and for programs."""
 
+import socket
+
 import pytest
+
+from waiting import wait_until
+
+DEADLINE_S = 180
 
 
 def test_counts_and_rules_are_shown(queue):
@@ -82,3 +88,30 @@ def test_rate_and_time_left_of_open_work_come_from_what_has_ended(queue):
     assert plain["time left"]
     queue.ok("cancel", submission)
     assert not {"rate_per_s", "left_s"} & queue.ok("show", "--json", submission).json.keys()
+
+
+def test_chunks_that_run_are_named_with_where_and_since_when(queue):
+    submission = queue.submit_lines(5, "-m", "tenant=a")
+    assert queue.ok("show", "--running", submission).out == b""
+    assert b"opsq explain" in queue.on_terminal("show", "--running", submission).out
+    lease = queue.reserve()
+    with queue.running("consume", "-j2", "--name", "me", "--", "sh", "-c", "echo > begun; exec sleep 600") as consumer:
+        wait_until(lambda: len(queue.ok("show", "--running", submission).lines) == 3, DEADLINE_S, "two programs run")
+        document = queue.ok("show", "--running", "--json", submission).json
+        lines = [line.split("\t") for line in queue.ok("show", "--running", submission).lines]
+        drawn = queue.on_terminal("show", "--running", submission).text
+    first, *others = document["running"]
+    assert (f"{submission}/{first['index']}", first["pid"]) == (lease.partition("@")[0], None)
+    assert {(one["host"], one["pid"], one["metadata"]["tenant"]) for one in others} == {
+        (socket.gethostname(), consumer.pid, "a")
+    }
+    assert document["reserved"] >= 3
+    assert [one["run_s"] for one in document["running"]] == sorted(
+        (one["run_s"] for one in document["running"]), reverse=True
+    )
+    assert [line[0] for line in lines] == [f"{submission}/{one['index']}" for one in document["running"]]
+    assert lines[1][2].startswith("me-")
+    assert lines[1][3:5] == [socket.gethostname(), str(consumer.pid)]
+    assert f"{socket.gethostname()}-{consumer.pid}" in drawn.replace("\r\n", "")
+    assert queue("show", "--running", f"{submission}/0").status == 2
+    assert queue("show", "--running", "999").status == 3

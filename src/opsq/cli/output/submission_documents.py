@@ -107,6 +107,33 @@ class SubmissionShape(Shape):
         )
 
 
+class RunningShape(Shape):
+    """A chunk that is being worked on, after `attempt` failures and losses.
+
+    `host` and `pid` are those of its consumer, as it says itself; "" and null: unknown. `is_at_least`: it may have run
+    for longer than `run_s`, since before a restart of the daemon.
+    """
+
+    submission_id: str
+    index: int
+    attempt: int
+    consumer: str
+    host: str
+    pid: int | None
+    since_at: str
+    run_s: float
+    is_at_least: bool
+    metadata: dict[str, int | str]
+
+
+class RunningDocument(Shape):
+    """`opsq show --running`, the longest first. `reserved`: with those that their consumers have yet to start."""
+
+    submission_id: str
+    reserved: int
+    running: list[RunningShape]
+
+
 class ListDocument(Shape):
     """`opsq list`. `next` goes into --before for the next page; null at the end."""
 

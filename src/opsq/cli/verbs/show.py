@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 
 from msgspec import UNSET
 
 from opsq.cli.caller import Caller
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
-from opsq.cli.options.option import argument
-from opsq.cli.output import attempts
+from opsq.cli.options.option import argument, option
+from opsq.cli.output import attempts, running_chunks
 from opsq.cli.output.progress_meter import ProgressMeter
-from opsq.cli.output.submission_documents import EventShape, SubmissionShape
+from opsq.cli.output.submission_documents import EventShape, RunningDocument, SubmissionShape
 from opsq.cli.output.submission_text import pairs_text
+from opsq.errors import UsageError
+from opsq.ids import SubmissionId
 from opsq.wire.messages import HistoryFilter, Show, Shown
 
 ATTEMPTS_SHOWN = 20
 ATTEMPTS_PAGES = 50
 """Pages of the history that are searched for them; a submission with millions of events is not searched whole."""
+RUNNING_SHOWN = 100
+"""On a terminal; a pipe gets all."""
 RATE_EVENTS = 500
 """Ends of chunks by which the rate is estimated, at most."""
 
@@ -25,9 +31,19 @@ RATE_EVENTS = 500
 def show(
     caller: Caller,
     subject: str = argument("ID", "The submission, or a chunk of it as SUBMISSION/INDEX."),
+    running: bool = option("--running", "Instead list its chunks that run now, the longest first."),
 ) -> None:
-    """Show one submission: its state, counts, metadata, rules and recent failures; or the history of a chunk."""
+    """Show one submission: its state, counts, metadata, rules and recent failures; or the history of a chunk.
+
+    With --running, a pipe gets one line per chunk: chunk, attempt, consumer, host, process, since, seconds.
+    """
     submission_id, index = chunk_name(subject)
+    if running:
+        if index is not None:
+            hint = f"`opsq show {subject}` says who has this chunk."
+            raise UsageError("--running lists chunks of a submission.", hint=hint)
+        _show_running(caller, submission_id)
+        return
     if index is not None:
         from opsq.cli.output.chunk_page import show_chunk
 
@@ -50,6 +66,22 @@ def show(
     attempts.show(caller, failed, title="Recent failures")
     if has_more:
         caller.remark(f"There may be more: `opsq history list {submission_id} --event failed`.")
+
+
+def _show_running(caller: Caller, submission_id: SubmissionId) -> None:
+    limit = RUNNING_SHOWN if caller.is_rich else None
+    with LastingConnection(caller) as daemon:
+        state = daemon.call(Show(daemon.next_id(), submission_id), Shown).submission
+        chunks = list(islice(running_chunks.running(daemon, submission_id), limit))
+    caller.document(RunningDocument(str(submission_id), state.reserved_count, chunks))
+    if caller.is_rich:
+        caller.table(running_chunks.COLUMNS, [running_chunks.drawn(each) for each in chunks], right=frozenset({"for"}))
+    else:
+        caller.lines(["\t".join(map(str, running_chunks.plain(each))) for each in chunks])
+    if not chunks:
+        caller.remark(f"No chunk of submission {submission_id} runs now. `opsq explain {submission_id}` says why.")
+    elif len(chunks) == limit:
+        caller.remark(f"These have run longest; `opsq show {submission_id} --running | cat` lists all.")
 
 
 def _unique_text(shape: SubmissionShape) -> str | None:

@@ -1,0 +1,70 @@
+"""Fetches the chunks that are being worked on, and writes them as rows for people and for programs.
+
+It must not print, nor decide which are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opsq.cli.options.values import now_ms
+from opsq.cli.output.attempts import Asked, second
+from opsq.cli.output.json_output import instant
+from opsq.cli.output.submission_documents import RunningShape
+from opsq.ids import mask_indexes
+from opsq.units import format_span
+from opsq.wire.messages import Running, RunningChunks
+
+COLUMNS = ("chunk", "attempt", "consumer", "where", "since", "for")
+PAGE_ROWS = 1_000
+
+
+def running(
+    daemon: Asked,
+    submission_id: int | None = None,
+    metadata: dict[str, int | str] | None = None,
+    page_rows: int = PAGE_ROWS,
+) -> Iterator[RunningShape]:
+    """The chunks that are being worked on, those first that have been for longest; asked for page by page."""
+    after = None
+    while True:
+        request = Running(daemon.next_id(), submission_id, metadata or {}, after, page_rows)
+        page = daemon.call(request, RunningChunks)
+        now = now_ms()
+        for row in page.rows:
+            for index in mask_indexes(row.block, row.mask):
+                yield RunningShape(
+                    submission_id=str(row.submission_id),
+                    index=index,
+                    attempt=row.attempt,
+                    consumer=row.consumer,
+                    host=row.host,
+                    pid=row.pid or None,
+                    since_at=instant(now - round(row.run_s * 1000)) or "",
+                    run_s=round(row.run_s, 3),
+                    is_at_least=row.is_at_least,
+                    metadata=page.metadata.get(row.submission_id, {}),
+                )
+        after = page.next_after
+        if after is None:
+            return
+
+
+def drawn(chunk: RunningShape) -> list[object]:
+    """A chunk as a row of `COLUMNS`; a consumer that is called after its host and process is not told them again."""
+    place = f"{chunk.host}-{chunk.pid}" if chunk.pid else chunk.host
+    return [
+        f"{chunk.submission_id}/{chunk.index}",
+        chunk.attempt,
+        chunk.consumer,
+        "" if chunk.consumer.startswith(place) else place,
+        second(now_ms() - round(chunk.run_s * 1000)),
+        f"{'≥ ' if chunk.is_at_least else ''}{format_span(chunk.run_s)}",
+    ]
+
+
+def plain(chunk: RunningShape) -> list[object]:
+    """A chunk as a line of fields: chunk, attempt, consumer, host, process, since, seconds."""
+    name = f"{chunk.submission_id}/{chunk.index}"
+    place = [chunk.host or "-", chunk.pid or "-"]
+    return [name, chunk.attempt, chunk.consumer, *place, chunk.since_at, f"{chunk.run_s:.3f}"]
