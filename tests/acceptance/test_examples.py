@@ -195,33 +195,6 @@ def test_server_in_shell_says_what_does_not_work(queue: Opsq):
     assert queue.ok("dead", "list", submission, "--json").json["chunks"][0]["reason"] == "exit status 2: 0"
 
 
-def test_cron_job_works_in_an_empty_environment(opsq: Opsq):
-    """nightly.sh: with nothing but what its crontab line gives it."""
-    reports = opsq.folder / "reports"
-    reports.mkdir()
-    (reports / "1.csv").write_bytes(b"b\na\nb\n")
-    (reports / "2.csv").write_bytes(b"c\n")
-    words = [str(EXAMPLES / "nightly.sh"), str(reports), str(opsq.folder / "out.txt")]
-    # Not the default state folder, which is that of the user who runs the tests.
-    environ = {"OPSQ_BIN": str(PROGRAM.parent), "OPSQ_STATE_DIR": str(opsq.state_dir)}
-    done = subprocess.run(
-        words, env=environ, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (opsq.folder / "out.txt").read_bytes() == b"a\nb\nc\n"
-
-
-def test_cron_job_does_not_submit_twice_while_another_run_is_at_it(queue: Opsq):
-    """nightly.sh: the second run takes part in the work of the first."""
-    (queue.folder / "reports").mkdir()
-    (queue.folder / "reports/1.csv").write_bytes(b"new\n")
-    first = queue.ok("submit", "--unique", "nightly", "-", stdin=b"old\n").text
-    done = run(queue, str(EXAMPLES / "nightly.sh"), "reports", "out.txt", OPSQ_BIN=str(PROGRAM.parent))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (queue.folder / "out.txt").read_bytes() == b"old\n"
-    assert queue("show", first).status == 3
-
-
 # --- Python -----------------------------------------------------------------------------------------------------------
 
 
@@ -459,8 +432,8 @@ def test_agent_of_launchd_runs_the_daemon(opsq: Opsq):
 
 def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place():
     """Whoever adds an example adds its test."""
-    of_spark = Path(__file__).parents[1] / "spark" / "test_examples_spark.py"
-    here = Path(__file__).read_text(encoding="utf-8") + of_spark.read_text(encoding="utf-8")
+    others = [Path(__file__).with_name("test_nightly.py"), Path(__file__).parents[1] / "spark/test_examples_spark.py"]
+    here = "".join(path.read_text(encoding="utf-8") for path in [Path(__file__), *others])
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert found == {".sh": 5, ".py": 10, ".service": 2, ".socket": 1, ".plist": 1}
     for path in EXAMPLES.rglob("*"):

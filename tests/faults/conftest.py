@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 # A small disk is a tmpfs, which only Linux has; on macOS a sync is a call that is not recorded.
-collect_ignore = [] if sys.platform == "linux" else ["test_disk_full.py", "power"]
+collect_ignore = [] if sys.platform == "linux" else ["test_disk_full.py", "test_nightly_disk_full.py", "power"]
 
 DISK_MB = 8
 DISK_INODES = 256
