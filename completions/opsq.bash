@@ -105,7 +105,7 @@ _opsq() {
         'token create') argument=none options=--role valued=--role ;;
         'token revoke') argument=none many=1 ;;
         config) ;;
-        doctor) ;;
+        doctor) argument=none many=1 options=--cron ;;
         check) ;;
         backup) argument=file ;;
         vacuum) ;;

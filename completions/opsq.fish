@@ -585,6 +585,7 @@ complete -c opsq -n '__opsq_at "token create"' -l role -x -d 'What the token per
 # opsq config
 
 # opsq doctor
+complete -c opsq -n '__opsq_at doctor' -l cron -d 'Look instead at what a job of cron would lack, compared with this shell.'
 
 # opsq check
 

@@ -748,7 +748,9 @@ _opsq() {
           _arguments -s -S $flags && ret=0
           ;;
         doctor)
-          _arguments -s -S $flags && ret=0
+          _arguments -s -S $flags \
+            '--cron[Look instead at what a job of cron would lack, compared with this shell.]' \
+            '*:PROGRAM: ' && ret=0
           ;;
         check)
           _arguments -s -S $flags && ret=0

@@ -54,6 +54,10 @@ class Caller:
             self._options, self._by_flag, {name: flag for name, flag in flags.items() if name in self._by_flag}
         )
 
+    def settings_in(self, environ: Mapping[str, str]) -> Settings:
+        """The settings as they would be with other variables."""
+        return settings_of(self._options, self._by_flag, environ=environ)
+
     @property
     def target(self) -> str:
         """The address that `connect` dials."""

@@ -1,25 +1,43 @@
-"""The verb doctor: what is wrong on this machine."""
+"""The verb doctor: what is wrong on this machine, or would be for a job of cron."""
 
 from __future__ import annotations
 
+import os
+
 from opsq.cli.caller import Caller
+from opsq.cli.options.option import argument, option
 from opsq.cli.output.daemon_documents import DoctorDocument, FindingShape
-from opsq.errors import Conflict, OpsqError
+from opsq.daemon.doctor_access import Fact
+from opsq.errors import Conflict, OpsqError, UsageError
 
 
-def doctor(caller: Caller) -> None:
+def doctor(
+    caller: Caller,
+    programs: list[str] = argument("[PROGRAM...]", "With --cron: the programs that the job runs."),
+    cron: bool = option("--cron", "Look instead at what a job of cron would lack, compared with this shell."),
+) -> None:
     """Look for problems on this machine, and say what to do about each; exits 5 if something is wrong."""
-    from opsq.daemon.doctor import examine, examine_without
-
-    try:
-        settings = caller.settings
-    except OpsqError as error:
-        facts = examine_without(error)
-    else:
-        facts = examine(settings)
-    found = [FindingShape(*fact) for fact in facts]
+    if programs and not cron:
+        raise UsageError(f"opsq doctor {programs[0]}: programs are looked at with --cron only.")
+    found = [FindingShape(*fact) for fact in (_of_cron(caller, programs) if cron else _of_machine(caller))]
     rows = [("ok" if f.ok else "WRONG", f.check, f.detail, f.advice) for f in found]
     caller.table(("", "check", "found", "what to do"), rows)
     bad = [f.check for f in found if not f.ok]
     failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.") if bad else None
     caller.conclude(DoctorDocument(found), failure)
+
+
+def _of_machine(caller: Caller) -> list[Fact]:
+    from opsq.daemon.doctor import examine, examine_without
+
+    try:
+        settings = caller.settings
+    except OpsqError as error:
+        return examine_without(error)
+    return examine(settings)
+
+
+def _of_cron(caller: Caller, programs: list[str]) -> list[Fact]:
+    from opsq.cli.cron_environment import examine
+
+    return examine(caller, programs, os.environ)
