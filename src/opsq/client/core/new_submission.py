@@ -217,6 +217,12 @@ def _to_ms(moment: Moment) -> int:
         return moment
     if moment.tzinfo is None:
         raise UsageError("The datetime has no time zone.", hint="Use datetime.now(tz=...) or .astimezone().")
+    before, after = (moment.replace(fold=fold).astimezone(dt.UTC).astimezone(moment.tzinfo) for fold in (1, 0))
+    if after.replace(tzinfo=None) != moment.replace(tzinfo=None, fold=0):
+        raise UsageError(
+            f"{moment.isoformat()}: the clocks are set forward, and leave this time out.",
+            hint=f"Use {before.isoformat()} or {after.isoformat()}.",
+        )
     return int(moment.timestamp() * 1000)
 
 

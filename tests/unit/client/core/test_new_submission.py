@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -78,6 +79,19 @@ def test_all_options_reach_the_frame() -> None:
 def test_an_impossible_option_is_named(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         new_submission(KEY, b"", 0, **options)
+
+
+@pytest.mark.parametrize("name", ["not_before_at", "expires_at"])
+def test_moment_that_the_clocks_leave_out_is_refused_with_both_that_may_be_meant(name: str) -> None:
+    """One that comes twice is what its `fold` says."""
+    berlin = ZoneInfo("Europe/Berlin")
+    for fold in (0, 1):
+        left_out: Any = {name: dt.datetime(2026, 3, 29, 2, 30, fold=fold, tzinfo=berlin)}
+        with pytest.raises(UsageError, match="leave this time out") as raised:
+            new_submission(KEY, b"", 0, **left_out)
+        assert raised.value.hint == "Use 2026-03-29T01:30:00+01:00 or 2026-03-29T03:30:00+02:00."
+        twice: Any = {name: dt.datetime(2026, 10, 25, 2, 30, fold=fold, tzinfo=berlin)}
+        assert getattr(new_submission(KEY, b"", 0, **twice), name) == 1_792_888_200_000 + fold * 3_600_000
 
 
 def test_too_many_submissions_for_a_frame_are_refused() -> None:
