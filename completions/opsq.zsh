@@ -354,6 +354,7 @@ _opsq() {
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
             '--grace=[How long programs may continue after a signal.]:D: ' \
             '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
+            '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
             '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
             '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
             '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
@@ -388,6 +389,7 @@ _opsq() {
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
             '--grace=[How long programs may continue after a signal.]:D: ' \
             '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
+            '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
             '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
             '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
             '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
@@ -508,6 +510,7 @@ _opsq() {
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
                 '--grace=[How long programs may continue after a signal.]:D: ' \
                 '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
+                '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
                 '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
                 '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
                 '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
@@ -574,6 +577,7 @@ _opsq() {
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
                 '--grace=[How long programs may continue after a signal.]:D: ' \
                 '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
+                '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
                 '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
                 '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
                 '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \

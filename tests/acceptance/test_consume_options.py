@@ -143,6 +143,16 @@ def test_program_that_is_deaf_is_killed_when_its_grace_is_over_too(queue):
     )
 
 
+def test_program_that_writes_without_end_has_failed_and_others_complete(queue):
+    submission = queue.submit_lines(2, "--max-attempts", "1", "--on-dead", "keep")
+    script = "read n; echo $n; test $n = 0 || exec yes"
+    ran = queue("consume", "-j", "2", "--until-empty", "--max-result", "3M", "--json", "--", "sh", "-c", script)
+    assert ran.status == 1
+    assert ended(ran)[0]["outcome"] == "completed"
+    assert ended(ran)[1]["reason"] == "it wrote more than 3M (--max-result)"
+    assert queue.ok("results", "--skip-dead", submission).out == b"0\n"
+
+
 def _is_alive(pid):
     found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
     return bool(found.strip()) and not found.startswith("Z")

@@ -128,6 +128,17 @@ def test_output_into_a_named_pipe_is_what_its_reader_gets(opsq: Opsq):
     assert (ran.status, ran.out) == (0, lines(3))
 
 
+def test_endless_output_fails_and_a_higher_limit_continues_the_round(opsq: Opsq):
+    """The limit is no part of what makes two lines the same."""
+    opsq.file("in", lines(3))
+    words = ["--max-attempts", "1", "-l", "1", "in", "--", "sh", "-c"]
+    script = "cat >> begun; head -c 200000 /dev/zero"
+    ran = opsq("run", "--max-result", "100K", *words, script)
+    assert (ran.status, ran.out) == (1, b"")
+    assert "it wrote more than 100K (--max-result)" in ran.err
+    assert len(opsq.ok("run", "--max-result", "1M", *words, script).out) == 600_000
+
+
 def test_header_of_the_results_is_written_once(opsq: Opsq):
     """As a program reads a table, and writes one."""
     opsq.file("in.csv", b'"a\nb";c\n1;2\n3;4\n5;6')

@@ -39,7 +39,7 @@ from opsq.runner.job_control import JobControl
 from opsq.runner.outage import Outage
 from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
-from opsq.runner.process.pipes import MEMORY_BYTES
+from opsq.runner.process.pipes import MEMORY_BYTES, OutputLimit
 from opsq.runner.progress import PoolProgress, ProgressViewer
 from opsq.runner.status_poll import StatusPoll
 from opsq.runner.stderr_logs import ShownStderr, StderrLog, StderrLogs
@@ -167,6 +167,7 @@ class Pool:
                 consumer=self._consumer.name,
                 jobs=jobs,
                 attachment=self._consumer.attachment,
+                limit=OutputLimit(options.max_result_bytes, jobs),
                 completes=lambda status: options.exit_policy.of(status, None) == "complete",
             )
             self._programs = make_programs(command, options.feeding, setup)

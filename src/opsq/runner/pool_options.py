@@ -55,6 +55,8 @@ class ConsumeOptions(NamedTuple):
     """A name that only one consumer of the daemon may hold at a time; see `Hello.claim`."""
     max_runtime_s: float | None = None
     """A program that runs longer is ended (SIGTERM, the grace, SIGKILL), and has failed."""
+    max_result_bytes: int | None = None
+    """A program that writes a longer result is killed, and has failed; None: see `OutputLimit`."""
     on_lost: OnLost = "stop"
     exit_policy: ExitPolicy = ExitPolicy()
     logs: Logs | None = None

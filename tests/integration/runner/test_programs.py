@@ -27,10 +27,11 @@ from opsq.errors import (
     UsageError,
     WorkFailed,
 )
-from opsq.runner.feeding import record_arguments, server_pool
+from opsq.runner.feeding import per_record, record_arguments, server_pool
 from opsq.runner.feeding.program_kinds import make_programs
 from opsq.runner.feeding.programs import Child, Feeding, Finished, Programs, Setup
-from opsq.runner.process.pipes import Range
+from opsq.runner.process.pipes import FREE_SHARE, OutputLimit, Range
+from opsq.units import format_size
 from waiting import wait_until
 
 AWKWARD = b"\xff\xfe caf\xe9\r \x1b[31m $(echo no) 'x' *"
@@ -57,13 +58,20 @@ class Consumer:
         self.fetched: list[int] = []
         self.programs: Programs | None = None
 
-    def __call__(self, *command: str, jobs: int = 1, memory_bytes: int = 1 << 20, **feeding: Any) -> Programs:
+    def __call__(
+        self,
+        *command: str,
+        jobs: int = 1,
+        memory_bytes: int = 1 << 20,
+        limit: OutputLimit = FREE_SHARE,
+        **feeding: Any,
+    ) -> Programs:
         """The programs of a command; those made before are closed."""
         self.close()
         self.programs = make_programs(
             command,
             Feeding(**feeding),
-            Setup(str(self.folder), memory_bytes, consumer="night", jobs=jobs, attachment=self.fetch),
+            Setup(str(self.folder), memory_bytes, consumer="night", jobs=jobs, attachment=self.fetch, limit=limit),
         )
         return self.programs
 
@@ -1055,3 +1063,66 @@ def test_server_that_ends_with_records_owed_fails_the_chunk(consumer: Consumer) 
         _run(consumer("head", "-n", "1", server="records"), b"a\nb\n").reason
         == "server: it ended before it had answered"
     )
+
+
+ENDLESS = [
+    (("yes",), {}),
+    (("sh", "-c", "yes > $0", "{out}"), {}),
+    (("yes",), {"each": True}),
+    (("yes",), {"args_count": 2}),
+    (("sh", "-c", "echo 99999999999; yes"), {"server": "frames"}),
+    (("sh", "-c", "yes | tr -d '\\n'"), {"server": "records"}),
+]
+
+
+@pytest.mark.parametrize("limit_bytes", [100_000, 3 << 20])
+@pytest.mark.parametrize(("command", "feeding"), ENDLESS)
+def test_program_that_writes_without_end_is_ended(consumer: Consumer, command, feeding, limit_bytes: int) -> None:
+    programs = consumer(*command, limit=OutputLimit(limit_bytes), **feeding)
+    finished = _run(programs, b"1\n2\n3\n")
+    assert isinstance(finished.error, WorkFailed)
+    assert f"it wrote more than {format_size(limit_bytes)} (--max-result)" in finished.reason
+    finished.stdout.close()
+    assert not len(programs)
+
+
+@pytest.mark.parametrize(("command", "feeding"), ENDLESS)
+def test_output_may_take_its_share_of_the_free_disk(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, command, feeding
+) -> None:
+    """Half of what is free, divided by the jobs, but no less than 64 MiB: here that."""
+    free = os.statvfs("/")
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([512, 512, 10**6, 2000, 2000, *tuple(free)[5:]]))
+    finished = _run(consumer(*command, jobs=2, memory_bytes=100_000, **feeding), b"1\n")
+    assert "its share of the free disk" in finished.reason
+    # A file that the program writes by itself counts as free too, at the moment when it is looked at.
+    assert "{out}" in command or "more than 64.0 MiB" in finished.reason
+    finished.stdout.close()
+
+
+def test_output_of_exactly_the_limit_is_a_result(consumer: Consumer) -> None:
+    finished = _run(consumer("head", "-c", "100000", "/dev/zero", limit=OutputLimit(100_000)))
+    assert finished.is_success
+    assert len(_taken(finished)) == 100_000
+
+
+def test_records_wait_while_much_output_waits_for_that_of_an_earlier_one(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all that later records write would be kept until an early one ends."""
+    monkeypatch.setattr(per_record, "_WAITING_BYTES", 100_000)
+    script = "case $0 in 0) while [ ! -e go ]; do sleep 0.05; done;; esac; echo $0 >> begun; head -c 60000 /dev/zero"
+    programs = consumer("sh", "-c", f"cd {consumer.folder}; {script}", jobs=2, each=True)
+    child = _start(programs, b"".join(b"%d\n" % number for number in range(20)))
+    (work,) = programs._works.values()
+    end = time.monotonic() + 120
+    while work.waiting_bytes <= 100_000:
+        assert not programs.poll(0.1)
+        assert time.monotonic() < end
+    for _ in range(3):
+        programs.poll(0.1)
+    assert len(work.children) == 1
+    (consumer.folder / "go").touch()
+    (finished,) = _ends(programs, [child])
+    assert finished.is_success
+    assert len(_taken(finished)) == 20 * 60_000

@@ -64,6 +64,9 @@ class Consuming(NamedTuple):
     max_runtime_s: float | None = option(
         "--max-runtime D", "End a program that runs longer than this; its chunk fails.", positive_duration
     )
+    max_result_bytes: int | None = option(
+        "--max-result SIZE", "End a program that writes a longer result than this; its chunk fails.", values.size
+    )
     on_lost: Literal["stop", "finish"] = option(
         "--on-lost stop|finish",
         "What happens to a program whose reservation was lost: end it, or let it finish.",
@@ -104,6 +107,7 @@ class Consuming(NamedTuple):
             jobs=jobs,
             grace_s=caller.settings.grace_s if self.grace_s is None else self.grace_s,
             max_runtime_s=self.max_runtime_s,
+            max_result_bytes=self.max_result_bytes,
             on_lost=self.on_lost,
             exit_policy=parse_exit_policy(self.complete_on, self.retry_on, self.bury_on),
             logs=None if self.log_dir is None else Logs(os.path.abspath(self.log_dir), self.log_failed),

@@ -6,6 +6,7 @@ This file must not move bytes of running programs (process/ does).
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,10 +14,14 @@ from opsq.errors import OpsqError, WorkFailed
 from opsq.runner.feeding.invocation import Template, value_texts
 from opsq.runner.feeding.programs import Feeding, Programs, Setup
 from opsq.runner.process.child import Child, Finished, Said
-from opsq.runner.process.pipes import Range
+from opsq.runner.process.pipes import SHARED_MIN_BYTES, Range
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
+
+
+_LOOK_S = 0.5
+"""How often the length of files is looked at that programs write by themselves."""
 
 
 class _Files(NamedTuple):
@@ -39,6 +44,8 @@ class PerChunk(Programs):
         self._template = Template(command)
         super().__init__(feeding, setup)
         self._files: dict[Child, _Files] = {}
+        self._limit = setup.limit
+        self._look_at_s = 0.0
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         names = self._template.names
@@ -70,6 +77,28 @@ class PerChunk(Programs):
         self._files[child] = files
         return child
 
+    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+        if "{out}" in self._template.names and self._files:
+            now = time.monotonic()
+            if now >= self._look_at_s:
+                self._look_at_s = now + _LOOK_S
+                for child, files in self._files.items():
+                    if (error := self._excess(files.output)) is not None:
+                        self._supervisor.give_up(child, error)
+            timeout_s = _LOOK_S if timeout_s is None else min(timeout_s, _LOOK_S)
+        return super().poll(timeout_s)
+
+    def _excess(self, path: str) -> WorkFailed | None:
+        """What is wrong if this file is longer than a result may be."""
+        try:
+            size_bytes = os.stat(path).st_size
+        except OSError:  # it is not there yet, or never will be
+            return None
+        if size_bytes <= (self._limit.max_bytes or SHARED_MIN_BYTES):
+            return None
+        limit_bytes = self._limit.on_disk(path, size_bytes)
+        return self._limit.exceeded(limit_bytes) if size_bytes > limit_bytes else None
+
     def _ended(self, finished: Finished) -> Finished:
         files = self._files.pop(finished.child, None)
         if files is None:
@@ -78,6 +107,8 @@ class PerChunk(Programs):
         try:
             # What a failed run has written is no result either, but its status may be one that counts as done.
             if files.output and finished.error is None and finished.exit_status is not None:
+                if (excess := self._excess(files.output)) is not None:
+                    return finished._replace(error=excess)
                 finished = finished._replace(stdout=self._scratch.take(files.output))
         except WorkFailed as error:
             if finished.exit_status == 0:

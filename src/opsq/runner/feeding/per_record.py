@@ -28,6 +28,8 @@ _PART_S = 0.05
 _PART_COUNT = 256
 _PART_BYTES = 1 << 20
 _COPY_BYTES = 1 << 18
+_WAITING_BYTES = 64 << 20
+"""How much output of a chunk may wait for that of an earlier run; no more of its records are run then."""
 
 
 class _Part:
@@ -86,6 +88,8 @@ class _Work(Token):
         """What runs now."""
         self.parts: deque[_Part] = deque()
         """Those whose output is not with the result yet, in order."""
+        self.waiting_bytes = 0
+        """How much output of theirs there is."""
         self.held_up: _Part | None = None
         """One for which the system had no room."""
         self.is_over = False
@@ -151,8 +155,7 @@ class PerRecord(Programs):
         except OSError as error:
             raise Refused(f"Cannot hold one more chunk open: {error.strerror}.") from error
         runs = RecordRuns(records, self._template.cut(values), self._batch_count, room_bytes(environment))
-        result = Capture(self._setup.spool_dir, self._setup.memory_bytes, may_widen=False)
-        work = _Work(chunk, runs, environment, said, result)
+        work = _Work(chunk, runs, environment, said, self._setup.capture())
         part = self._next_part(work)
         try:
             if part is not None:
@@ -200,6 +203,8 @@ class PerRecord(Programs):
             while not work.is_over or work.held_up is not None:
                 if len(self._work_of) >= self._jobs:
                     return
+                if work.waiting_bytes > _WAITING_BYTES:
+                    break
                 part = work.held_up or self._next_part(work)
                 work.held_up = None
                 if part is None:
@@ -225,6 +230,7 @@ class PerRecord(Programs):
                 continue
             part = work.children.pop(ended.child)
             part.ended = ended
+            work.waiting_bytes += ended.stdout.length
             part.say_rest()
             run_s = ended.run_s / part.at
             self._run_s = run_s if self._run_s is None else 0.8 * self._run_s + 0.2 * run_s
@@ -246,6 +252,7 @@ class PerRecord(Programs):
         """Append the outputs that are next to the result, in the order of records, up to the first part that failed."""
         while work.failed is None and work.parts and (ended := work.parts[0].ended) is not None:
             part = work.parts.popleft()
+            work.waiting_bytes -= ended.stdout.length
             try:
                 _append(work.result, ended.stdout)
             except OpsqError as error:

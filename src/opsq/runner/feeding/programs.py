@@ -17,7 +17,7 @@ from opsq.runner.feeding.attachments import Attachments
 from opsq.runner.feeding.invocation import Environments
 from opsq.runner.feeding.scratch_folder import ScratchFolder
 from opsq.runner.process.child import Child, Finished, Said
-from opsq.runner.process.pipes import Range
+from opsq.runner.process.pipes import FREE_SHARE, Capture, OutputLimit, Range
 from opsq.runner.process.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -81,6 +81,12 @@ class Setup(NamedTuple):
     """Gives the attachment of a submission; None if it has none."""
     completes: Callable[[int], bool] = lambda status: status == 0
     """Whether an exit status is a good end, after which the next record is run."""
+    limit: OutputLimit = FREE_SHARE
+    """How long the result of a chunk may be."""
+
+    def capture(self) -> Capture:
+        """What takes the result of a chunk that is not one child's output."""
+        return Capture(self.spool_dir, self.memory_bytes, may_widen=False, limit=self.limit)
 
 
 class Programs(ABC):
@@ -94,6 +100,7 @@ class Programs(ABC):
         self._supervisor = Supervisor(
             setup.spool_dir,
             memory_bytes=setup.memory_bytes,
+            limit=setup.limit,
             guarded=self._scratch.guarded,
             shares_terminal=feeding.shares_terminal,
         )

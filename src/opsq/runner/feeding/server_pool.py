@@ -19,7 +19,7 @@ from opsq.runner.feeding.programs import Feeding, Programs, Setup
 from opsq.runner.feeding.server_protocol import FrameReader, FrameWriter, RecordReader, RecordWriter
 from opsq.runner.feeding.server_slot import AnswerSink, ServerChunk, ServerSlot
 from opsq.runner.process.child import Child, Finished, Said
-from opsq.runner.process.pipes import TAIL_BYTES, Capture, Output, Range
+from opsq.runner.process.pipes import TAIL_BYTES, Output, Range
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -55,7 +55,7 @@ class ServerPool(Programs):
         self._framing = FrameWriter(self._attachments.path)
         self._command = list(command)
         self._separator = feeding.separator
-        self._spool_dir, self._memory_bytes = setup.spool_dir, setup.memory_bytes
+        self._setup = setup
         self._slots = [ServerSlot(self._answered, self._deaf) for _ in range(setup.jobs)]
         self._slot_of: dict[Child, ServerSlot] = {}
         self._unwritten: set[ServerSlot] = set()
@@ -110,7 +110,7 @@ class ServerPool(Programs):
         return fed
 
     def _ask(self, fed: ServerChunk) -> None:
-        fed.question.answer = Capture(self._spool_dir, self._memory_bytes, may_widen=False)
+        fed.question.answer = self._setup.capture()
         fed.slot.waiting.append(fed)
 
     def _begin(self, slot: ServerSlot) -> None:
@@ -189,7 +189,7 @@ class ServerPool(Programs):
             _log.warning("opsq: A server was ended between two chunks: %s.", ended.error)
         for fed in reversed(asked):
             _drop_answer(fed)
-            fed.question.answer = Capture(self._spool_dir, self._memory_bytes, may_widen=False)
+            fed.question.answer = self._setup.capture()
             slot.waiting.appendleft(fed)
         if not (slot.is_proven or is_told):
             slot.pause_s = min(max(slot.pause_s * 2, _PAUSE_MIN_S), _PAUSE_MAX_S)

@@ -14,7 +14,8 @@ import termios
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from opsq.errors import ContentChanged, ContentMissing, Refused, StorageFull
+from opsq.errors import ContentChanged, ContentMissing, Refused, StorageFull, WorkFailed
+from opsq.units import format_roughly, format_size
 
 PIPE_BYTES = 1 << 20
 """What a pipe is widened to where the system allows it: a chunk of the default size then needs no second wake-up."""
@@ -24,6 +25,9 @@ MEMORY_BYTES = 2 << 20
 
 TAIL_BYTES = 4096
 """How much of the end of stderr is kept."""
+
+SHARED_MIN_BYTES = 64 << 20
+"""What each output may have on any disk, so that a disk that is nearly full fails no program that writes little."""
 
 _READ_BYTES = 1 << 18
 _PIPE_DEFAULT_BYTES = 1 << 16
@@ -176,6 +180,33 @@ class Output:
             self.fd = -1
 
 
+class OutputLimit(NamedTuple):
+    """How long the output of a program may become."""
+
+    max_bytes: int | None = None
+    """None: half of what is free on the disk where it is kept, divided by `jobs`, but no less than 64 MiB."""
+    jobs: int = 1
+    """How many programs may write at once."""
+
+    def on_disk(self, file: int | str, taken_bytes: int = 0) -> int:
+        """In bytes, for an output in this file, which takes this much of the disk already."""
+        if self.max_bytes is not None:
+            return self.max_bytes
+        disk = os.statvfs(file)
+        return max((disk.f_bavail * disk.f_frsize + taken_bytes) // 2 // self.jobs, SHARED_MIN_BYTES)
+
+    def exceeded(self, limit_bytes: int) -> WorkFailed:
+        """What to say of a program that has written more."""
+        if self.max_bytes is not None:
+            return WorkFailed(f"it wrote more than {format_size(limit_bytes)} (--max-result)")
+        share = f"{format_roughly(limit_bytes)}, its share of the free disk"
+        return WorkFailed(f"it wrote more than {share} (--max-result sets another limit)")
+
+
+FREE_SHARE = OutputLimit()
+"""The limit of who sets none."""
+
+
 class Capture:
     """Collects one child's stdout.
 
@@ -185,8 +216,11 @@ class Capture:
     file without a name costs 57 µs on ext4, a pipe 4 µs.
     """
 
-    def __init__(self, spool_dir: str, memory_bytes: int, *, may_widen: bool) -> None:
+    def __init__(self, spool_dir: str, memory_bytes: int, *, may_widen: bool, limit: OutputLimit = FREE_SHARE) -> None:
         self._spool_dir = spool_dir
+        self._limit = limit
+        # A share of the disk is looked up when there is something on it.
+        self._limit_bytes = sys.maxsize if limit.max_bytes is None else limit.max_bytes
         self._memory_bytes = memory_bytes
         self._may_widen = may_widen
         self._pieces: list[bytes] = []
@@ -203,6 +237,7 @@ class Capture:
         Raises:
             StorageFull: no room for a long result in the spool folder.
             Refused: the spool folder cannot be written for another reason.
+            WorkFailed: the output is longer than it may be.
         """
         try:
             if self._fd < 0:
@@ -216,6 +251,7 @@ class Capture:
         except OSError as error:
             raise self._unkept(error) from error
         self.length += taken_bytes
+        self._check_length()
         if self._may_widen and taken_bytes >= _PIPE_DEFAULT_BYTES:
             self._may_widen = False
             widen(pipe_fd)
@@ -225,13 +261,18 @@ class Capture:
         """Take bytes that were read elsewhere.
 
         Raises:
-            StorageFull, Refused: as `take`.
+            StorageFull, Refused, WorkFailed: as `take`.
         """
         try:
             self._keep(piece)
         except OSError as error:
             raise self._unkept(error) from error
         self.length += len(piece)
+        self._check_length()
+
+    def _check_length(self) -> None:
+        if self.length > self._limit_bytes:
+            raise self._limit.exceeded(self._limit_bytes)
 
     def _keep(self, piece: bytes) -> None:
         if self._fd >= 0:
@@ -241,6 +282,7 @@ class Capture:
             self._pieces.append(piece)
         if self.length + len(piece) > self._memory_bytes:
             self._fd = nameless_file(self._spool_dir)
+            self._limit_bytes = self._limit.on_disk(self._fd)
             for kept in self._pieces:
                 _write_all(self._fd, kept)
             self._pieces.clear()

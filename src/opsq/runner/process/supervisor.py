@@ -20,10 +20,12 @@ from opsq.runner.process.child import Child, Finished, Said, Series, Sink, Sourc
 from opsq.runner.process.launcher import Launcher
 from opsq.runner.process.orphan_guard import OrphanGuard
 from opsq.runner.process.pipes import (
+    FREE_SHARE,
     MEMORY_BYTES,
     Capture,
     Feed,
     Output,
+    OutputLimit,
     Range,
 )
 from opsq.runner.process.poller import Poller
@@ -47,6 +49,7 @@ class Supervisor:
     Args:
         spool_dir: an existing folder for outputs past `memory_bytes`; nothing with a name is left in it.
         memory_bytes: the longest output that is kept in memory, for each child.
+        limit: how long an output may be; a child that writes more is killed, and its error is a `WorkFailed`.
         use_pidfd: learn of an end by a descriptor, where the system has it (Linux ≥ 5.3). Without, by looking.
         guarded: names a folder that goes with the children when this process is killed; `close` then leaves the guard
             to who gave it, until the folder is gone.
@@ -66,12 +69,14 @@ class Supervisor:
         spool_dir: str | os.PathLike[str],
         *,
         memory_bytes: int = MEMORY_BYTES,
+        limit: OutputLimit = FREE_SHARE,
         use_pidfd: bool = True,
         guarded: Callable[[], str] | None = None,
         shares_terminal: bool = False,
     ) -> None:
         self._spool_dir = os.fspath(spool_dir)
         self._memory_bytes = memory_bytes
+        self._limit = limit
         self._use_pidfd = use_pidfd
         self._launcher = Launcher(self._spool_dir, guarded or str, shares_terminal=shares_terminal)
         self._owns_guard = guarded is None
@@ -166,7 +171,8 @@ class Supervisor:
         return self._start(argv, feed, sink, env, said, is_lasting=True)
 
     def _capture(self) -> Capture:
-        return Capture(self._spool_dir, self._memory_bytes, may_widen=len(self._running) < _WIDE_CHILDREN)
+        may_widen = len(self._running) < _WIDE_CHILDREN
+        return Capture(self._spool_dir, self._memory_bytes, may_widen=may_widen, limit=self._limit)
 
     def _start(
         self,
