@@ -45,6 +45,7 @@ from opsq.queue.submissions.unique_until_start import UniqueUntilStart
 from opsq.queue.views.between_commits import BetweenCommits
 from opsq.queue.views.explain_strategy import StrategyExplainer
 from opsq.queue.views.explain_work import WorkExplainer
+from opsq.queue.views.held_back import HeldBack
 from opsq.queue.views.history import HistoryView
 from opsq.queue.views.reports import Reports
 from opsq.queue.views.running import RunningView
@@ -98,7 +99,8 @@ class Engine:
         self._retention = Retention(state, folding, finisher)
         self._unique_until_start = UniqueUntilStart(state, reservations)
         self._watchdog = Watchdog(state, self._reserve_calls)
-        reports = Reports(state, folding, reservations, self._reserve_calls, self._admission, self._watchdog)
+        held_back = HeldBack(state, self._reserve_calls, self._admission, self._watchdog)
+        reports = Reports(state, folding, reservations, self._reserve_calls, self._admission, self._watchdog, held_back)
         history_view = HistoryView(state, folding)
         self._full_disk = FullDisk(state, now)
         self._commits = commits = Commits(
@@ -146,7 +148,9 @@ class Engine:
             m.Status: views.put_off(reports.status),
             m.Running: views.put_off(RunningView(state, reservations).running),
             m.Explain: views.put_off(StrategyExplainer(state, self._reserve_calls).explain),
-            m.ExplainWork: views.put_off(WorkExplainer(state, self._reservations, self._reserve_calls).explain_work),
+            m.ExplainWork: views.put_off(
+                WorkExplainer(state, reservations, self._reserve_calls, held_back).explain_work
+            ),
             m.Pause: rule_changes.pause,
             m.Resume: rule_changes.resume,
             m.Limit: rule_changes.limit,

@@ -237,6 +237,14 @@ def due(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId
     ]
 
 
+def next_due_at(connection: apsw.Connection) -> int | None:
+    """When the first scheduled submission is due, as a wall instant; None: none is scheduled."""
+    row = connection.execute(
+        "SELECT not_before_at FROM submission WHERE state = 'scheduled' ORDER BY not_before_at LIMIT 1"
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def expired(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId]:
     """Unfinished submissions whose wall-clock expiry has come."""
     return [

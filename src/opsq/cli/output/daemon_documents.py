@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import UNSET, UnsetType
 
-from opsq.cli.output.json_output import ErrorShape, Shape
+from opsq.cli.output.json_output import CauseShape, ErrorShape, Shape
 from opsq.daemon.audit_file import Act
 from opsq.wire.roles import ROLES
 
@@ -102,6 +102,7 @@ class StatusDocument(Shape):
     connected, or it is unknown.
     `backlog`: chunks that are waiting, delayed or reserved, and `backlog_limit` how many may be; null: any number.
     `wal_kept_s`: for how long a program that reads the database has kept its long write-ahead log; 0: none does.
+    `held_back`: what holds waiting work back; empty: nothing is known to.
     """
 
     state: str
@@ -128,6 +129,7 @@ class StatusDocument(Shape):
     room_waiting: int
     disk_free_bytes: int | None
     wal_kept_s: float
+    held_back: list[CauseShape]
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
 
@@ -141,6 +143,7 @@ class StatusDocument(Shape):
             total=CountsShape.from_message(state.total),
             by=[ValueCounts.from_message(counts) for counts in state.by],
             consumers=[ConsumerShape.from_message(consumer) for consumer in state.consumers],
+            held_back=CauseShape.of(state.held_back),
             backlog=state.total.waiting_count + state.total.delayed_count + state.total.reserved_count,
         )
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import binascii
 import sys
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from opsq.errors import OpsqError
 from opsq.units import format_instant
+
+if TYPE_CHECKING:
+    from opsq.wire.messages import Finding
 
 
 class Shape(msgspec.Struct):
@@ -44,6 +48,21 @@ class ErrorShape(Shape):
     def of(cls, failure: OpsqError) -> ErrorShape:
         """A failure as JSON."""
         return cls(failure.code, failure.exit_status, failure.message, failure.hint)
+
+
+class CauseShape(Shape):
+    """One thing that holds work back, or a fact about that before it: a code, and the details of its sentence."""
+
+    code: str
+    details: dict[str, int | float | str | None]
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> list[Self]:
+        """What was found, as JSON."""
+        return [
+            cls(found.code, {name: _as_json(name, detail) for name, detail in found.details.items()})
+            for found in findings
+        ]
 
 
 class ErrorDocument(Shape):

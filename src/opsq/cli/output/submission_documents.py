@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import UNSET, UnsetType
 
-from opsq.cli.output.json_output import ErrorShape, Shape, instant
+from opsq.cli.output.json_output import CauseShape, ErrorShape, Shape, instant
 
 if TYPE_CHECKING:
     from opsq.wire.messages import HistoryEvent, SubmissionState
@@ -57,7 +57,7 @@ class BackoffShape(Shape):
 
 
 class SubmissionShape(Shape):
-    """`opsq show`, which adds recent failures and the rate; a part of `list` and `wait`.
+    """`opsq show`, which adds recent failures, the rate and what holds it back; a part of `list` and `wait`.
 
     `opsq submit --from-json` takes it.
     """
@@ -91,6 +91,7 @@ class SubmissionShape(Shape):
     has_more_attempts: bool | UnsetType = UNSET
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
+    held_back: list[CauseShape] | UnsetType = UNSET
 
     @classmethod
     def from_state(cls, state: SubmissionState) -> Self:

@@ -12,6 +12,7 @@ from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts, running_chunks
+from opsq.cli.output.json_output import CauseShape
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_documents import EventShape, RunningDocument, SubmissionShape
 from opsq.cli.output.submission_text import pairs_text
@@ -51,7 +52,8 @@ def show(
         return
     where = HistoryFilter(submission_id, events=list(attempts.ATTEMPTS))
     with caller.connect() as daemon:
-        state = daemon.call(Show(daemon.next_id(), submission_id), Shown).submission
+        shown = daemon.call(Show(daemon.next_id(), submission_id), Shown)
+        state = shown.submission
         failed, has_more = attempts.newest(daemon, where, ATTEMPTS_SHOWN, ATTEMPTS_PAGES)
         meter = ProgressMeter()
         if state.state == "open":
@@ -61,6 +63,7 @@ def show(
     shape.rate_per_s, shape.left_s = meter.rate_per_s or UNSET, meter.left_s or UNSET
     shape.attempts = [EventShape.from_event(event, {}) for event in failed]
     shape.has_more_attempts = has_more
+    shape.held_back = CauseShape.of(shown.held_back)
     caller.document(shape)
     caller.table(("", ""), _details(shape, meter))
     attempts.show(caller, failed, title="Recent failures")

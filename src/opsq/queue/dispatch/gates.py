@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from opsq.clock import MonoNs, Now
@@ -178,6 +179,14 @@ class Gates:
         return any(
             gate.key == key and count >= self.max_of(gate.max) for gate in gates
         ) or count >= self._rules.concurrency_of(blocker.number)
+
+    def closed(self, most: int) -> list[Blocker]:
+        """Limits and rates that are closed and have somebody waiting, of the first `most` gates that have."""
+        return [
+            blocker
+            for blocker in islice(self._waiting, most)
+            if blocker.kind != "pause" and self.is_closed((), blocker)
+        ]
 
     def reserved_under(self, key: str, submission: LiveSubmission) -> int:
         """How many chunks are reserved under the value that a submission has of a key some gate asks about."""

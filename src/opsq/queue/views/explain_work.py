@@ -20,26 +20,15 @@ from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.views.dry_run import DryRun, free_chunks
+from opsq.queue.views.held_back import STRATEGIES_SHOWN, Cause, HeldBack, no_consumer, scheduled, slots
 from opsq.store import backlog, dead
-from opsq.store.rules import LimitRow
 from opsq.store.submissions import FINAL_STATES
-from opsq.strategy.arms import SUBMISSION_KEY, Gate
-from opsq.strategy.tree import Value, format_value
-from opsq.units import format_rate
+from opsq.strategy.arms import Gate
 from opsq.wire.messages import Detail, ExplainWork, Finding, WorkExplained
 
-STRATEGIES_SHOWN = 8
 HOLDERS_SHOWN = 10
 BLOCKS_LOOKED_AT = 10_000
 """Blocks of the submission in memory, and rows of its attempts, that are looked at for one answer."""
-
-
-class Cause(NamedTuple):
-    """One thing that keeps work from running: the verdict that it makes, what was found, and facts about that."""
-
-    verdict: str
-    finding: Finding
-    facts: list[Finding]
 
 
 class Place(NamedTuple):
@@ -54,8 +43,11 @@ class Place(NamedTuple):
 class WorkExplainer:
     """Finds why work is not running."""
 
-    def __init__(self, state: EngineState, reservations: Reservations, reserve_calls: ReserveCalls) -> None:
+    def __init__(
+        self, state: EngineState, reservations: Reservations, reserve_calls: ReserveCalls, held_back: HeldBack
+    ) -> None:
         self._state = state
+        self._held_back = held_back
         self._reservations = reservations
         self._reserve_calls = reserve_calls
 
@@ -76,7 +68,7 @@ class WorkExplainer:
                     cause="unknown_chunk", submission_id=submission.id, chunks=submission.total, index=request.index
                 )
             causes = self._chunk(submission, request.index, now)
-        findings = [finding for cause in causes for finding in (cause.finding, *cause.facts)]
+        findings = [finding for cause in causes for finding in cause.findings]
         findings.append(_counts(submission))
         self._state.reply(
             peer, WorkExplained(request.id, submission.id, request.index, causes[0].verdict, findings, now.wall)
@@ -144,7 +136,7 @@ class WorkExplainer:
     def _ended(self, submission: LiveSubmission) -> list[Cause]:
         row = submission.row
         if submission.state == "scheduled":
-            return [Cause("scheduled", _found("scheduled", due_at=row.not_before_at or 0), [])]
+            return [scheduled(submission)]
         if submission.state not in FINAL_STATES:
             return []
         facts = [_found("reason", reason=row.reason)] if row.reason else []
@@ -170,7 +162,7 @@ class WorkExplainer:
             causes.append(Cause("draining", _found("draining"), []))
         if state.database.is_read_only:
             causes.append(Cause("stopped", _found("stopped"), [_found("start")]))
-        causes += [*self._pauses(submission), *self._limits(submission)]
+        causes += self._held_back.rules(submission)
         if next(free_chunks(submission, state.reader), None) is None:
             busy = self._busy(submission, holding, now)
             return [*causes, *busy] if state.database.is_read_only else [*busy, *causes]
@@ -213,24 +205,6 @@ class WorkExplainer:
                 found = row.attempts, row.lost, row.due_at
         return found
 
-    def _pauses(self, submission: LiveSubmission) -> Iterator[Cause]:
-        for row in self._state.rules.of(submission)[0]:
-            pairs = " ".join(_pair(key, value) for key, value in row.pairs)
-            code, fact = ("paused_by_operator", "resume_operator") if row.by_operator else ("paused", "resume")
-            paused = _found(code, by=row.by_name or "", paused_at=row.paused_at, pairs=pairs)
-            yield Cause("paused", paused, [_found(fact, pairs=pairs)])
-
-    def _limits(self, submission: LiveSubmission) -> Iterator[Cause]:
-        gates = self._state.gates
-        for row, lane_id in self._state.rules.of(submission)[1]:
-            if row.concurrency is not None and (count := gates.reserved_under(row.key, submission)) >= row.concurrency:
-                slots = _slots(row.key, submission, count, row.concurrency)
-                fact = _found("limit", bounded=_bounded(row), concurrency=row.concurrency)
-                yield Cause("limited", _found("limited", **slots), [fact])
-            if row.rate_per_s is not None and (wait_s := gates.next_token_s(row, lane_id)) > 0:
-                fact = _found("rate", bounded=_bounded(row), rate=format_rate(row.rate_per_s, row.rate_span_s))
-                yield Cause("limited", _found("rate_limited", wait_s=wait_s), [fact])
-
     # --- who asks ---
 
     def _asked(self, submission: LiveSubmission, now: Now, *, is_held: bool) -> list[Cause]:
@@ -240,7 +214,7 @@ class WorkExplainer:
         """
         consumers = self._state.consumers
         if not consumers:
-            return [Cause("no_consumer", _found("no_consumer"), [_found("take")])]
+            return [no_consumer()]
         asked = Counter(consumers.values())
         waiting = len(set(self._reserve_calls.waiting()))
         facts = [_found("consumers", consumers=len(consumers), waiting=waiting)]
@@ -293,7 +267,7 @@ class WorkExplainer:
         if is_cut:
             return Place("unknown", chunks, len(seen)), used
         gates = [gate for _, arm in arms if takes(arm, submission) for gate in arm.gates]
-        closed = [slots for gate in gates if (slots := self._closed(gate, submission))]
+        closed = [full for gate in gates if (full := self._closed(gate, submission))]
         if closed:
             return Place("gated", slots=closed[0]), used
         return Place("behind", chunks, len(seen)) if chunks else Place("gated"), used
@@ -302,26 +276,11 @@ class WorkExplainer:
         """How a gate of a strategy is closed for a submission; empty: it is not."""
         bound = self._state.gates.max_of(gate.max)
         count = self._state.gates.reserved_under(gate.key, submission)
-        return _slots(gate.key, submission, count, bound) if count >= bound else {}
+        return slots(gate.key, submission, count, bound) if count >= bound else {}
 
 
 def _found(code: str, **details: Detail) -> Finding:
     return Finding(code, details)
-
-
-def _slots(key: str, submission: LiveSubmission, count: int, bound: int) -> dict[str, Detail]:
-    """How many chunks of a value (without a pair: of a submission) a limit or gate allows, and how many there are."""
-    pair: dict[str, Detail] = {} if key == SUBMISSION_KEY else {"pair": _pair(key, submission.metadata[key])}
-    return {**pair, "count": count, "bound": bound}
-
-
-def _pair(key: str, value: Value) -> str:
-    return f"{key}={format_value(value)}"
-
-
-def _bounded(row: LimitRow) -> str:
-    """What a limit is for: a pair, or a key, each value of which it bounds."""
-    return row.key if row.value is None else _pair(row.key, row.value)
 
 
 def _holder(holder: Reservation, count: int, now: Now) -> Finding:

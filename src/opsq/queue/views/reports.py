@@ -17,6 +17,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
+from opsq.queue.views.held_back import HeldBack
 from opsq.queue.views.watchdog import Watchdog
 from opsq.store import lanes, submissions
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
@@ -53,8 +54,10 @@ class Reports:
         reserve_calls: ReserveCalls,
         admission: Admission,
         watchdog: Watchdog,
+        held_back: HeldBack,
     ) -> None:
         self._watchdog = watchdog
+        self._held_back = held_back
         self._state = state
         self._folding = folding
         self._reservations = reservations
@@ -63,7 +66,9 @@ class Reports:
 
     def show(self, peer: Peer, request: Show) -> None:
         """Answer with the state of a submission."""
-        self._state.reply(peer, Shown(request.id, submission_state(self._state.find(request.submission_id))))
+        submission = self._state.find(request.submission_id)
+        held_back = self._held_back.of_submission(submission)
+        self._state.reply(peer, Shown(request.id, submission_state(submission), held_back))
 
     def list(self, peer: Peer, request: List) -> None:
         """Answer with a page of submissions.
@@ -134,6 +139,7 @@ class Reports:
                 disk_free_bytes=self._admission.disk_free_bytes(),
                 wal_kept_s=state.database.log.kept_s(),
                 removable=state.removable() if state.is_full else {},
+                held_back=self._held_back.of_strategy(request.strategy, now),
             ),
         )
 

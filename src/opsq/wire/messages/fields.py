@@ -53,5 +53,12 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A part of a message."""
 
 
+class Finding(Record):
+    """One thing that was found about work: its code, and the details that `opsq.wording` puts into its sentence."""
+
+    code: str
+    details: dict[str, Detail] = {}
+
+
 class Message(msgspec.Struct, array_like=True, tag=True, frozen=True, gc=False):
     """A whole message."""

@@ -16,6 +16,7 @@ from opsq.wire.messages.fields import (
     Detail,
     Duration,
     ExitStatus,
+    Finding,
     Id,
     Instant,
     Int64,
@@ -56,10 +57,14 @@ class ConsumerState(Record):
 
 
 class Status(Message):
-    """Ask for the state of the daemon. → DaemonState. `by` groups the counts by that key."""
+    """Ask for the state of the daemon. → DaemonState. `by` groups the counts by that key.
+
+    `strategy`: tell only what holds back the work that it takes; "": of all.
+    """
 
     id: Id
     by: Key | None = None
+    strategy: StrategyText = ""
 
 
 class DaemonState(Message):
@@ -68,7 +73,8 @@ class DaemonState(Message):
     `unmatched_count`: waiting chunks that no strategy of a connected consumer takes; None: none is connected, or
     counters do not show it. `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number.
     `room_waiting_count`: submissions that wait for room. `disk_free_bytes`: what is left on the disk; None: unknown.
-    `removable`: while the disk is full, the details of the refusals: what would make room.
+    `removable`: while the disk is full, the details of the refusals: what would make room. `held_back`: what holds
+    waiting work back; empty: nothing is known to.
     """
 
     id: Id
@@ -94,6 +100,7 @@ class DaemonState(Message):
     disk_free_bytes: Count | None = None
     wal_kept_s: float = 0.0
     removable: dict[str, Detail] = {}
+    held_back: list[Finding] = []
 
 
 class Running(Message):
@@ -275,13 +282,6 @@ class ExplainWork(Message):
     id: Id
     submission_id: Id
     index: ChunksCount | None = None
-
-
-class Finding(Record):
-    """One thing that ExplainWork has found: its code, and the details that `opsq.wording` puts into its sentence."""
-
-    code: str
-    details: dict[str, Detail] = {}
 
 
 class WorkExplained(Message):

@@ -16,6 +16,7 @@ from opsq.wire.messages.fields import (
     ChunksCount,
     Count,
     Duration,
+    Finding,
     Id,
     Instant,
     Int64,
@@ -174,10 +175,11 @@ class Show(Message):
 
 
 class Shown(Message):
-    """Answer to Show and Wait."""
+    """Answer to Show and Wait. `held_back`, to Show: what holds its waiting chunks back; empty: nothing is known to."""
 
     id: Id
     submission: SubmissionState
+    held_back: list[Finding] = []
 
 
 class List(Message):
