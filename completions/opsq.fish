@@ -62,7 +62,7 @@ complete -c opsq -n '__opsq_at ""' -a stop -d 'Stop the daemon: hand out nothing
 complete -c opsq -n '__opsq_at ""' -a restart -d 'Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
 complete -c opsq -n '__opsq_at ""' -a status -d 'Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
 complete -c opsq -n '__opsq_at ""' -a submit -d 'Submit files or stdin as chunks; prints only the id of the submission.'
-complete -c opsq -n '__opsq_at ""' -a wait -d 'Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout.'
+complete -c opsq -n '__opsq_at ""' -a wait -d 'Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
 complete -c opsq -n '__opsq_at ""' -a results -d 'Write the results of a submission to stdout, in chunk order.'
 complete -c opsq -n '__opsq_at ""' -a show -d 'Show one submission: its state, counts, metadata, rules and recent failures; or the history of a chunk.'
 complete -c opsq -n '__opsq_at ""' -a list -d 'List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
@@ -233,6 +233,11 @@ complete -c opsq -n '__opsq_at submit' -l from-json -r -F -d 'Take options from 
 
 # opsq wait
 complete -c opsq -n '__opsq_at wait' -k -a '(__opsq_ask open)'
+complete -c opsq -n '__opsq_at wait' -l state -x -a 'scheduled open' -d 'Only these states: scheduled, open.'
+complete -c opsq -n '__opsq_at wait' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at wait' -l older-than -x -d 'Only those submitted at least this long ago.'
+complete -c opsq -n '__opsq_at wait' -l newer-than -x -d 'Only those submitted within this time.'
+complete -c opsq -n '__opsq_at wait' -l all -d 'Every submission that is unfinished now.'
 complete -c opsq -n '__opsq_at wait' -s t -l timeout -x -d 'Give up after this long, with exit 124.'
 
 # opsq results
@@ -253,16 +258,30 @@ complete -c opsq -n '__opsq_at show' -l running -d 'Instead list its chunks that
 
 # opsq list
 complete -c opsq -n '__opsq_at list' -l state -x -a 'scheduled open completed failed cancelled expired' -d 'Only these states: scheduled, open, completed, failed, cancelled, expired.'
-complete -c opsq -n '__opsq_at list' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only submissions with this metadata.'
-complete -c opsq -n '__opsq_at list' -s n -l limit -x -d 'List at most N submissions, up to 10000.'
+complete -c opsq -n '__opsq_at list' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at list' -l older-than -x -d 'Only those submitted at least this long ago.'
+complete -c opsq -n '__opsq_at list' -l newer-than -x -d 'Only those submitted within this time.'
+complete -c opsq -n '__opsq_at list' -s n -l limit -x -d 'List at most N submissions; by default 100 on a terminal, and all elsewhere.'
 complete -c opsq -n '__opsq_at list' -l before -x -a '(__opsq_ask ids)' -d 'Only submissions older than this (paging).'
 
 # opsq cancel
 complete -c opsq -n '__opsq_at cancel' -k -a '(__opsq_ask open)'
+complete -c opsq -n '__opsq_at cancel' -l state -x -a 'scheduled open' -d 'Only these states: scheduled, open.'
+complete -c opsq -n '__opsq_at cancel' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at cancel' -l older-than -x -d 'Only those submitted at least this long ago.'
+complete -c opsq -n '__opsq_at cancel' -l newer-than -x -d 'Only those submitted within this time.'
+complete -c opsq -n '__opsq_at cancel' -l all -d 'Every unfinished submission.'
+complete -c opsq -n '__opsq_at cancel' -l dry-run -d 'Change nothing; list the submissions that would change.'
 complete -c opsq -n '__opsq_at cancel' -l reason -x -d 'The reason, shown by `opsq show`.'
 
 # opsq rm
 complete -c opsq -n '__opsq_at rm' -k -a '(__opsq_ask ended)'
+complete -c opsq -n '__opsq_at rm' -l state -x -a 'completed failed cancelled expired' -d 'Only these states: completed, failed, cancelled, expired.'
+complete -c opsq -n '__opsq_at rm' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
+complete -c opsq -n '__opsq_at rm' -l older-than -x -d 'Only those submitted at least this long ago.'
+complete -c opsq -n '__opsq_at rm' -l newer-than -x -d 'Only those submitted within this time.'
+complete -c opsq -n '__opsq_at rm' -l all -d 'Every finished submission.'
+complete -c opsq -n '__opsq_at rm' -l dry-run -d 'Change nothing; list the submissions that would change.'
 
 # opsq dead list
 complete -c opsq -n '__opsq_at "dead list"' -k -a '(__opsq_ask ids)'
@@ -272,7 +291,7 @@ complete -c opsq -n '__opsq_at "dead list"' -l newer-than -x -d 'Only those that
 complete -c opsq -n '__opsq_at "dead list"' -l reason -x -d 'Only with this text in the reason, ignoring case.'
 complete -c opsq -n '__opsq_at "dead list"' -l exit-status -x -d 'Only after this exit status of the program (repeatable; or one of --signal).'
 complete -c opsq -n '__opsq_at "dead list"' -l signal -x -d 'Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).'
-complete -c opsq -n '__opsq_at "dead list"' -s n -l limit -x -d 'List at most N chunks.'
+complete -c opsq -n '__opsq_at "dead list"' -s n -l limit -x -d 'List at most N chunks; by default 100 on a terminal, and all elsewhere.'
 
 # opsq dead show
 
@@ -527,7 +546,7 @@ complete -c opsq -n '__opsq_at "history list"' -l exit-status -x -d 'Only after 
 complete -c opsq -n '__opsq_at "history list"' -l signal -x -d 'Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).'
 complete -c opsq -n '__opsq_at "history list"' -l since -x -d 'Only since this time; a duration, such as 2h, counts back from now.'
 complete -c opsq -n '__opsq_at "history list"' -l until -x -d 'Only before this time; a duration as with --since.'
-complete -c opsq -n '__opsq_at "history list"' -s n -l limit -x -d 'List at most N rows.'
+complete -c opsq -n '__opsq_at "history list"' -s n -l limit -x -d 'List at most N rows; by default 100 on a terminal, and all elsewhere.'
 complete -c opsq -n '__opsq_at "history list"' -l oldest-first -d 'Start with the oldest instead of the newest.'
 complete -c opsq -n '__opsq_at "history list"' -l after -x -d 'Continue after this row, in the order shown (paging).'
 
@@ -577,7 +596,7 @@ complete -c opsq -n '__opsq_at limit' -l lift -d 'Remove the limit.'
 complete -c opsq -n '__opsq_at weight' -k -a '(__opsq_pairs)'
 
 # opsq audit
-complete -c opsq -n '__opsq_at audit' -s n -l limit -x -d 'List at most N acts.'
+complete -c opsq -n '__opsq_at audit' -s n -l limit -x -d 'List at most N acts; by default 100 on a terminal, and all elsewhere.'
 
 # opsq token list
 

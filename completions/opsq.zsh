@@ -57,7 +57,7 @@ _opsq() {
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
         'submit:Submit files or stdin as chunks; prints only the id of the submission.'
-        'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout.'
+        'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
         'results:Write the results of a submission to stdout, in chunk order.'
         'show:Show one submission: its state, counts, metadata, rules and recent failures; or the history of a chunk.'
         'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
@@ -229,6 +229,12 @@ _opsq() {
           ;;
         wait)
           _arguments -s -S $flags \
+            '*--state=[Only these states\: scheduled, open.]:STATE:(scheduled open)' \
+            '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '--older-than=[Only those submitted at least this long ago.]:D: ' \
+            '--newer-than=[Only those submitted within this time.]:D: ' \
+            '--all[Every submission that is unfinished now.]' \
             '(-t --timeout)-t+[Give up after this long, with exit 124.]:D: ' \
             '(-t --timeout)--timeout=[Give up after this long, with exit 124.]:D: ' \
             '*:ID:_opsq_open' && ret=0
@@ -256,19 +262,35 @@ _opsq() {
         list)
           _arguments -s -S $flags \
             '*--state=[Only these states\: scheduled, open, completed, failed, cancelled, expired.]:STATE:(scheduled open completed failed cancelled expired)' \
-            '*-m+[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
-            '*--metadata=[Only submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
-            '(-n --limit)-n+[List at most N submissions, up to 10000.]:N: ' \
-            '(-n --limit)--limit=[List at most N submissions, up to 10000.]:N: ' \
+            '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '--older-than=[Only those submitted at least this long ago.]:D: ' \
+            '--newer-than=[Only those submitted within this time.]:D: ' \
+            '(-n --limit)-n+[List at most N submissions; by default 100 on a terminal, and all elsewhere.]:N: ' \
+            '(-n --limit)--limit=[List at most N submissions; by default 100 on a terminal, and all elsewhere.]:N: ' \
             '--before=[Only submissions older than this (paging).]:ID:_opsq_ids' && ret=0
           ;;
         cancel)
           _arguments -s -S $flags \
+            '*--state=[Only these states\: scheduled, open.]:STATE:(scheduled open)' \
+            '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '--older-than=[Only those submitted at least this long ago.]:D: ' \
+            '--newer-than=[Only those submitted within this time.]:D: ' \
+            '--all[Every unfinished submission.]' \
+            '--dry-run[Change nothing; list the submissions that would change.]' \
             '--reason=[The reason, shown by `opsq show`.]:TEXT: ' \
             '*:ID:_opsq_open' && ret=0
           ;;
         rm)
           _arguments -s -S $flags \
+            '*--state=[Only these states\: completed, failed, cancelled, expired.]:STATE:(completed failed cancelled expired)' \
+            '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '--older-than=[Only those submitted at least this long ago.]:D: ' \
+            '--newer-than=[Only those submitted within this time.]:D: ' \
+            '--all[Every finished submission.]' \
+            '--dry-run[Change nothing; list the submissions that would change.]' \
             '*:ID:_opsq_ended' && ret=0
           ;;
         dead)
@@ -294,8 +316,8 @@ _opsq() {
                 '--reason=[Only with this text in the reason, ignoring case.]:TEXT: ' \
                 '*--exit-status=[Only after this exit status of the program (repeatable; or one of --signal).]:N: ' \
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
-                '(-n --limit)-n+[List at most N chunks.]:N: ' \
-                '(-n --limit)--limit=[List at most N chunks.]:N: ' \
+                '(-n --limit)-n+[List at most N chunks; by default 100 on a terminal, and all elsewhere.]:N: ' \
+                '(-n --limit)--limit=[List at most N chunks; by default 100 on a terminal, and all elsewhere.]:N: ' \
                 '*:ID:_opsq_ids' && ret=0
               ;;
             show)
@@ -648,8 +670,8 @@ _opsq() {
                 '*--signal=[Only after this signal, such as KILL or 9 (repeatable; or one of --exit-status).]:NAME: ' \
                 '--since=[Only since this time; a duration, such as 2h, counts back from now.]:T: ' \
                 '--until=[Only before this time; a duration as with --since.]:T: ' \
-                '(-n --limit)-n+[List at most N rows.]:N: ' \
-                '(-n --limit)--limit=[List at most N rows.]:N: ' \
+                '(-n --limit)-n+[List at most N rows; by default 100 on a terminal, and all elsewhere.]:N: ' \
+                '(-n --limit)--limit=[List at most N rows; by default 100 on a terminal, and all elsewhere.]:N: ' \
                 '--oldest-first[Start with the oldest instead of the newest.]' \
                 '--after=[Continue after this row, in the order shown (paging).]:SEQ: ' \
                 '1:ID: ' && ret=0
@@ -718,8 +740,8 @@ _opsq() {
           ;;
         audit)
           _arguments -s -S $flags \
-            '(-n --limit)-n+[List at most N acts.]:N: ' \
-            '(-n --limit)--limit=[List at most N acts.]:N: ' && ret=0
+            '(-n --limit)-n+[List at most N acts; by default 100 on a terminal, and all elsewhere.]:N: ' \
+            '(-n --limit)--limit=[List at most N acts; by default 100 on a terminal, and all elsewhere.]:N: ' && ret=0
           ;;
         token)
           if (( CURRENT == 2 )); then

@@ -52,3 +52,11 @@ def test_nothing_was_done_yet(opsq, words):
 
 def test_remote_audit_is_refused(opsq):
     assert opsq("audit", "--address", "127.0.0.1:1").status == 2
+
+
+def test_audit_is_whole_in_a_pipe_and_short_on_a_terminal(queue):
+    for _ in range(103):
+        queue.submit_lines(1)
+    queue.ok("cancel", "--all")
+    assert [line.split("\t")[4] for line in queue.ok("audit").lines] == ["Cancel"] * 103
+    assert "There are 3 more" in queue.on_terminal("audit", columns=160).text

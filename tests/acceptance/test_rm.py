@@ -27,3 +27,15 @@ def test_unfinished_submission_is_exit_5_and_stays(queue):
 
 def test_unknown_id_is_exit_3(queue):
     assert queue("rm", "999").status == 3
+
+
+def test_conditions_select_what_has_ended(queue):
+    ended = [queue.submit_lines(0, "-m", "k=1") for _ in range(2)]
+    kept = [queue.submit_lines(1, "-m", "k=1"), queue.submit_lines(0)]
+    assert {line.split("\t")[0] for line in queue.ok("rm", "-m", "k=1", "--dry-run").lines} == set(ended)
+    assert queue.ok("rm", "-m", "k=1", "--json").json == {"count": 2}
+    assert {line.split("\t")[0] for line in queue.ok("list").lines} == set(kept)
+    assert queue("rm", "--state", "open").status == 2
+    assert queue.ok("rm", "--all", "--json").json == {"count": 1}
+    ran = queue("rm", "--all", "--json")
+    assert (ran.status, ran.json, "fulfils these conditions" in ran.err) == (0, {"count": 0}, True)

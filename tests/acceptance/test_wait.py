@@ -77,3 +77,18 @@ def test_rate_and_time_left_are_shown_on_a_terminal(queue, terminal):
         queue.ok("complete", queue.reserve())
     assert shown.ended() == 0
     assert shown.is_restored
+
+
+def test_conditions_wait_for_what_is_unfinished_now(queue):
+    mine = queue.submit_lines(1, "-m", "tenant=a")
+    queue.submit_lines(1, "-m", "tenant=b")
+    queue.submit_lines(0, "-m", "tenant=a")
+    assert queue("wait", "-m", "tenant=a", "--timeout", "0.1s").status == 124
+    with queue.running("wait", "-m", "tenant=a", "--json") as waiting:
+        queue.ok("complete", queue.reserve())
+        out, _ = waiting.communicate(timeout=180)
+    document = json.loads(out)
+    assert (waiting.returncode, [each["submission_id"] for each in document["submissions"]]) in ((0, [mine]), (0, []))
+    ran = queue("wait", "-m", "tenant=a")
+    assert (ran.status, "fulfils these conditions" in ran.err) == (0, True)
+    assert queue("wait").status == 2

@@ -130,8 +130,8 @@ class Caller:
         return sys.stderr.isatty() and not self.is_quiet and not self.is_json
 
     def remark(self, text: str) -> None:
-        """Print a remark on stderr for a person on a terminal; scripts get nothing."""
-        if self.is_remarking:
+        """Print a remark on stderr for a person on a terminal; scripts get nothing, "" is nothing."""
+        if text and self.is_remarking:
             sys.stderr.write(printable(text, keep="\n") + "\n")
 
     def warn(self, text: str) -> None:

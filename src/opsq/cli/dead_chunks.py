@@ -7,7 +7,7 @@ It must not read options: `options.conditions` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from opsq.cli.caller import Caller
@@ -15,6 +15,7 @@ from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts
 from opsq.cli.output.json_output import instant
+from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.output.readable import brief
 from opsq.cli.output.submission_documents import DeadDocument, DeadShape
 from opsq.cli.output.submission_text import minute
@@ -87,39 +88,22 @@ def _chosen(names: Sequence[str], where: DeadFilter, *, is_all: bool) -> list[De
 
 
 def print_dead(caller: Caller, chosen: Sequence[DeadChoice], limit: int | None) -> None:
-    """Print the chosen chunks; a limit of None prints all."""
-    chunks: list[DeadChunk] = []
-    has_more = False
+    """Print the chosen chunks; at most `limit`."""
     with asked(caller) as daemon:
-        for choice in chosen:
-            left = None if limit is None else limit - len(chunks)
-            found, is_cut = _dead(daemon, choice, left)
-            chunks += found
-            has_more = has_more or is_cut
-    caller.document(DeadDocument([DeadShape.from_message(chunk) for chunk in chunks]))
-    columns = ("chunk", "attempts", "lost", "died", "ended", "reason")
-    caller.table(
-        columns, [_row(chunk, is_short=caller.is_rich) for chunk in chunks], right=frozenset({"attempts", "lost"})
-    )
-    if has_more:
-        caller.remark("There are more: use a larger --limit.")
+        print_list(caller, (page for choice in chosen for page in _pages(daemon, choice)), _LISTING, limit)
 
 
-def _dead(daemon: attempts.Asked, choice: DeadChoice, limit: int | None) -> tuple[list[DeadChunk], bool]:
-    """The chunks of a choice, and whether there are more than `limit`."""
+def _pages(daemon: attempts.Asked, choice: DeadChoice) -> Iterator[list[DeadChunk]]:
+    """The chunks of a choice, by submission and index: each that is dead all the time once, and none twice."""
     wanted = None if choice.indexes is None else set(choice.indexes)
-    found: list[DeadChunk] = []
     after: tuple[int, int] | None = (0, -1)
     while after is not None:
         page = daemon.call(Dead(daemon.next_id(), choice.submission_id, after, where=choice.where), DeadChunks)
-        found += [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
+        yield [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
         after = page.next_after
-        if limit is not None and len(found) > limit:
-            return found[:limit], True
-    return found, False
 
 
-def _row(chunk: DeadChunk, *, is_short: bool) -> list[object]:
+def _row(chunk: DeadChunk, is_short: bool) -> list[object]:
     return [
         f"{chunk.submission_id}/{chunk.index}",
         chunk.attempts,
@@ -128,3 +112,12 @@ def _row(chunk: DeadChunk, *, is_short: bool) -> list[object]:
         attempts.ended(chunk.exit_status, chunk.signal),
         brief(chunk.reason) if is_short else chunk.reason,
     ]
+
+
+_LISTING = Listing(
+    document=DeadDocument,
+    columns=("chunk", "attempts", "lost", "died", "ended", "reason"),
+    right=frozenset({"attempts", "lost"}),
+    shape=DeadShape.from_message,
+    row=_row,
+)

@@ -85,3 +85,14 @@ def test_killed_program_is_named_by_its_signal(queue):
     assert queue("consume", "--until-empty", "--", "sh", "-c", "kill -9 $$").status == 1
     (event,) = events(queue, submission, "--event", "failed", "--signal", "KILL")
     assert event["signal"] == signal.SIGKILL
+
+
+def test_history_is_whole_in_a_pipe_and_short_on_a_terminal(queue):
+    submissions = [queue.submit_lines(1) for _ in range(103)]
+    queue.ok("cancel", "--all")
+    assert {line.split("\t")[2] for line in queue.ok("history").lines} == set(submissions)
+    document = queue.ok("history", "--json").json
+    assert (len(document["events"]), document["next"]) == (103, None)
+    drawn = queue.on_terminal("history", columns=160).text
+    assert sum(submission in drawn for submission in submissions) == 100
+    assert f"--after {document['events'][99]['seq']}" in drawn

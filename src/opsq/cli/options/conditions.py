@@ -47,8 +47,11 @@ def _ago(origin: str, text: str) -> int:
         return values.instant(origin, text)
 
 
+UNFINISHED, FINAL = STATES[:2], STATES[2:]
 STATE = option("--state STATE...", f"Only these states: {', '.join(STATES)}.", OneOf(STATES))
-IDS = argument("ID...", "Submissions, as `opsq submit` and `opsq list` print them.", submission)
+UNFINISHED_STATE = option("--state STATE...", f"Only these states: {', '.join(UNFINISHED)}.", OneOf(UNFINISHED))
+FINAL_STATE = option("--state STATE...", f"Only these states: {', '.join(FINAL)}.", OneOf(FINAL))
+IDS = argument("[ID...]", "Submissions, as `opsq submit` and `opsq list` print them; or give conditions.", submission)
 SUBJECT = argument("[ID]", "Only of this submission, or of a chunk of it as SUBMISSION/INDEX.")
 SINCE = option("--since T", "Only since this time; a duration, such as 2h, counts back from now.", _ago)
 UNTIL = option("--until T", "Only before this time; a duration as with --since.", _ago)
@@ -65,6 +68,20 @@ _SIGNAL = option(
 
 
 @option_set
+class SubmissionConditions(NamedTuple):
+    """Which submissions."""
+
+    state: list[str] = STATE
+    metadata: list[str] = _METADATA
+    older_s: float | None = option("--older-than D", "Only those submitted at least this long ago.", duration)
+    newer_s: float | None = option("--newer-than D", "Only those submitted within this time.", duration)
+
+    def submitted(self) -> tuple[int | None, int | None]:
+        """From when to before when they were submitted, in milliseconds since 1970; None: at any time."""
+        return _span(self.newer_s, self.older_s)
+
+
+@option_set
 class DeadConditions(NamedTuple):
     """Which dead chunks."""
 
@@ -77,11 +94,11 @@ class DeadConditions(NamedTuple):
 
     def as_filter(self) -> DeadFilter:
         """The conditions as the daemon takes them."""
-        now = values.now_ms()
+        from_at, to_at = _span(self.newer_s, self.older_s)
         return DeadFilter(
             metadata=values.metadata(self.metadata),
-            from_at=None if self.newer_s is None else max(now - int(self.newer_s * 1000), 0),
-            to_at=None if self.older_s is None else max(now - int(self.older_s * 1000) + 1, 0),
+            from_at=from_at,
+            to_at=to_at,
             reason=self.reason,
             exit_statuses=self.exit_status,
             signals=self.signal,
@@ -116,6 +133,15 @@ class EventConditions(NamedTuple):
             exit_statuses=self.exit_status,
             signals=self.signal,
         )
+
+
+def _span(newer_s: float | None, older_s: float | None) -> tuple[int | None, int | None]:
+    """The instants in `[from, to)` that lie within the one and at least the other duration before now."""
+    now = values.now_ms()
+    return (
+        None if newer_s is None else max(now - int(newer_s * 1000), 0),
+        None if older_s is None else max(now - int(older_s * 1000) + 1, 0),
+    )
 
 
 def chunk_name(text: str) -> tuple[SubmissionId, int | None]:

@@ -43,9 +43,13 @@ class ReadDocument(Shape):
 
 
 class ChangedDocument(Shape):
-    """Verbs that change something, as `complete`, `cancel`: how many chunks, submissions or rows changed."""
+    """Verbs that change something, as `complete`, `cancel`: how many chunks, submissions or rows changed.
+
+    `error` is there when `cancel` or `rm` could not change some.
+    """
 
     count: int
+    error: ErrorShape | UnsetType = UNSET
 
 
 class BackoffShape(Shape):

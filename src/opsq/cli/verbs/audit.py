@@ -8,11 +8,14 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
 from opsq.cli.options.option import COUNT, option
 from opsq.cli.output.daemon_documents import AuditDocument
-from opsq.daemon.audit_file import acts
+from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
+from opsq.daemon.audit_file import Act, acts
 from opsq.errors import InputUnreadable
 
 
-def audit(caller: Caller, limit: int = option("-n, --limit N", "List at most N acts.", COUNT, 100)) -> None:
+def audit(
+    caller: Caller, limit: int | None = option("-n, --limit N", f"List at most N acts; {DEFAULT_TEXT}.", COUNT)
+) -> None:
     """List administrative acts, newest first: time, who, origin, connection, request, fields.
 
     Pauses, limits, weights, cancelled and removed submissions, requeued and dropped chunks, stops, backups and the like
@@ -20,21 +23,21 @@ def audit(caller: Caller, limit: int = option("-n, --limit N", "List at most N a
     """
     refuse_address(caller.settings)
     try:
-        found = acts(caller.settings.audit_path)[-limit:][::-1]
+        found = acts(caller.settings.audit_path)[::-1]
     except OSError as error:
         raise InputUnreadable(f"Cannot read the audit {caller.settings.audit_path}: {error.strerror}.") from error
-    caller.document(AuditDocument(found))
-    caller.table(
-        ("at", "who", "from", "connection", "act", "what"),
-        [
-            (
-                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(a.at // 1000)),
-                a.who,
-                a.origin,
-                a.connection,
-                a.act,
-                a.what,
-            )
-            for a in found
-        ],
-    )
+    print_list(caller, [found], _LISTING, limit)
+
+
+def _row(act: Act, _: bool) -> list[object]:
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(act.at // 1000))
+    return [at, act.who, act.origin, act.connection, act.act, act.what]
+
+
+_LISTING = Listing(
+    document=AuditDocument,
+    columns=("at", "who", "from", "connection", "act", "what"),
+    right=frozenset(),
+    shape=lambda act: act,
+    row=_row,
+)

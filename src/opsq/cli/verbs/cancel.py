@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.conditions import IDS
-from opsq.cli.options.option import option
+from opsq.cli.chosen_submissions import DRY_RUN, Change, change_submissions
+from opsq.cli.options.conditions import IDS, UNFINISHED, UNFINISHED_STATE, SubmissionConditions
+from opsq.cli.options.option import option, options
 from opsq.ids import SubmissionId
-from opsq.wire.messages import Cancel, Changed
+from opsq.wire.messages import Cancel
 
 
 def cancel(
     caller: Caller,
+    conditions: SubmissionConditions = options(SubmissionConditions, state=UNFINISHED_STATE),
     ids: list[SubmissionId] = IDS,
+    every: bool = option("--all", "Every unfinished submission."),
+    dry_run: bool = DRY_RUN,
     reason: str = option("--reason TEXT", "The reason, shown by `opsq show`.", default=""),
 ) -> None:
     """Cancel submissions: nothing more of them is handed out, and running chunks lose their reservations."""
-    with caller.connect() as daemon:
-        counts = [daemon.call(Cancel(daemon.next_id(), each, reason), Changed).count for each in ids]
-    caller.changed(sum(counts))
-    for submission_id, count in zip(ids, counts, strict=True):
-        caller.remark(f"Submission {submission_id} " + ("is cancelled." if count else "had already ended."))
+    change = Change("cancel", "cancelled", UNFINISHED, lambda number, each: Cancel(number, each, reason))
+    change_submissions(caller, change, ids, conditions, is_all=every, is_dry_run=dry_run)

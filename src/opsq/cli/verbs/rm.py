@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.conditions import IDS
+from opsq.cli.chosen_submissions import DRY_RUN, Change, change_submissions
+from opsq.cli.options.conditions import FINAL, FINAL_STATE, IDS, SubmissionConditions
+from opsq.cli.options.option import option, options
 from opsq.ids import SubmissionId
-from opsq.wire.messages import Changed, Remove
+from opsq.wire.messages import Remove
 
 
-def rm(caller: Caller, ids: list[SubmissionId] = IDS) -> None:
+def rm(
+    caller: Caller,
+    conditions: SubmissionConditions = options(SubmissionConditions, state=FINAL_STATE),
+    ids: list[SubmissionId] = IDS,
+    every: bool = option("--all", "Every finished submission."),
+    dry_run: bool = DRY_RUN,
+) -> None:
     """Remove finished submissions, with their results and content."""
-    with caller.connect() as daemon:
-        for submission_id in ids:
-            daemon.call(Remove(daemon.next_id(), submission_id), Changed)
-    caller.changed(len(ids))
+    change_submissions(
+        caller, Change("rm", "removed", FINAL, Remove), ids, conditions, is_all=every, is_dry_run=dry_run
+    )

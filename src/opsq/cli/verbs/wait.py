@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.conditions import submission
-from opsq.cli.options.option import argument, duration, option
+from opsq.cli.chosen_submissions import check_choice, pages, warn_of_none
+from opsq.cli.lasting_connection import LastingConnection
+from opsq.cli.options.conditions import IDS, UNFINISHED, UNFINISHED_STATE, SubmissionConditions
+from opsq.cli.options.option import duration, option, options
 from opsq.cli.output.submission_documents import SubmissionShape, WaitDocument
 from opsq.cli.output.submission_text import ending
 from opsq.cli.submission_end import failure_of, remark_unfinished, wait_for
@@ -13,12 +15,21 @@ from opsq.ids import SubmissionId
 
 def wait(
     caller: Caller,
-    ids: list[SubmissionId] = argument("ID...", "The submissions to wait for.", submission),
+    conditions: SubmissionConditions = options(SubmissionConditions, state=UNFINISHED_STATE),
+    ids: list[SubmissionId] = IDS,
+    every: bool = option("--all", "Every submission that is unfinished now."),
     timeout_s: float | None = option("-t, --timeout D", "Give up after this long, with exit 124.", duration),
 ) -> None:
     """Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on
-    timeout.
+    timeout. Conditions select among those that are unfinished now.
     """
+    check_choice("wait", ids, conditions, is_all=every)
+    if not ids:
+        with LastingConnection(caller) as daemon:
+            where = conditions._replace(state=conditions.state or list(UNFINISHED))
+            ids = [SubmissionId(item.submission_id) for page in pages(daemon, where) for item in page]
+        if not ids:
+            warn_of_none(caller, "wait")
     try:
         states = wait_for(caller, ids, timeout_s)
     except KeyboardInterrupt:

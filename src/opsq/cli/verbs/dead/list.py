@@ -6,6 +6,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.dead_chunks import DeadChoice, print_dead
 from opsq.cli.options.conditions import DeadConditions, chunk_name
 from opsq.cli.options.option import COUNT, argument, option, options
+from opsq.cli.output.long_list import DEFAULT_TEXT
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 
@@ -14,7 +15,7 @@ def list_(
     caller: Caller,
     conditions: DeadConditions = options(DeadConditions),
     submissions: list[str] = argument("[ID...]", "Only of these submissions."),
-    limit: int = option("-n, --limit N", "List at most N chunks.", COUNT, 1000),
+    limit: int | None = option("-n, --limit N", f"List at most N chunks; {DEFAULT_TEXT}.", COUNT),
 ) -> None:
     """List dead chunks: chunk, attempts, losses, time of death, exit status or signal, reason."""
     where = conditions.as_filter()
