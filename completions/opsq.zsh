@@ -196,6 +196,7 @@ _opsq() {
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
             '--as-is[Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.]' \
+            '--crlf=[Keep carriage returns before line ends, or leave them out.]:keep|strip:(keep strip)' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
             '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \
@@ -364,6 +365,7 @@ _opsq() {
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
             '--as-is[Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.]' \
+            '--crlf=[Keep carriage returns before line ends, or leave them out.]:keep|strip:(keep strip)' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
             '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \

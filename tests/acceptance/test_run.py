@@ -139,6 +139,19 @@ def test_endless_output_fails_and_a_higher_limit_continues_the_round(opsq: Opsq)
     assert len(opsq.ok("run", "--max-result", "1M", *words, script).out) == 600_000
 
 
+@pytest.mark.parametrize("words", [["in"], ["-"], ["--per-file", "in"]])
+def test_carriage_returns_are_kept_with_a_remark_or_left_out(opsq: Opsq, words: list[str]):
+    """Of a stream and of a file as a whole nothing is said."""
+    content = b"a b\r\nc\rd\r\n\r\n"
+    opsq.file("in", content)
+    ran = opsq("run", *words, "--", "cat", stdin=content)
+    assert (ran.out, "end with CRLF" in ran.err) == (content, words == ["in"])
+    ran = opsq("run", "--crlf", "strip", *words, "--", "cat", stdin=content)
+    assert (ran.out, "CRLF" in ran.err) == (b"a b\nc\rd\n\n", False)
+    ran = opsq("run", "--crlf", "strip", "--each", *words, "--", "printf", "[%s]", stdin=content)
+    assert ran.out == b"[a b][c\rd][]"
+
+
 def test_header_of_the_results_is_written_once(opsq: Opsq):
     """As a program reads a table, and writes one."""
     opsq.file("in.csv", b'"a\nb";c\n1;2\n3;4\n5;6')

@@ -47,6 +47,14 @@ def test_stdin_is_cut_as_asked_byte_exact(queue, options, stdin, chunks):
     assert queue("read", f"{submission}/{len(chunks)}").status == 3
 
 
+def test_carriage_returns_cannot_be_left_out_of_a_file_in_place(queue):
+    path = queue.file("in", b"a\r\nb\r\n")
+    ran = queue("submit", "--crlf", "strip", "--in-place", path)
+    assert (ran.status, "--crlf strip" in ran.err) == (2, True)
+    assert queue("submit", "--crlf", "strip", "-d", r"\r\n", path).status == 2
+    assert queue.ok("submit", "--crlf", "strip", "--dry-run", "--json", path).json["bytes"] == 4
+
+
 def test_csv_whose_quote_never_closes_is_refused_with_its_line(queue):
     path = queue.file("table.csv", b'a,b\n1,"open\n2,x\n')
     for verb in (["submit", path], ["submit", "--in-place", path], ["submit", "--dry-run", path]):

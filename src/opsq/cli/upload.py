@@ -92,8 +92,12 @@ def read_whole(path: str) -> bytes:
 def plan_of(paths: list[str], splitting: Splitting) -> Plan:
     """The chunks as they would be; writes nothing."""
     with contextlib.ExitStack() as stack:
-        opened = (stack.enter_context(open_input(path, is_decompressing=splitting.decompresses)) for path in paths)
+        opened = (stack.enter_context(_open(path, splitting)) for path in paths)
         return plan(((file.name, file) for file in opened), splitting)
+
+
+def _open(path: str, splitting: Splitting) -> InputFile:
+    return open_input(path, is_decompressing=splitting.decompresses, strips_crlf=splitting.strips_crlf)
 
 
 class Upload:
@@ -175,7 +179,7 @@ class Upload:
         with self._caller.progress("bytes") as progress:
             bar = progress.add_task("copying", total=_known_bytes(paths) or None) if progress else None
             for path in paths:
-                with open_input(path, is_decompressing=splitting.decompresses) as file:
+                with _open(path, splitting) as file:
                     writer.write_stream(_Counted(file, progress, bar) if progress else file, splitting, path)
                     self._caller.warn(file.check_unchanged())
 
@@ -220,9 +224,9 @@ class _Counted:
         self.seekable, self.seek = file.seekable, file.seek
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Read, and advance the bar by the bytes of the file, which may be compressed."""
+        """Read, and advance the bar by the bytes of the file, which may have others than it gives."""
         count = self._file.readinto(buffer)
-        if self._file.is_compressed:
+        if self._file.is_converted and self._file.is_regular:
             position = self._file.raw.tell()
             self._progress.advance(self._bar, position - self._position)
             self._position = position

@@ -226,7 +226,7 @@ def plan(
     first: list[PlannedChunk] = []
     header = HeaderCheck()
     for name, stream in inputs:
-        if isinstance(stream, InputFile) and stream.is_regular and not stream.is_compressed and stream.raw.tell() == 0:
+        if isinstance(stream, InputFile) and stream.is_regular and not stream.is_converted and stream.raw.tell() == 0:
             cuts = cut_file(stream.raw, name, splitting, chunk_limit_bytes)
         else:
             cuts = cut_stream(stream, name, splitting, chunk_limit_bytes)

@@ -1,4 +1,4 @@
-"""Opens what a user names as an input: the bytes of a file, or what a compressed file holds; notices what is odd.
+"""Opens what a user names as an input: its bytes, what a compressed file holds, its lines without carriage returns.
 
 It must not cut, and writes nothing.
 """
@@ -69,15 +69,15 @@ def _compression(path: str, file: io.FileIO) -> str:
     return suffix if magic and os.pread(file.fileno(), len(magic), 0) == magic else ""
 
 
-def open_input(path: str, *, is_decompressing: bool = True) -> InputFile:
+def open_input(path: str, *, is_decompressing: bool = True, strips_crlf: bool = False) -> InputFile:
     """Open an input by its path, or standard input.
 
     Raises:
         InputUnreadable: as `open_raw`.
     """
     if path == STDIN:
-        return InputFile(io.FileIO(0, "rb", closefd=False), path, is_decompressing=False)
-    return InputFile(open_raw(path), path, is_decompressing=is_decompressing)
+        return InputFile(io.FileIO(0, "rb", closefd=False), path, is_decompressing=False, strips_crlf=strips_crlf)
+    return InputFile(open_raw(path), path, is_decompressing=is_decompressing, strips_crlf=strips_crlf)
 
 
 class InputFile:
@@ -87,15 +87,20 @@ class InputFile:
         file: positioned at the start; closed with this.
         name: its path, and for messages.
         is_decompressing: give what a compressed file holds.
+        strips_crlf: leave out each carriage return before a line feed.
     """
 
-    def __init__(self, file: io.FileIO, name: str, *, is_decompressing: bool) -> None:
+    def __init__(self, file: io.FileIO, name: str, *, is_decompressing: bool, strips_crlf: bool = False) -> None:
         self.raw = file
         self.name = name
         self._before = os.fstat(file.fileno())
         self.is_regular = stat.S_ISREG(self._before.st_mode)
         suffix = _compression(name, file) if is_decompressing and self.is_regular else ""
-        self.is_compressed = suffix != ""
+        self._strips_crlf = strips_crlf
+        self._held = b""
+        """A byte that was read and not given: a carriage return whose next byte is not known, or one without room."""
+        self.is_converted = suffix != "" or strips_crlf
+        """Other bytes are given than the file has."""
         self._plain: BufferedIOBase | None = None
         self._errors: tuple[type[Exception], ...] = ()
         if suffix:
@@ -116,7 +121,8 @@ class InputFile:
         return self.raw.seekable()
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move to a position in the bytes that are given, and return it."""
+        """Move to a position in the bytes that are given, and return it; with `strips_crlf` only to where it began."""
+        self._held = b""
         return (self._plain or self.raw).seek(offset, whence)
 
     def readinto(self, buffer: memoryview, /) -> int | None:
@@ -125,6 +131,24 @@ class InputFile:
         Raises:
             InputUnreadable: a compressed file is damaged, or ends too early.
         """
+        return self._read_stripped(buffer) if self._strips_crlf else self._read(buffer)
+
+    def _read_stripped(self, buffer: memoryview) -> int | None:
+        while True:
+            held = len(self._held)
+            room = buffer if len(buffer) > held else memoryview(bytearray(held + 1))
+            count = self._read(room[held:])
+            if count is None:
+                return None
+            piece = (self._held + bytes(room[held : held + count])).replace(b"\r\n", b"\n")
+            known = len(piece) - 1 if count and piece.endswith(b"\r") else len(piece)
+            given = min(known, len(buffer))
+            buffer[:given] = piece[:given]
+            self._held = piece[given:]
+            if given or not count:
+                return given
+
+    def _read(self, buffer: memoryview) -> int | None:
         if self._plain is None:
             return self.raw.readinto(buffer)
         try:

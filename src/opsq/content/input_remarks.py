@@ -22,6 +22,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _UNENDED = "{} does not end with a line end: its last result may run into the next. --end-lines ends each result."
 _WIDE = "{} is UTF-16, it seems, and is cut at bytes, which may be halves of characters: convert it with iconv first."
 _NULS = "{} has NUL bytes in its first {} bytes: is it text? -0 cuts at NUL bytes, --per-file does not cut."
+_CRLF = "Lines of {} end with CRLF, and keep the carriage return: --crlf strip leaves it out."
 _UNNAMED = "{} begins as {} files do, but is not named so: it is taken as it is."
 _MISNAMED = "{} is not what its name says: it is taken as it is."
 
@@ -60,6 +61,9 @@ def _look(path: str, splitting: Splitting, *, is_last: bool) -> list[str]:
         return [*remarks, _WIDE]
     if b"\0" in head and b"\0" not in splitting.delimiter:
         return [*remarks, _NULS.format("{}", len(head))]
+    keeps_crlf = splitting.delimiter == LINE_END and not (splitting.is_csv or splitting.strips_crlf)
+    if keeps_crlf and head.count(b"\r\n") * 2 > head.count(LINE_END):
+        remarks.append(_CRLF)
     if end and not is_last and splitting.delimiter == LINE_END != end:
         remarks.append(_UNENDED)
     return remarks

@@ -40,6 +40,7 @@ class Splitting(msgspec.Struct, frozen=True):
         csv_header: records are CSV records, by default of the usual dialect, and the first of each file is repeated in
             front of each chunk instead of being a record of its own.
         decompresses: a compressed file is cut as what it holds.
+        strips_crlf: each carriage return before a line feed is left out, in CSV in quotes too.
 
     Raises:
         UsageError: the values are invalid or contradict each other.
@@ -51,12 +52,15 @@ class Splitting(msgspec.Struct, frozen=True):
     csv_header: bool = False
     dialect: CsvDialect | None = None
     decompresses: bool = True
+    strips_crlf: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise UsageError(f"A chunk cannot have {self.count} {self.by}: give 1 or more.")
         if not 1 <= len(self.delimiter) <= _DELIMITER_LIMIT_BYTES:
             raise UsageError(f"A delimiter has 1 to {_DELIMITER_LIMIT_BYTES} bytes, not {len(self.delimiter)}.")
+        if self.strips_crlf and b"\r\n" in self.delimiter:
+            raise UsageError("Records that end with CRLF have no end once the carriage returns are left out.")
         if self.is_csv and self.delimiter != LINE_END:
             raise UsageError(
                 "CSV records end with a line end: a header cannot be combined with a different delimiter.",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import os
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opsq.content.input_chunks import cut_stream, plan
 from opsq.content.input_file import InputFile, is_compressed, open_input
@@ -139,3 +142,41 @@ def test_a_pipe_has_nothing_to_compare(tmp_path: Path) -> None:
     with InputFile(io.FileIO(read_end, "rb"), "-", is_decompressing=True) as file:
         assert read(file) == b"a\n"
         assert file.check_unchanged() == ""
+
+
+@given(
+    pieces=st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"bc"]), max_size=40),
+    sizes=st.lists(st.integers(1, 4), min_size=1),
+    is_packed=st.booleans(),
+)
+def test_carriage_returns_before_line_feeds_are_left_out(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], sizes: list[int], is_packed: bool
+) -> None:
+    """Wherever reads end, and no others."""
+    content = b"".join(pieces)
+    path = tmp_path_factory.mktemp("crlf") / ("a.gz" if is_packed else "a")
+    path.write_bytes(gzip.compress(content) if is_packed else content)
+    with open_input(str(path), strips_crlf=True) as file:
+        for _ in range(2):
+            found, turn = bytearray(), itertools.cycle(sizes)
+            buffer = memoryview(bytearray(next(turn)))
+            while count := file.readinto(buffer):
+                found += buffer[:count]
+                buffer = memoryview(bytearray(next(turn)))
+            assert bytes(found) == content.replace(b"\r\n", b"\n")
+            file.seek(0)
+        found_plan = plan([("a", file)], Splitting("records", 1, strips_crlf=True))
+    assert found_plan.total_bytes == len(content.replace(b"\r\n", b"\n"))
+
+
+def test_a_pipe_that_pauses_within_a_line_end_is_read_on() -> None:
+    read_fd, write_fd = os.pipe()
+    with InputFile(io.FileIO(read_fd), "pipe", is_decompressing=False, strips_crlf=True) as file:
+        buffer = memoryview(bytearray(10))
+        os.write(write_fd, b"a\r")
+        assert (file.readinto(buffer), bytes(buffer[:1])) == (1, b"a")
+        os.write(write_fd, b"\nb\r")
+        assert (file.readinto(buffer), bytes(buffer[:2])) == (2, b"\nb")
+        os.close(write_fd)
+        assert (file.readinto(buffer), bytes(buffer[:1])) == (1, b"\r")
+        assert file.readinto(buffer) == 0

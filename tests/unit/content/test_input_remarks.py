@@ -28,6 +28,7 @@ def remarks(folder: Path, splitting: Splitting, **files: bytes) -> list[str]:
         ({"a": b"x", "b": b"y", "c": b"z"}, "a (and 1 more) does not end with a line end"),
         ({"a": "é\n".encode("utf-16")}, "a is UTF-16, it seems"),
         ({"a": b"x\0y\n"}, "a has NUL bytes in its first 4 bytes"),
+        ({"a": b"x\r\ny\r\nz\n", "b": b"x\r\n"}, "Lines of a (and 1 more) end with CRLF, and keep the carriage return"),
         ({"a": gzip.compress(b"x\n")}, "a begins as .gz files do"),
         ({"a_gz": b"x\n"}, "a.gz is not what its name says"),
     ],
@@ -46,6 +47,10 @@ def test_what_is_odd_is_said_once_with_the_first_file(tmp_path: Path, files: dic
         ({"a": b"x\0y\0", "b": b"z"}, Splitting(delimiter=b"\0")),
         ({"a": b"x\0", "b": b"y"}, Splitting("file", 1)),
         ({"a_gz": b"x\n"}, Splitting(decompresses=False)),
+        ({"a": b"x\r\ny\nz\r\nz\n"}, LINES),
+        ({"a": b"x\r\n"}, Splitting(strips_crlf=True)),
+        ({"a": b"x\r\n"}, Splitting(csv_header=True)),
+        ({"a": b"x\r\n"}, Splitting(delimiter=b"\r\n")),
     ],
 )
 def test_what_is_usual_needs_no_word(tmp_path: Path, files: dict[str, bytes], splitting: Splitting) -> None:

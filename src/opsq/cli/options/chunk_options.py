@@ -55,6 +55,9 @@ class Cutting(NamedTuple):
     null: bool = option("-0, --null", "A NUL byte ends a record.")
     per_file: bool = option("--per-file", "Each file is one chunk.")
     as_is: bool = option("--as-is", "Take compressed files (.gz, .bz2, .xz, .zst) as they are, not as what they hold.")
+    crlf: Literal["keep", "strip"] = option(
+        "--crlf keep|strip", "Keep carriage returns before line ends, or leave them out.", default="keep"
+    )
     csv: bool = option("--csv", "Records are CSV records, which may have line ends in quotes.")
     csv_header: bool = option("--csv-header", "CSV with a header, which is repeated in each chunk.")
     csv_delimiter: bytes | None = _DIALECT["csv_delimiter"]
@@ -77,7 +80,7 @@ class Cutting(NamedTuple):
             by, count = "file", 1
         elif self.lines is not None:
             by, count = "records", self.lines
-        return Splitting(by, count, end, self.csv_header, dialect, not self.as_is)
+        return Splitting(by, count, end, self.csv_header, dialect, not self.as_is, self.crlf == "strip")
 
     @property
     def dialect(self) -> CsvDialect | None:

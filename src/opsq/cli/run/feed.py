@@ -108,7 +108,8 @@ class Feeder:
                 yield from self._streamed(paths.pop(0))
 
     def _is_in_place(self, path: str) -> bool:
-        return path != STDIN and is_plain(path) and not (self._splitting.decompresses and is_compressed(path))
+        is_converted = self._splitting.strips_crlf or (self._splitting.decompresses and is_compressed(path))
+        return path != STDIN and is_plain(path) and not is_converted
 
     def _in_place(self, paths: list[str]) -> Content:
         with self._round.open_writer() as writer:
@@ -118,7 +119,8 @@ class Feeder:
             return writer.finish()
 
     def _streamed(self, path: str) -> Iterator[Content]:
-        with open_input(path, is_decompressing=self._splitting.decompresses) as file:
+        splitting = self._splitting
+        with open_input(path, is_decompressing=splitting.decompresses, strips_crlf=splitting.strips_crlf) as file:
             yield from cut_segments(
                 _Interruptible(file, self._wake_read),
                 path,

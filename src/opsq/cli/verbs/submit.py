@@ -111,6 +111,10 @@ def submit(
             f"{packed} is compressed, so what it holds cannot be read in place.",
             hint="Leave out --in-place, or add --as-is to take the file as it is.",
         )
+    if in_place and splitting.strips_crlf:
+        raise UsageError(
+            "What is read in place has its carriage returns.", hint="Leave out --in-place, or --crlf strip."
+        )
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
     if dry_run:
