@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
-from opsq.cli.lasting_connection import RECONNECT_S
 from opsq.cli.options.option import COUNT, duration, option, positive_duration
 from opsq.errors import InvalidStrategy, NothingFree, Unreachable
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes
@@ -49,6 +48,8 @@ def reserve(
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise
+            from opsq.cli.lasting_connection import RECONNECT_S
+
             daemon = caller.connect(reconnect_s=min(RECONNECT_S, left_s))
     if not reply.grants:
         raise NothingFree(f"No chunk that {strategy} may serve is free.")
