@@ -30,6 +30,9 @@ _ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.
 _DECODE_ERRORS = (ValueError, RecursionError, msgspec.MsgspecError)
 _LENGTH_BYTES = 4
 
+_PATH_MAX = 200
+"""How long the path to a value becomes in a message; a record that holds itself has no end."""
+
 _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 """What MessagePack holds wherever there is NaN or infinity, and by chance elsewhere: a double with that exponent."""
 
@@ -158,8 +161,8 @@ class JsonLines(Serialisation):
     """One JSON value a line, read and written by msgspec.
 
     What JSON has no type for is written as msgspec does: a set or a tuple as an array, `Decimal`, `UUID`, dates and
-    bytes (in base64) as a string, a Struct or dataclass as an object. It is read as what it was only if `type` says so.
-    NaN and infinity are refused: JSON has no such numbers.
+    bytes (in base64) as a string, a Struct or dataclass as an object, a number as a key of an object as a string. It is
+    read as what it was only if `type` says so. NaN and infinity are refused: JSON has no such numbers.
 
     Args:
         type: what each record must be, as msgspec understands it (a Struct, a dataclass, `int`, …).
@@ -310,11 +313,35 @@ def _numbers(record: Any) -> Iterator[tuple[str, float]]:
             rest += [(f"{path}[{index}]", item) for index, item in reversed([*enumerate(value)])]
 
 
+def _place(record: Any, encode: Callable[[Any], bytes]) -> str:
+    """Where in a record that cannot be encoded the cause is, before what is said of it; "" where it is all of it."""
+    path, inner = "$", record
+    while True:
+        items: Iterable[tuple[str, Any]] = ()
+        if isinstance(inner, dict):
+            items = ((f".{key}", item) for key, item in inner.items())
+        elif isinstance(inner, list | tuple):
+            items = ((f"[{index}]", item) for index, item in enumerate(inner))
+        step = next((found for found in items if not _is_writable(found[1], encode)), None)
+        if step is None or len(path) > _PATH_MAX:
+            return f"at {path}: " if 1 < len(path) <= _PATH_MAX else ""
+        path, inner = path + step[0], step[1]
+
+
+def _is_writable(item: Any, encode: Callable[[Any], bytes]) -> bool:
+    try:
+        encode(item)
+    except _ENCODE_ERRORS:
+        return False
+    return True
+
+
 def _unwritable(records: Iterable[Any], encode: Callable[[Any], bytes], kind: str, error: Exception) -> UsageError:
     """What to say of the first record that cannot be encoded."""
     for number, record in enumerate(records, 1):
         try:
             encode(record)
         except _ENCODE_ERRORS as found:
-            return UsageError(f"Record {number} cannot be written as {kind}: {found}.")
+            place = _place(record, encode)
+            return UsageError(f"Record {number} cannot be written as {kind}: {place}{str(found).rstrip('.')}.")
     return UsageError(f"The records cannot be written as {kind}: {error}.")

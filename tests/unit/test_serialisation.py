@@ -179,8 +179,28 @@ def test_place_of_a_number_that_json_does_not_have_is_told() -> None:
         JsonLines().encode([1 << 80, {"n": None, "a": [1, Place(math.nan)]}])
 
 
+SELF_HOLDING: list[Any] = []
+SELF_HOLDING.append({"a": SELF_HOLDING})
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"a": [1, {"b": object()}]}, r"at \$\.a\[1\]\.b: Encoding objects of type object"),
+        ({"a": {(1, 2): 3}}, r"at \$\.a: Only dicts with str-like or number-like keys"),
+        (({None: 1},), r"at \$\[0\]: Only dicts"),
+        (object(), "Encoding objects"),
+        (SELF_HOLDING, "[Mm]aximum recursion"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_its_place(record: object, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"Record 2 cannot be written as JSON: {reason}"):
+        JsonLines().encode([1, record])
+
+
 def test_values_that_json_has_no_type_for_are_written_and_read_as_documented() -> None:
     moment = dt.datetime(2026, 3, 29, 2, 30, tzinfo=dt.UTC)
+    assert JsonLines().encode([{1: {2.5: {3}}}]) == b'{"1":{"2.5":[3]}}\n'
     values = [(1, 2), decimal.Decimal("1.50"), moment, b"x", Place(1.5)]
     lines = JsonLines().encode(values)
     assert lines == b'[1,2]\n"1.50"\n"2026-03-29T02:30:00Z"\n"eA=="\n{"x":1.5}\n'
