@@ -33,6 +33,7 @@ class Feeder:
 
     Args:
         on_leg: called with each, once it is submitted.
+        warn: gets a remark on a file that changed while it was read, or "".
         jobs: how many programs are to be kept busy.
         is_bounded: wait when enough is under way; `delivered` ends that of a segment.
     """
@@ -43,6 +44,7 @@ class Feeder:
         paths: list[str],
         splitting: Splitting,
         on_leg: Callable[[int], None],
+        warn: Callable[[str], object],
         *,
         jobs: int,
         is_bounded: bool,
@@ -51,6 +53,7 @@ class Feeder:
         self._paths = paths
         self._splitting = splitting
         self._on_leg = on_leg
+        self._warn = warn
         self._ahead_chunks = _AHEAD_CHUNKS_PER_JOB * jobs
         self._is_bounded = is_bounded
         self._under_way: dict[int, int] = {}
@@ -128,6 +131,7 @@ class Feeder:
                 self._next_writer,
                 chunk_limit_bytes=self._round.chunk_limit_bytes,
             )
+            self._warn(file.check_unchanged())
 
     def _next_writer(self) -> ContentWriter:
         self._check()

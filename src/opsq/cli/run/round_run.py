@@ -91,6 +91,7 @@ class RoundRun:
             plan.paths,
             plan.splitting,
             self._delivery.add,
+            caller.warn,
             jobs=plan.options.jobs or os.cpu_count() or 1,
             is_bounded=not plan.is_resumable,
         )
