@@ -222,6 +222,8 @@ complete -c opsq -n '__opsq_at submit' -l at -x -d 'Start at 2025-01-31T08:00, l
 complete -c opsq -n '__opsq_at submit' -l expires -x -d 'Expire if unfinished by then.'
 complete -c opsq -n '__opsq_at submit' -l unique -x -d 'If an unfinished submission has this key, print its id instead.'
 complete -c opsq -n '__opsq_at submit' -l unique-until -x -a 'start done' -d 'How long the key is held: until the first chunk is handed out, or until the submission ends (default).'
+complete -c opsq -n '__opsq_at submit' -l idempotency-key -x -a '(__opsq_ask keys)' -d 'If a submission has this key, finished or not, print its id instead.'
+complete -c opsq -n '__opsq_at submit' -l keep -x -d 'With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.'
 complete -c opsq -n '__opsq_at submit' -l reservation -x -d 'How long a consumer may keep a chunk without a heartbeat, at least 0.1s.'
 complete -c opsq -n '__opsq_at submit' -l in-place -d 'Do not copy: consumers read the files where they are; they must not change.'
 complete -c opsq -n '__opsq_at submit' -l wait-for-room -d 'If the backlog is full, wait for room, for at most this long; without =D without limit.'

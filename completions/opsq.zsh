@@ -216,6 +216,8 @@ _opsq() {
             '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
             '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
+            '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY:_opsq_keys' \
+            '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
             '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
             '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
             '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \

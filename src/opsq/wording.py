@@ -50,6 +50,11 @@ REFUSALS: dict[str, str] = {
     "too_many_pairs": "{count} metadata pairs are more than the {limit} that a submission may have.",
     "delay_and_start": "A submission has either a delay or a start time, not both.",
     "until_start_without_key": "How long to hold a unique key was given, but no unique key.",
+    "keep_without_key": "How long to keep an idempotency key was given, but no idempotency key.",
+    "keep_too_long": (
+        "An idempotency key cannot be kept for {keep_s:span}: submissions are removed {known_s:span} after their end.\n"
+        "Keep it for less, or set finished_days to more."
+    ),
     "two_expiries": "A submission has either a time to live or an expiry time, not both.",
     "long_content": "The content description has {size_bytes} bytes; the limit is {limit_bytes}.",
     "long_attachment": (

@@ -49,3 +49,31 @@ def test_unique_until_without_unique_is_a_usage_error(queue):
     ran = queue("submit", "-", "--unique-until", "start", stdin=b"x\n")
     assert ran.status == 2
     assert "--unique" in ran.err
+
+
+def submit_once(queue, *options, content=b"x\n"):
+    return queue("submit", "-", "--idempotency-key", "day 1", "--json", *options, stdin=content)
+
+
+def test_idempotency_key_outlives_the_end(queue):
+    first = submit_once(queue).json
+    assert first["created"]
+    assert submit_once(queue, "--keep", "1d").json == first | {"created": False}
+    queue.ok("complete", queue.reserve())
+    assert submit_once(queue, "--keep", "1d").json == first | {"created": False}
+    assert submit_once(queue, "--keep", "0s").json["created"]
+
+
+def test_idempotency_key_of_something_else_is_exit_5(queue):
+    first = submit_once(queue).json["submission_id"]
+    for options, content, word in ([], b"y\n", "content"), (["-m", "k=v"], b"x\n", "metadata"):
+        ran = submit_once(queue, *options, content=content)
+        assert (ran.status, first in ran.err, f"other {word}" in ran.err) == (5, True, True), ran
+    assert len(queue.ok("list").lines) == 1
+
+
+def test_idempotency_key_is_refused_where_it_cannot_hold(queue):
+    assert submit_once(queue, "--unique", "k").status == 2
+    assert queue("submit", "-", "--keep", "1d", stdin=b"x\n").status == 2
+    ran = submit_once(queue, "--keep", "8d")
+    assert (ran.status, "finished_days" in ran.err) == (2, True), ran

@@ -141,7 +141,8 @@ class Upload:
                 size = source.content.chunks_count, source.content.total_bytes
             else:  # the number of chunks is known only after the cutting
                 size = len(paths) if splitting.by == "file" else 1, 0 if is_in_place else _known_bytes(paths)
-            self._wait_for_room(daemon, size)
+            if self._rules.idempotency_key is None:  # else it may exist already, and need no room
+                self._wait_for_room(daemon, size)
         with ContentWriter(
             store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable
         ) as writer:

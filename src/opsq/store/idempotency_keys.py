@@ -9,18 +9,18 @@ from opsq.ids import SubmissionId
 PRUNE_ROWS = 2_000
 
 
-def by_idempotency_key(connection: apsw.Connection, key: str) -> SubmissionId | None:
-    """The submission that this key made, unless it was removed."""
+def by_idempotency_key(connection: apsw.Connection, key: str, ended_from: int = 0) -> SubmissionId | None:
+    """The submission that this key made, unless it was removed, or ended before `ended_from`."""
     row = connection.execute(
         "SELECT id FROM idempotency JOIN submission ON id = submission_id "
-        "WHERE idempotency.key = ? AND state != 'removed'",
-        (key,),
+        "WHERE idempotency.key = ? AND state != 'removed' AND (finished_at IS NULL OR finished_at >= ?)",
+        (key, ended_from),
     ).fetchone()
     return SubmissionId(row[0]) if row else None
 
 
 def keep(writer: apsw.Connection, key: str, submission_id: int) -> None:
-    """The key has made this submission; one that it made before was removed."""
+    """The key has made this submission; one that it made before was removed, or ended too long ago."""
     writer.execute("INSERT OR REPLACE INTO idempotency (key, submission_id) VALUES (?, ?)", (key, submission_id))
 
 

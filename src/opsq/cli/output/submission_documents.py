@@ -154,7 +154,10 @@ class WaitDocument(Shape):
 
 
 class SubmitDocument(Shape):
-    """`opsq submit`. `created`: not found by --unique; `state`, `output` and `error` need --wait."""
+    """`opsq submit`. `created`: not found by --unique or --idempotency-key.
+
+    `state`, `output` and `error` need --wait.
+    """
 
     submission_id: str
     created: bool

@@ -18,6 +18,7 @@ from opsq.cli.options.result_options import Shaping
 from opsq.cli.options.rule_options import weights_of
 from opsq.cli.options.submission_template import Template, read_template
 from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
+from opsq.cli.repeated_submit import check_same
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
 from opsq.content.input_chunks import Plan
 from opsq.content.input_file import STDIN, is_compressed
@@ -57,6 +58,14 @@ def submit(
         "--unique-until start|done",
         "How long the key is held: until the first chunk is handed out, or until the submission ends (default).",
     ),
+    idempotency_key: str | None = option(
+        "--idempotency-key KEY", "If a submission has this key, finished or not, print its id instead."
+    ),
+    keep_s: float | None = option(
+        "--keep D",
+        "With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.",
+        duration,
+    ),
     reservation_s: float | None = option(
         "--reservation D",
         "How long a consumer may keep a chunk without a heartbeat, at least 0.1s.",
@@ -87,6 +96,9 @@ def submit(
     values.exclude(delay=delay_s, at=not_before_at)
     if unique_until is not None and unique is None:
         raise UsageError("--unique-until needs --unique.")
+    values.exclude(unique=unique, idempotency_key=idempotency_key)
+    if keep_s is not None and idempotency_key is None:
+        raise UsageError("--keep needs --idempotency-key.")
     values.exclude(dry_run=dry_run, wait=wait)
     values.exclude(dry_run=dry_run, from_json=from_json)
     if output is not None and not wait:
@@ -138,9 +150,13 @@ def submit(
         unique_key=unique,
         unique_until_start=unique_until == "start",
         weights=weights_of(weight),
+        idempotency_key=idempotency_key,
+        idempotency_keep_s=keep_s,
     )
     upload = Upload(caller, rules, RoomDeadline.of(wait_for_room), template)
     content, created = upload.hand_over(paths, splitting, is_in_place=in_place)
+    if idempotency_key is not None and not created.is_new:
+        check_same(caller, SubmissionId(created.submission_id), rules, content)
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
     if writes_stdout:
         print(document.submission_id, file=sys.stderr)

@@ -49,6 +49,7 @@ class SubmitOptions(TypedDict, total=False):
     reservation_s: float | None
     weights: Mapping[str, float] | None
     idempotency_key: str | None
+    idempotency_keep_s: float | None
 
 
 _CHUNKS = (bytes, bytearray, memoryview)

@@ -85,6 +85,7 @@ class Producer:
             weights: key → the weight in `Fair` of the value that this submission has of it, from now on.
             idempotency_key: makes one submission for as long as that is known, also after its end; repeated calls
                 return it.
+            idempotency_keep_s: a submission with the key that ended longer ago than this no longer has it.
             wait_for_room: wait until there is room: True without limit, a number for at most that many seconds. A list
                 or tuple of chunks waits before any content is written.
 

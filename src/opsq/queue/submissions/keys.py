@@ -23,11 +23,13 @@ class Keys:
         self._by_idempotency_key: dict[str, SubmissionId] = {}
         self._withdrawing: set[bytes] = set()
 
-    def known(self, new: NewSubmission) -> SubmissionId | None:
+    def known(self, new: NewSubmission, now: Now) -> SubmissionId | None:
         """The submission that this request has made before, or that its idempotency key has."""
         known = self._by_request(new.request_key)
         if known is None and new.idempotency_key is not None:
-            known = self._by_idempotency(new.idempotency_key)
+            keep_s = new.idempotency_keep_s
+            ended_from = 0 if keep_s is None else max(now.wall - int(keep_s * 1000), 0)
+            known = self._by_idempotency(new.idempotency_key, ended_from)
         return known
 
     def check(self, new: NewSubmission) -> None:
@@ -92,5 +94,6 @@ class Keys:
         under_way = self._by_request_key.get(request_key)
         return under_way[0] if under_way is not None else submissions.by_request_key(self._state.reader, request_key)
 
-    def _by_idempotency(self, key: str) -> SubmissionId | None:
-        return self._by_idempotency_key.get(key) or idempotency_keys.by_idempotency_key(self._state.reader, key)
+    def _by_idempotency(self, key: str, ended_from: int = 0) -> SubmissionId | None:
+        under_way = self._by_idempotency_key.get(key)
+        return under_way or idempotency_keys.by_idempotency_key(self._state.reader, key, ended_from)

@@ -28,6 +28,7 @@ CONTENT_LIMIT_BYTES = 64 << 10
 ATTACHMENT_LIMIT_BYTES = 1 << 20
 METADATA_LIMIT = 64
 BUILT_IN_KEYS = frozenset({"submission"})
+DAY_S = 86_400
 DUE_LIMIT = 200
 """Scheduled submissions opened by one look at the clock."""
 
@@ -74,10 +75,12 @@ class Submitter:
         """
         for new in request.submissions:
             _validate(new)
+            if new.idempotency_keep_s is not None:
+                _check_keep(new, new.idempotency_keep_s, self._state.policy.finished_days * DAY_S)
             self._keys.check(new)
         most = sum(new.chunks_count for new in request.submissions)
         self._admission.enter(
-            peer, request, most, lambda: self._needed(request), lambda now: self._submit(peer, request, now), now
+            peer, request, most, lambda: self._needed(request, now), lambda now: self._submit(peer, request, now), now
         )
 
     def check_capacity(self, peer: Peer, request: CheckCapacity, now: Now) -> None:
@@ -99,25 +102,25 @@ class Submitter:
         created = [self._submit_one(peer, new, now) for new in request.submissions]
         self._state.batch.replies.append((peer, Submitted(request.id, created)))
 
-    def _needed(self, request: Submit) -> int | None:
+    def _needed(self, request: Submit, now: Now) -> int | None:
         """How many chunks a request would add; None: all its submissions are known already."""
         new = {
             one.unique_key or one.idempotency_key or one.request_key: one
             for one in request.submissions
-            if self._known(one) is None
+            if self._known(one, now) is None
         }
         return sum(one.chunks_count for one in new.values()) if new else None
 
-    def _known(self, new: NewSubmission) -> SubmissionId | None:
+    def _known(self, new: NewSubmission, now: Now) -> SubmissionId | None:
         """The submission that this request has made before, or that has one of its keys."""
-        known = self._keys.known(new)
+        known = self._keys.known(new, now)
         if known is None and new.unique_key is not None:
             known = self._state.unique_keys.holder(new.unique_key)
         return known
 
     def _submit_one(self, peer: Peer, new: NewSubmission, now: Now) -> Created:
         state, batch = self._state, self._state.batch
-        known = self._known(new)
+        known = self._known(new, now)
         if known is not None:
             return Created(known, False)
         row = self._row(peer, new, now)
@@ -270,6 +273,14 @@ def _validate(new: NewSubmission) -> None:
         raise UsageError(cause="long_content", size_bytes=len(new.content), limit_bytes=CONTENT_LIMIT_BYTES)
     if new.attachment is not None and len(new.attachment) > ATTACHMENT_LIMIT_BYTES:
         raise UsageError(cause="long_attachment", size_bytes=len(new.attachment), limit_bytes=ATTACHMENT_LIMIT_BYTES)
+
+
+def _check_keep(new: NewSubmission, keep_s: float, known_s: float) -> None:
+    """`UsageError` unless a submission is known for as long as its idempotency key is to be kept."""
+    if new.idempotency_key is None:
+        raise UsageError(cause="keep_without_key")
+    if keep_s > known_s:
+        raise UsageError(cause="keep_too_long", keep_s=keep_s, known_s=known_s)
 
 
 def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | None, int | None]:

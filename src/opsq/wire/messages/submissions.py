@@ -67,6 +67,8 @@ class NewSubmission(Record):
     """Makes one submission for as long as that is known, even after its end; a repeated submit returns that one."""
     unique_until_start: bool = False
     """The unique key is free as soon as a chunk is handed out; else when the submission is final."""
+    idempotency_keep_s: Duration | None = None
+    """A submission with the idempotency key that ended longer ago than this no longer has it; None: it always does."""
 
 
 class Created(Record):

@@ -195,6 +195,28 @@ def test_idempotency_key_is_free_again_when_its_submission_was_removed(rig: Rig)
     assert len(rig.rows("SELECT * FROM idempotency")) == 1
 
 
+def test_idempotency_key_is_kept_for_a_time_after_the_end(rig: Rig):
+    made = submit(rig, idempotency_key="nightly", idempotency_keep_s=60)
+    rig.pass_time(300)
+    assert submit(rig, OTHER, idempotency_key="nightly", idempotency_keep_s=60) == m.Created(made.submission_id, False)
+    rig.ask(rig.connect(), m.Cancel(1, made.submission_id))
+    rig.settle()
+    rig.pass_time(50)
+    assert submit(rig, OTHER, idempotency_key="nightly", idempotency_keep_s=60) == m.Created(made.submission_id, False)
+    rig.pass_time(20)
+    assert submit(rig, OTHER, idempotency_key="nightly") == m.Created(made.submission_id, False)
+    again = submit(rig, OTHER, idempotency_key="nightly", idempotency_keep_s=60)
+    assert again.is_new
+    assert find(rig, idempotency_key="nightly") == (again.submission_id, False)
+
+
+def test_idempotency_key_cannot_be_kept_without_a_key_or_longer_than_submissions(rig: Rig):
+    with pytest.raises(UsageError, match="no idempotency key"):
+        submit(rig, idempotency_keep_s=60)
+    with pytest.raises(UsageError, match="finished_days"):
+        submit(rig, idempotency_key="nightly", idempotency_keep_s=rig.policy.finished_days * 86400 + 1)
+
+
 def test_find_needs_exactly_one_key(rig: Rig):
     for request in (m.Find(1), m.Find(1, KEY, "nightly")):
         with pytest.raises(UsageError, match="a request key or an idempotency key"):
