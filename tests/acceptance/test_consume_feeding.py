@@ -194,7 +194,8 @@ def test_clean_environment_has_path_and_the_chunk_and_nothing_else(queue):
     submission = queue.submit_lines(1)
     queue.ok("consume", "--until-empty", "--clean-env", "--", "env")
     names = {line.split("=")[0] for line in queue.ok("results", submission).lines}
-    assert names == {"PATH", "OPSQ_SUBMISSION", "OPSQ_CHUNK", "OPSQ_ATTEMPT", "OPSQ_CONSUMER"}
+    of_chunk = ("SUBMISSION", "CHUNK", "ATTEMPT", "CONSUMER", "INPUT", "OFFSET")
+    assert names == {"PATH", *(f"OPSQ_{name}" for name in of_chunk)}
 
 
 @pytest.mark.parametrize(

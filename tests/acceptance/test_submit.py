@@ -177,7 +177,15 @@ def test_a_shown_submission_can_be_changed_and_submitted_again(queue):
     assert second != first
     shown = queue.ok("show", second, "--json").json
     differing = {name for name in document if document[name] != shown[name]}
-    assert differing == {"submission_id", "submitted_at", "unique", "unique_until", "unique_held"}
+    assert differing == {
+        "submission_id",
+        "submitted_at",
+        "unique",
+        "unique_until",
+        "unique_held",
+        "inputs",
+        "inputs_count",
+    }
     assert queue.ok("read", f"{second}/2").out == b"2\n"
 
 

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from opsq.cli.caller import Caller
+from opsq.cli.chunk_origins import ChunkOrigins
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts
 from opsq.cli.output.json_output import instant
 from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.output.readable import brief
-from opsq.cli.output.submission_documents import DeadDocument, DeadShape
+from opsq.cli.output.submission_documents import DeadDocument, DeadShape, place_fields
 from opsq.cli.output.submission_text import minute
 from opsq.cli.stopped_queue import asked
 from opsq.client.core.result_pages import request_parts
+from opsq.content.manifest import InputRange
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
@@ -30,6 +32,9 @@ ALL = option("--all", "Every dead chunk; if no ID and no condition is given, --a
 DRY_RUN = option("--dry-run", "Change nothing; list the chunks that would change.")
 
 _NO_CONDITION = DeadFilter()
+
+_Found = tuple[DeadChunk, InputRange | None]
+"""A dead chunk, and where it comes from."""
 
 
 class DeadChoice(NamedTuple):
@@ -90,34 +95,41 @@ def _chosen(names: Sequence[str], where: DeadFilter, *, is_all: bool) -> list[De
 def print_dead(caller: Caller, chosen: Sequence[DeadChoice], limit: int | None) -> None:
     """Print the chosen chunks; at most `limit`."""
     with asked(caller) as daemon:
-        print_list(caller, (page for choice in chosen for page in _pages(daemon, choice)), _LISTING, limit)
+        origins = ChunkOrigins(daemon)
+        print_list(caller, (page for choice in chosen for page in _pages(daemon, choice, origins)), _LISTING, limit)
 
 
-def _pages(daemon: attempts.Asked, choice: DeadChoice) -> Iterator[list[DeadChunk]]:
+def _pages(daemon: attempts.Asked, choice: DeadChoice, origins: ChunkOrigins) -> Iterator[list[_Found]]:
     """The chunks of a choice, by submission and index: each that is dead all the time once, and none twice."""
     wanted = None if choice.indexes is None else set(choice.indexes)
     after: tuple[int, int] | None = (0, -1)
     while after is not None:
         page = daemon.call(Dead(daemon.next_id(), choice.submission_id, after, where=choice.where), DeadChunks)
-        yield [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
+        chunks = [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
+        origins.look_up(chunk.submission_id for chunk in chunks)
+        yield [(chunk, origins.of(chunk.submission_id, chunk.index)) for chunk in chunks]
         after = page.next_after
 
 
-def _row(chunk: DeadChunk, is_short: bool) -> list[object]:
-    return [
+def _row(found: _Found, is_short: bool) -> list[object]:
+    chunk, place = found
+    came_from = "" if place is None else place.text
+    row: list[object] = [
         f"{chunk.submission_id}/{chunk.index}",
         chunk.attempts,
         chunk.lost,
         minute(chunk.dead_at) if is_short else instant(chunk.dead_at),
         attempts.ended(chunk.exit_status, chunk.signal),
-        brief(chunk.reason) if is_short else chunk.reason,
     ]
+    if is_short:
+        return [*row, f"{brief(chunk.reason)}\n{came_from}".rstrip("\n")]
+    return [*row, chunk.reason, came_from]
 
 
-_LISTING = Listing(
+_LISTING: Listing[_Found] = Listing(
     document=DeadDocument,
     columns=("chunk", "attempts", "lost", "died", "ended", "reason"),
     right=frozenset({"attempts", "lost"}),
-    shape=DeadShape.from_message,
+    shape=lambda found: DeadShape.from_message(found[0], **place_fields(found[1])),
     row=_row,
 )

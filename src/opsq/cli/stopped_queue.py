@@ -54,6 +54,7 @@ class StoppedQueue:
         from opsq.daemon.daemon_process import policy_of
         from opsq.queue.engine import Engine
 
+        self.store_url = caller.settings.store
         instant = now()
         self._engine = Engine(database, policy_of(caller.settings), instant)
         self._peer = self._engine.connect("stopped", instant)

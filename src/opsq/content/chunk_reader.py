@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from opsq.content.content_store import Store
 from opsq.content.file_io import Identity, Roots, check_path
-from opsq.content.manifest import Content, PartTable, Table, unpack_numbers
+from opsq.content.manifest import Content, InputRange, InputTable, PartTable, Table, unpack_numbers
 from opsq.errors import ContentMissing, NotFound, StoreNotVisible
 from opsq.ids import mask_indexes
 
@@ -56,6 +56,7 @@ class ChunkReader:
         self._roots = roots
         self._store = store
         self._parts = PartTable(store, content)
+        self._inputs = None if content.inputs is None else InputTable(store, content, content.inputs)
         self._last_number = -1
         self._last_place = _Place(None, "", 0, None, None)
         self._ends: Sequence[int]
@@ -180,6 +181,42 @@ class ChunkReader:
             return None
         self._place(number)
         return part.name
+
+    def input_of(self, index: int) -> InputRange | None:
+        """Where a chunk comes from; None if no producer of files made it. Raises as `read`, where a table is read."""
+        content = self.content
+        self._checked(index)
+        if content.inline is not None:
+            if self._inputs is None:
+                return None
+            size_bytes = len(content.inline[index])
+            found = self._inputs.of(index)
+            before_bytes = sum(map(len, content.inline[found.first_index : index]))
+            return InputRange(os.fsdecode(found.name), found.offset_bytes + before_bytes, size_bytes)
+        start, end = self._bounds(index)
+        if self._inputs is not None:
+            found = self._inputs.of(index)
+            first, _ = self._bounds(found.first_index)
+            return InputRange(os.fsdecode(found.name), found.offset_bytes + start - first, end - start)
+        if not content.parts_count:
+            return None
+        number = self._part_of(index, start)
+        part = self._parts[number]
+        if part.identity is None:
+            return None
+        first = self._parts.ends[number - 1] if number else 0
+        return InputRange(os.fsdecode(part.name), part.skipped_bytes + start - first, end - start)
+
+    def input_names(self, limit: int) -> tuple[int, list[str]]:
+        """How many inputs there are, and the names of the first. Raises as `input_of`."""
+        content = self.content
+        if content.inputs is not None and self._inputs is not None:
+            count = content.inputs.count
+            return count, [os.fsdecode(self._inputs[number].name) for number in range(min(count, limit))]
+        count = content.parts_count
+        if not count or self._parts[0].identity is None:
+            return 0, []
+        return count, [os.fsdecode(self._parts[number].name) for number in range(min(count, limit))]
 
     def _checked(self, index: int) -> int:
         if 0 <= index < self.content.chunks_count:

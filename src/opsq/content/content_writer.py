@@ -6,17 +6,16 @@ behind: any error, including an interrupt, removes the folder of the submission.
 
 from __future__ import annotations
 
-import errno
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 from msgspec.structs import replace
 
 from opsq.content.content_store import ObjectWriter, Store
-from opsq.content.file_io import Buffer, identity_of
+from opsq.content.file_io import Buffer, identity_of, sync_input
 from opsq.content.input_chunks import (
     LIMIT_HINT,
     READ_BYTES,
@@ -31,10 +30,15 @@ from opsq.content.manifest import (
     HEADER_LIMIT_BYTES,
     INLINE_LIMIT_BYTES,
     INLINE_LIMIT_COUNT,
+    INPUTS_LIMIT_BYTES,
+    INPUTS_OBJECT,
     PARTS_LIMIT_BYTES,
     Content,
+    Input,
+    Inputs,
     Part,
     encode,
+    encode_inputs,
     encode_parts,
     pack_numbers,
 )
@@ -75,6 +79,7 @@ class ContentWriter:
         self._has_folder = False
         self._is_ended = False
         self._header = HeaderCheck()
+        self._inputs: list[Input] = []
         self._parts: list[Part] = []
         self._part: ObjectWriter | None = None
         self._part_bytes = 0
@@ -103,7 +108,7 @@ class ContentWriter:
         Args:
             stream: read from its current position.
             splitting: the rule.
-            name: for messages.
+            name: of the input.
 
         Raises:
             ChunkTooLarge: a record, or the records of a chunk, exceed the chunk limit.
@@ -115,25 +120,34 @@ class ContentWriter:
         with self._all_or_nothing():
             buffer = self._buffer = self._buffer or bytearray(READ_BYTES)
             start = self.total_bytes
+            is_new = True
             for content, ends, header in cut_stream(stream, name, splitting, self._limit_bytes, buffer):
                 self._header.take(header, name, splitting)
+                if is_new:
+                    self._begin_input(name, len(header))
+                    is_new = False
                 self._append(content, [start + end for end in ends] if start else ends)
 
-    def append(self, content: Buffer, ends: list[int], header: bytes, name: str, splitting: Splitting) -> None:
-        """Append a stretch of a stream that the caller cuts.
+    def append(
+        self, content: Buffer, ends: list[int], header: bytes, name: str, splitting: Splitting, offset_bytes: int = 0
+    ) -> None:
+        """Append a stretch of a stream that the caller cuts; all that is appended is of one stream.
 
         Args:
             content: the bytes; copied or written on return.
             ends: chunk ends, as offsets in everything appended so far, including `content`.
             header: of the stream, with its line end; b"" if it has none, or none yet.
-            name: of the stream, for messages.
+            name: of the stream.
             splitting: the rule by which it is cut.
+            offset_bytes: where what is appended here begins in it, after its header.
 
         Raises:
             StorageFull: the store is full.
         """
         with self._all_or_nothing():
             self._header.take(header, name, splitting)
+            if not self._inputs:
+                self._begin_input(name, len(header) + offset_bytes)
             self._append(content, ends)
 
     def add_in_place(self, path: str | os.PathLike[str], splitting: Splitting) -> None:
@@ -163,7 +177,7 @@ class ContentWriter:
                 self._add_ends([start + end for end in ends])
             if self._is_durable:
                 self._in_place_folders.add(os.path.dirname(os.path.abspath(name)))
-                _sync_input(lambda: sync_descriptor(file.fileno()), name)
+                sync_input(lambda: sync_descriptor(file.fileno()), name)
             if identity_of(file.fileno()) != identity:
                 raise ContentChanged(
                     f"{name} changed while it was being split.",
@@ -214,7 +228,7 @@ class ContentWriter:
         with self._all_or_nothing():
             content = self._describe()
             for path in self._in_place_folders:
-                _sync_input(lambda path=path: sync_path(path), path)  # type: ignore[misc]
+                sync_input(lambda path=path: sync_path(path), path)  # type: ignore[misc]
             if self._has_folder and self._is_durable:
                 self._store.sync_folder(self._folder)
             self._is_ended = True
@@ -243,6 +257,16 @@ class ContentWriter:
         except BaseException:
             self.abort()
             raise
+
+    def _begin_input(self, name: str, offset_bytes: int) -> None:
+        """The next chunk is of another input, and begins there in it."""
+        self._end_input()
+        self._inputs.append(Input(os.fsencode(name), self.chunks_count, offset_bytes))
+
+    def _end_input(self) -> None:
+        """Forget the last input if it has no chunks."""
+        if self._inputs and self._inputs[-1].first_index == self.chunks_count:
+            self._inputs.pop()
 
     def _append(self, content: Buffer, ends: list[int]) -> None:
         """Append bytes and chunk ends; start a new part at a chunk end if the current one is large enough."""
@@ -317,14 +341,17 @@ class ContentWriter:
     def _describe(self) -> Content:
         header = self._header.header or b""
         header_object = self._write_object("header", header) if len(header) > HEADER_LIMIT_BYTES else None
+        inputs = self._describe_inputs()
         content = Content(
             folder=self._folder,
             chunks_count=self.chunks_count,
             total_bytes=self.total_bytes,
             header=b"" if header_object else header,
             header_object=header_object,
+            inputs=inputs,
         )
         is_new = self._part is None and self._manifest is None and not self._parts
+        is_new = is_new and (inputs is None or bool(inputs.listed))  # what is inline needs no store
         if is_new and self.total_bytes <= INLINE_LIMIT_BYTES and self.chunks_count <= INLINE_LIMIT_COUNT:
             gathered = b"".join(self._gathered)
             starts = [0, *self._ends[:-1]]
@@ -349,6 +376,14 @@ class ContentWriter:
             content, parts=parts, parts_count=parts_count, ends=ends, manifest=manifest, parts_object=parts_object
         )
 
+    def _describe_inputs(self) -> Inputs | None:
+        self._end_input()
+        inputs = Inputs(len(self._inputs), self._inputs) if self._inputs else None
+        if inputs is not None and len(encode(inputs)) > INPUTS_LIMIT_BYTES:
+            self._write_object(INPUTS_OBJECT, encode_inputs(self._inputs))
+            return Inputs(len(self._inputs))
+        return inputs
+
     def _is_part_per_chunk(self) -> bool:
         if len(self._parts) != self.chunks_count:
             return False
@@ -358,32 +393,3 @@ class ContentWriter:
             if end != chunk_end:
                 return False
         return True
-
-
-def _sync_input(sync: Callable[[], None], name: str) -> None:
-    """Sync something of the user's; a file system that has nothing to sync is passed over."""
-    try:
-        sync()
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EROFS, errno.EBADF, errno.ENOTSUP}:
-            raise InputUnreadable(f"{name} cannot be made durable: {error.strerror}.") from error
-
-
-def in_place(
-    store: Store,
-    folder: str,
-    paths: Iterable[str | os.PathLike[str]],
-    splitting: Splitting,
-    *,
-    chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
-    is_durable: bool = True,
-) -> Content:
-    """Describe files as content without copying any bytes; writes at most the tables.
-
-    Raises:
-        OpsqError: as `ContentWriter.add_in_place`.
-    """
-    with ContentWriter(store, folder, chunk_limit_bytes=chunk_limit_bytes, is_durable=is_durable) as writer:
-        for path in paths:
-            writer.add_in_place(path, splitting)
-        return writer.finish()

@@ -9,12 +9,14 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Callable
 from threading import Lock
 
 from opsq.errors import (
     ContentChanged,
     ContentMissing,
     ContentNotPermitted,
+    InputUnreadable,
     OpsqError,
     StorageFull,
     StoreNotVisible,
@@ -43,6 +45,15 @@ def write_all(descriptor: int, content: Buffer) -> None:
         view = memoryview(content)
         while done < len(view):
             done += os.write(descriptor, view[done:])
+
+
+def sync_input(sync: Callable[[], None], name: str) -> None:
+    """Sync something of the user's; a file system that has nothing to sync is passed over."""
+    try:
+        sync()
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EROFS, errno.EBADF, errno.ENOTSUP}:
+            raise InputUnreadable(f"{name} cannot be made durable: {error.strerror}.") from error
 
 
 def write_failure(path: str, error: OSError) -> OpsqError:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol, cast
 
 from opsq.content.input_file import InputFile
+from opsq.content.manifest import InputRange
 from opsq.content.record_boundaries import RecordCounter
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, OpenQuote, OverLimit, Splitter, Splitting, seek_ends
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
@@ -183,14 +184,6 @@ def _too_large(name: str, splitting: Splitting, limit_bytes: int, records_before
     return ChunkTooLarge(f"{what} the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
 
 
-class PlannedChunk(NamedTuple):
-    """A chunk that would be made: its input, its offset (after the header), its size."""
-
-    name: str
-    offset_bytes: int
-    size_bytes: int
-
-
 class Plan(NamedTuple):
     """What would be submitted."""
 
@@ -198,7 +191,7 @@ class Plan(NamedTuple):
     total_bytes: int
     smallest_bytes: int
     largest_bytes: int
-    first: list[PlannedChunk]
+    first: list[InputRange]
     header: bytes
 
 
@@ -223,7 +216,7 @@ def plan(
     """
     count = total = largest = 0
     smallest: int | None = None
-    first: list[PlannedChunk] = []
+    first: list[InputRange] = []
     header = HeaderCheck()
     for name, stream in inputs:
         if isinstance(stream, InputFile) and stream.is_regular and not stream.is_converted and stream.raw.tell() == 0:
@@ -238,7 +231,7 @@ def plan(
                 smallest = size if smallest is None else min(smallest, size)
                 largest = max(largest, size)
                 if len(first) < first_count:
-                    first.append(PlannedChunk(name, start, size))
+                    first.append(InputRange(name, len(cut.header) + start, size))
                 start = end
             count += len(cut.ends)
         total += start

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import overload
+from itertools import accumulate
+from typing import NamedTuple, overload
 
 import msgspec
 
 from opsq.content.content_store import Store
 from opsq.errors import VersionMismatch
+from opsq.printable import printable
 
 INLINE_LIMIT_BYTES = 4096
 """Content up to this size is sent with the submission and needs no file."""
@@ -34,6 +37,9 @@ HEADER_LIMIT_BYTES = 8 << 10
 """A larger header becomes an object."""
 ABOUT_LIMIT_BYTES = 8 << 10
 """A longer `about` becomes an object."""
+INPUTS_LIMIT_BYTES = 6 << 10
+"""Encoded inputs larger than this become an object; the longest path fits."""
+INPUTS_OBJECT = "inputs"
 
 NUMBER_BYTES = 8
 
@@ -55,6 +61,46 @@ class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
     identity: tuple[int, int, int] | None = None
 
 
+class Input(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What some chunks were cut from, and copied.
+
+    Attributes:
+        name: as it was given; bytes, because paths need not be text.
+        first_index: the first chunk of it; the last is the one before the first of the next input.
+        offset_bytes: where that chunk begins in it.
+    """
+
+    name: bytes
+    first_index: int
+    offset_bytes: int
+
+
+class Inputs(msgspec.Struct, array_like=True, frozen=True):
+    """The inputs of a submission, in order: `listed`, or if that is empty, in the object `INPUTS_OBJECT`."""
+
+    count: int
+    listed: list[Input] = []
+
+
+class InputRange(NamedTuple):
+    """Where a chunk comes from: bytes of an input as it was read, decompressed and without carriage returns if asked.
+
+    Attributes:
+        name: as it was given, `-` for stdin; of a file in place its absolute path.
+    """
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+
+    @property
+    def text(self) -> str:
+        """As people read it: `access.log, bytes 0-1023`."""
+        name = "stdin" if self.name == "-" else printable(self.name)
+        end = self.offset_bytes + self.size_bytes
+        return f"{name}, bytes {self.offset_bytes}-{end - 1}" if self.size_bytes else f"{name}, empty"
+
+
 class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
     """What a consumer needs to read the chunks of a submission.
 
@@ -72,6 +118,7 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
         header_object: the object that holds a header too long to send.
         about: the producer's description of the chunk format, such as a schema; opaque here.
         about_object: the object that holds an `about` too long to send.
+        inputs: what the chunks were cut from; None: parts are files in place, or no producer of files made them.
     """
 
     folder: str
@@ -87,12 +134,14 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
     header_object: str | None = None
     about: bytes = b""
     about_object: str | None = None
+    inputs: Inputs | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(Content)
 _part_decoder = msgspec.msgpack.Decoder(Part)
+_input_decoder = msgspec.msgpack.Decoder(Input)
 encode = msgspec.msgpack.Encoder().encode
-"""A `Content` or `Part` as bytes; a `Content` has at most about 55 KiB."""
+"""A `Content`, `Part` or `Input` as bytes; a `Content` has at most about 61 KiB."""
 
 
 def decode(blob: bytes) -> Content:
@@ -127,16 +176,18 @@ def unpack_numbers(table: bytes) -> array[int]:
 
 
 def encode_parts(parts: Sequence[Part]) -> bytes:
-    """Encode parts as an object: a table of their ends, a table of their records' ends, and the records."""
-    records = [encode(part) for part in parts]
-    content_ends, record_ends = array("Q"), array("Q")
-    content_end = record_end = 0
-    for part, record in zip(parts, records, strict=True):
-        content_end += part.size_bytes
-        record_end += len(record)
-        content_ends.append(content_end)
-        record_ends.append(record_end)
-    return b"".join((pack_numbers(content_ends), pack_numbers(record_ends), *records))
+    """Encode parts as an object of records; their keys are where they end in the content."""
+    return _encode_records(array("Q", accumulate(part.size_bytes for part in parts)), list(map(encode, parts)))
+
+
+def encode_inputs(inputs: Sequence[Input]) -> bytes:
+    """Encode inputs as an object of records; their keys are their first chunks."""
+    return _encode_records(array("Q", [found.first_index for found in inputs]), list(map(encode, inputs)))
+
+
+def _encode_records(keys: array[int], records: Sequence[bytes]) -> bytes:
+    """A table of keys, ascending, a table of the records' ends, and the records."""
+    return b"".join((pack_numbers(keys), pack_numbers(array("Q", accumulate(map(len, records)))), *records))
 
 
 def read_about(store: Store, content: Content) -> bytes:
@@ -194,19 +245,43 @@ class Table(Sequence[int]):
         return page
 
 
+class _Records:
+    """Records in an object, read page by page on demand, and the keys by which they are found."""
+
+    _PAGE_COUNT = 256
+
+    def __init__(self, store: Store, name: str, count: int) -> None:
+        self._store, self._name, self._count = store, name, count
+        self.keys = Table(store, name, 0, count)
+        self._ends = Table(store, name, NUMBER_BYTES * count, count)
+        self._first = 0
+        """The first record of the page that was read last."""
+        self._page: list[bytes] = []
+
+    def __getitem__(self, index: int) -> bytes:
+        if not 0 <= index - self._first < len(self._page):
+            self._load(index - index % self._PAGE_COUNT)
+        return self._page[index - self._first]
+
+    def _load(self, first: int) -> None:
+        low = self._ends[first - 1] if first else 0
+        ends = [end - low for end in self._ends[first : first + self._PAGE_COUNT]]
+        records = self._store.read_range(self._name, 2 * NUMBER_BYTES * self._count + low, ends[-1])
+        self._page = [records[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        self._first = first
+
+
 class PartTable:
     """The parts of a content, wherever they are stored."""
 
     def __init__(self, store: Store, content: Content) -> None:
-        self._store = store
         self._parts = content.parts
-        self._object = f"{content.folder}/{content.parts_object}" if content.parts_object else ""
-        self._records_offset = 2 * NUMBER_BYTES * content.parts_count
+        self._records: _Records | None = None
         self.ends: Sequence[int]
         """Where each part ends in the content."""
-        if self._object:
-            self.ends = Table(store, self._object, 0, content.parts_count)
-            self._record_ends = Table(store, self._object, NUMBER_BYTES * content.parts_count, content.parts_count)
+        if content.parts_object:
+            self._records = _Records(store, f"{content.folder}/{content.parts_object}", content.parts_count)
+            self.ends = self._records.keys
         else:
             ends, end = array("Q"), 0
             for part in content.parts:
@@ -215,8 +290,24 @@ class PartTable:
             self.ends = ends
 
     def __getitem__(self, index: int) -> Part:
-        if not self._object:
-            return self._parts[index]
-        low = self._record_ends[index - 1] if index else 0
-        size = self._record_ends[index] - low
-        return _part_decoder.decode(self._store.read_range(self._object, self._records_offset + low, size))
+        return self._parts[index] if self._records is None else _part_decoder.decode(self._records[index])
+
+
+class InputTable:
+    """The inputs of a content, wherever they are stored."""
+
+    def __init__(self, store: Store, content: Content, inputs: Inputs) -> None:
+        self._listed = inputs.listed
+        self._has_one_each = inputs.count == content.chunks_count
+        self._records: _Records | None = None
+        self._first_indexes: Sequence[int] = [found.first_index for found in inputs.listed]
+        if not inputs.listed:
+            self._records = _Records(store, f"{content.folder}/{INPUTS_OBJECT}", inputs.count)
+            self._first_indexes = self._records.keys
+
+    def __getitem__(self, number: int) -> Input:
+        return self._listed[number] if self._records is None else _input_decoder.decode(self._records[number])
+
+    def of(self, index: int) -> Input:
+        """The input of a chunk."""
+        return self[index if self._has_one_each else bisect_right(self._first_indexes, index) - 1]

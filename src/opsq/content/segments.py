@@ -46,12 +46,12 @@ def cut_segments(
             known = position + len(content)
             if ends and ends[-1] >= position and ends[-1] - start >= limit_bytes:
                 cut = ends[-1]
-                writer.append(content[: cut - position], [end - start for end in ends], header, name, splitting)
+                writer.append(content[: cut - position], [end - start for end in ends], header, name, splitting, start)
                 yield writer.finish()
                 writer, start, limit_bytes = open_writer(), cut, min(limit_bytes * 2, LARGEST_BYTES)
-                writer.append(content[cut - position :], [], header, name, splitting)
+                writer.append(content[cut - position :], [], header, name, splitting, start)
             else:
-                writer.append(content, [end - start for end in ends], header, name, splitting)
+                writer.append(content, [end - start for end in ends], header, name, splitting, start)
             position = known
         if position > start or not start:
             yield writer.finish()

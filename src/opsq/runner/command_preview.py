@@ -17,7 +17,7 @@ import msgspec
 from opsq.client.sync.consumer import Consumer
 from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
-from opsq.runner.feeding.invocation import Template, metadata_variables, value_texts
+from opsq.runner.feeding.invocation import VARIABLE_OF, Template, input_variables, metadata_variables, value_texts
 from opsq.runner.feeding.program_kinds import check_template
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.feeding.record_arguments import ChunkRecords, RecordRuns, record_template, room_bytes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opsq.client.core.transport import Dial
     from opsq.client.sync.chunk import Chunk
 
-_FILES = {"{in}": "{in}", "{out}": "{out}", "{attachment}": "{attachment}"}
+_FILES = {"{in}": "{in}", "{out}": "{out}"}
 """What stands for a file that is made only when a program is run."""
 
 
@@ -64,7 +64,9 @@ def _argvs(chunk: Chunk, command: Sequence[str], feeding: Feeding) -> Iterator[S
     if feeding.server:
         yield command
         return
-    values = value_texts(chunk) | _FILES
+    environment = dict(os.environ) | metadata_variables(chunk.metadata)
+    given = {variable: name for name, variable in VARIABLE_OF.items()} | input_variables(chunk)
+    values = value_texts(chunk, frozenset(VARIABLE_OF), given) | _FILES
     if not feeding.by_records:
         path = chunk.file_path
         if path is not None:
@@ -72,7 +74,6 @@ def _argvs(chunk: Chunk, command: Sequence[str], feeding: Feeding) -> Iterator[S
         yield Template(command).fill(values)
         return
     records = ChunkRecords(chunk.data, feeding.separator, len(chunk.header))
-    environment = dict(os.environ) | metadata_variables(chunk.metadata)
     runs = RecordRuns(
         records, record_template(command, feeding).cut(values), feeding.args_count, room_bytes(environment)
     )

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from opsq.content.manifest import InputRange
 from opsq.wire.messages import Counts
 
 
@@ -25,6 +26,7 @@ class ChunkEnd(msgspec.Struct, frozen=True):
     signal: int | None
     run_s: float
     reason: str
+    input: InputRange | None = None
 
 
 class PoolProgress(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from opsq.client.sync.chunk import Chunk
+from opsq.content.manifest import InputRange
 from opsq.errors import (
     READER_ERRORS,
     CommandNotExecutable,
@@ -187,7 +188,7 @@ class VerdictGiver:
         if chunk.is_revoked:
             chunk.release()
             return
-        text = " ".join(word for word in (f"Chunk {name_of(chunk)} failed", how) if word)
+        text = " ".join(word for word in (f"Chunk {name_of(chunk)}{_place_of(chunk)} failed", how) if word)
         self.failures.enter(
             chunk, _end_of(chunk, "failed", reason, run_s, status, number), f"{text}: {told}", is_shared=is_shared
         )
@@ -211,4 +212,19 @@ def _end_of(
     status: int | None,
     number: int | None = None,
 ) -> ChunkEnd:
-    return ChunkEnd(chunk.submission_id, chunk.index, chunk.attempt, outcome, status, number, run_s, reason)
+    return ChunkEnd(
+        chunk.submission_id, chunk.index, chunk.attempt, outcome, status, number, run_s, reason, _input_of(chunk)
+    )
+
+
+def _input_of(chunk: Chunk) -> InputRange | None:
+    """Where a chunk comes from, as far as that can be read: what is reported may be that it cannot."""
+    try:
+        return chunk.input
+    except OpsqError:
+        return None
+
+
+def _place_of(chunk: Chunk) -> str:
+    place = _input_of(chunk)
+    return "" if place is None else f" ({place.text})"

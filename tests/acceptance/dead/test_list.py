@@ -7,7 +7,8 @@ def names(ran):
 
 def test_list_names_the_chunk_and_why_it_died(queue, dead):
     (line,) = queue.ok("dead", "list", dead).lines
-    assert (line.split("\t")[0], line.split("\t")[-1]) == (f"{dead}/0", "boom")
+    fields = line.split("\t")
+    assert (fields[0], fields[5]) == (f"{dead}/0", "boom")
     (chunk,) = queue.ok("dead", "list", "--json").json["chunks"]
     assert (chunk["submission_id"], chunk["index"], chunk["attempts"], chunk["reason"]) == (dead, 0, 1, "boom")
 

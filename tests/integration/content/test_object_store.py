@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from contents import in_place
 from opsq.content.chunk_reader import ChunkReader
 from opsq.content.content_store import Store
-from opsq.content.content_writer import ContentWriter, in_place
+from opsq.content.content_writer import ContentWriter
 from opsq.content.manifest import decode, encode
 from opsq.content.multipart import PartWriter, compose
 from opsq.content.object_store import CloudStore

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from opsq.content.manifest import InputRange
 from opsq.errors import (
     CommandNotFound,
     ContentChanged,
@@ -47,6 +48,7 @@ class FakeChunk:
         self.metadata = {"tenant": "acme", "a.b": 5}
         self.file_path = file_path
         self.header = header
+        self.input: InputRange | None = None
 
 
 class Consumer:
@@ -319,6 +321,26 @@ def test_program_that_needs_an_attachment_fails_where_there_is_none(consumer: Co
     finished = _run(consumer("cat", "{attachment}"))
     assert isinstance(finished.error, WorkFailed)
     assert "needs an {attachment}" in finished.reason
+
+
+def test_program_is_told_where_its_chunk_comes_from(consumer: Consumer) -> None:
+    """In words and in variables, byte for byte; those of an outer consumer are not passed on."""
+    chunk = FakeChunk()
+    chunk.input = InputRange(os.fsdecode(b"a \xff"), 2048, 10)
+    script = 'test "$0" = "$OPSQ_INPUT" && printf %s "$0 $1 $OPSQ_OFFSET"'
+    programs = consumer("sh", "-c", script, "{input}", "{offset}")
+    assert _result(programs, chunk=chunk) == b"a \xff 2048 2048"
+    assert _result(consumer("echo", "{input}:{offset}", each=True), b"x\n", chunk) == b"a \xff:2048 x\n"
+
+
+@pytest.mark.parametrize("feeding", [{}, {"each": True}])
+def test_program_that_needs_an_input_fails_where_there_is_none(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, feeding: dict[str, bool]
+) -> None:
+    monkeypatch.setenv("OPSQ_INPUT", "of an outer consumer")
+    finished = _run(consumer("cat", "{input}", **feeding), b"x\n")
+    assert isinstance(finished.error, WorkFailed)
+    assert "needs an {input}" in finished.reason
 
 
 def test_attachments_that_nobody_uses_are_removed(consumer: Consumer) -> None:

@@ -45,7 +45,6 @@ DIFFERENT = {
     "Consumer.describe": "as reader",
     "Consumer.name": "as reader",
     "Consumer.read": "as reader",
-    "Consumer.read_here": "as reader",
     "Consumer.look": "as reader",
     "Consumer.release_chunk": "as reader",
     "Consumer.fail_chunk": "as reader",

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from contents import in_place
 from opsq.content import content_writer, manifest
 from opsq.content.chunk_reader import ChunkReader
-from opsq.content.content_writer import ContentWriter, in_place
+from opsq.content.content_writer import ContentWriter
 from opsq.content.input_file import open_raw
 from opsq.content.local_store import LocalStore
 from opsq.content.manifest import Content, decode, encode
@@ -66,6 +67,17 @@ def read_all(store: LocalStore, content: Content) -> list[bytes]:
     return one_by_one
 
 
+def check_inputs(store: LocalStore, content: Content) -> None:
+    """Each chunk without its header is what stands at its range of the file that it comes from."""
+    reader = ChunkReader(store, decode(encode(content)))
+    for index in range(content.chunks_count):
+        found = reader.input_of(index)
+        assert found is not None
+        with open(found.name, "rb") as file:
+            file.seek(found.offset_bytes)
+            assert reader.header + file.read(found.size_bytes) == reader.read(index)
+
+
 @given(
     texts=st.lists(BYTES, min_size=1, max_size=3),
     rule=st.builds(
@@ -104,8 +116,12 @@ def test_joined_chunks_are_the_input(
             for path in paths:
                 with open_raw(path) as file:
                     writer.write_stream(file, rule, str(path))
-            copied = read_all(store, writer.finish())
-        in_their_place = read_all(store, in_place(store, FOLDER[::-1], paths, rule, is_durable=False))
+            content = writer.finish()
+        check_inputs(store, content)
+        copied = read_all(store, content)
+        placed = in_place(store, FOLDER[::-1], paths, rule, is_durable=False)
+        check_inputs(store, placed)
+        in_their_place = read_all(store, placed)
     assert b"".join(copied) == b"".join(texts)
     assert in_their_place == copied
 
@@ -175,6 +191,10 @@ def test_the_csv_header_is_in_front_of_each_chunk(store: LocalStore) -> None:
             writer.write_stream(io.BytesIO(header + b"3,3\n"), rule, "second")
             content = writer.finish()
         assert read_all(store, content) == [header + row for row in (b'1,"\n"\n', b"2,2", b"3,3\n")]
+        reader = ChunkReader(store, content)
+        start = len(header)
+        places = [("first", start, 6), ("first", start + 6, 3), ("second", start, 4)]
+        assert [reader.input_of(index) for index in range(3)] == places
         assert len(encode(content)) < 16_384
     for second, error in ((rule, InputUnreadable), (Splitting(), UsageError)):
         with ContentWriter(store, "other") as writer:
@@ -190,6 +210,7 @@ def test_a_csv_file_in_place_keeps_its_header_out_of_the_ranges(store: LocalStor
         paths[-1].write_bytes(b"h\n%d\n" % number)
     content = in_place(store, FOLDER, paths, Splitting(csv_header=True))
     assert read_all(store, content) == [b"h\n0\n", b"h\n1\n"]
+    check_inputs(store, content)
 
 
 def test_very_many_files_in_place_need_a_short_description(store: LocalStore, tmp_path: Path) -> None:
@@ -201,6 +222,55 @@ def test_very_many_files_in_place_need_a_short_description(store: LocalStore, tm
     assert content.parts_object == "parts"
     assert len(encode(content)) < 200
     assert read_all(store, content) == [path.read_bytes() for path in paths]
+    check_inputs(store, content)
+
+
+def test_inputs_of_very_many_files_need_a_short_description(store: LocalStore, tmp_path: Path) -> None:
+    paths = []
+    for number in range(1500):
+        paths.append(tmp_path / f"{number}.txt")
+        paths[-1].write_bytes(b"%d\n" % number if number % 7 else b"")
+    for folder, rule in ((FOLDER, Splitting(by="file")), (FOLDER[::-1], Splitting(by="bytes"))):
+        with ContentWriter(store, folder, is_durable=False) as writer:
+            for path in paths:
+                with open_raw(path) as file:
+                    writer.write_stream(file, rule, str(path))
+            content = writer.finish()
+        assert len(encode(content)) < 200
+        check_inputs(store, content)
+        reader = ChunkReader(store, content)
+        places = [reader.input_of(index) for index in reversed(range(content.chunks_count))]
+        wanted = [str(path) for path in reversed(paths) if rule.by == "file" or path.stat().st_size]
+        assert [place.name for place in places if place is not None] == wanted
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+def test_a_name_that_is_no_text_or_very_long_is_kept(store: LocalStore, count: int) -> None:
+    names = [os.fsdecode(b"\xff\xfe"), "d/" * 2000 + "x", "-"]
+    with ContentWriter(store, FOLDER) as writer:
+        for number in range(count):
+            writer.write_stream(io.BytesIO(b"a\n"), Splitting(), names[number % 3])
+        reader = ChunkReader(store, decode(encode(writer.finish())))
+    assert [reader.input_of(index) for index in range(count)] == [(names[index % 3], 0, 2) for index in range(count)]
+
+
+def test_what_is_inline_needs_no_store_for_its_inputs(store: LocalStore) -> None:
+    with ContentWriter(store, FOLDER) as writer:
+        for number in range(900):
+            writer.write_stream(io.BytesIO(b"a\n"), Splitting(), f"a/long/enough/name-{number}")
+        content = writer.finish()
+    assert content.inline is None
+    assert store.size_bytes(f"{FOLDER}/{manifest.INPUTS_OBJECT}") > manifest.INPUTS_LIMIT_BYTES
+
+
+def test_chunks_that_no_file_gave_have_no_input(store: LocalStore) -> None:
+    for folder, size in ((FOLDER, 1), (FOLDER[::-1], 10_000)):
+        with ContentWriter(store, folder) as writer:
+            writer.add_chunk(b"x" * size)
+            reader = ChunkReader(store, writer.finish())
+        assert reader.input_of(0) is None
+        with pytest.raises(NotFound):
+            reader.input_of(1)
 
 
 def test_a_path_that_is_no_text_can_be_submitted_in_place(store: LocalStore, tmp_path: Path) -> None:

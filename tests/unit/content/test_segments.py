@@ -36,6 +36,11 @@ def chunks_of(root: Path, text: bytes, rule: Splitting) -> list[list[bytes]]:
     for content in cut_segments(io.BytesIO(text), "text", rule, lambda: ContentWriter(store, os.urandom(16).hex())):
         reader = ChunkReader(store, content)
         found.append([reader.read(index) for index in range(content.chunks_count)])
+        for index, chunk in enumerate(found[-1]):
+            place = reader.input_of(index)
+            assert place is not None
+            _, offset, size = place
+            assert reader.header + text[offset : offset + size] == chunk
     return found
 
 

@@ -347,7 +347,7 @@ def test_plan_tells_what_a_submission_would_be(tmp_path: Path) -> None:
             [("first", file), ("second", io.BytesIO(b"h\nxyz1\n"))], Splitting(by="records", count=1, csv_header=True)
         )
     assert (told.chunks_count, told.total_bytes, told.smallest_bytes, told.largest_bytes) == (3, 12, 3, 5)
-    assert told.first == [("first", 0, 4), ("first", 4, 3), ("second", 0, 5)]
+    assert told.first == [("first", 2, 4), ("first", 6, 3), ("second", 2, 5)]
     assert told.header == b"h\n"
     with open_raw(path) as file:
         assert plan([("first", file)], Splitting(count=6), first_count=1).first == [("first", 0, 6)]

@@ -16,12 +16,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
 import msgspec
 
+from opsq.cli.output.json_output import path_text
 from opsq.cli.output.submission_documents import EventShape, ranges, started_at
 from opsq.content.file_io import write_failure
+from opsq.content.manifest import InputRange
 from opsq.content.output_file import open_output
 from opsq.errors import Conflict, UsageError
 from opsq.filesystem import is_no_room
@@ -37,14 +39,21 @@ ROW_GROUP = 50_000
 """Rows of a Parquet row group: about 20 MB of memory while it is assembled."""
 _NAME = re.compile(r"history-([0-9]{19})-([0-9]{19})\.(jsonl|csv|parquet)", re.ASCII)
 
-Metadata = Mapping[int, dict[str, int | str]]
+
+class Known(NamedTuple):
+    """What is known of the chunks of events beside the events."""
+
+    metadata: Mapping[int, dict[str, int | str]]
+    """By submission."""
+    places: Mapping[int, InputRange]
+    """By seq: where the first chunk comes from."""
 
 
 class Writer(ABC):
     """Writes one file."""
 
     @abstractmethod
-    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+    def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows."""
 
     def close(self) -> None:  # noqa: B027  # most formats have nothing left
@@ -61,11 +70,16 @@ class JsonLines(Writer):
         self._out = out
         self._encoder = msgspec.json.Encoder()
 
-    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+    def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows."""
         self._out.write(
             self._encoder.encode_lines(
-                [EventShape.from_event(event, metadata.get(event.submission_id, {})) for event in events]
+                [
+                    EventShape.from_event(
+                        event, known.metadata.get(event.submission_id, {}), known.places.get(event.seq)
+                    )
+                    for event in events
+                ]
             )
         )
 
@@ -77,14 +91,17 @@ class Csv(Writer):
         self._out = out
         self._out.write(",".join(COLUMNS).encode() + b"\n")
 
-    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+    def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows."""
         text = io.StringIO(newline="")
         rows = csv.writer(text, lineterminator="\n")
-        objects = {submission_id: msgspec.json.encode(pairs).decode() for submission_id, pairs in metadata.items()}
+        objects = {
+            submission_id: msgspec.json.encode(pairs).decode() for submission_id, pairs in known.metadata.items()
+        }
         for event in events:
-            fields = msgspec.structs.astuple(EventShape.from_event(event, {}))
-            rows.writerow([*fields[:-1], objects.get(event.submission_id, "{}")])
+            shape = EventShape.from_event(event, {}, known.places.get(event.seq))
+            fields = dict(zip(COLUMNS, msgspec.structs.astuple(shape), strict=True))
+            rows.writerow((fields | {"metadata": objects.get(event.submission_id, "{}")}).values())
         self._out.write(text.getvalue().encode())
 
 
@@ -95,11 +112,13 @@ class Parquet(Writer):
         self._arrow, parquet = _pyarrow()
         self._schema = _schema(self._arrow)
         self._writer = parquet.ParquetWriter(_Counted(out), self._schema, compression="zstd")
-        self._rows: list[tuple[HistoryEvent, dict[str, int | str]]] = []
+        self._rows: list[tuple[HistoryEvent, dict[str, int | str], InputRange | None]] = []
 
-    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+    def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows."""
-        self._rows += [(event, metadata.get(event.submission_id, {})) for event in events]
+        self._rows += [
+            (event, known.metadata.get(event.submission_id, {}), known.places.get(event.seq)) for event in events
+        ]
         if len(self._rows) >= ROW_GROUP:
             self._flush()
 
@@ -111,10 +130,7 @@ class Parquet(Writer):
 
     def _flush(self) -> None:
         arrow, rows = self._arrow, self._rows
-        columns = [
-            arrow.array([_PARQUET[field.name][1](event, pairs) for event, pairs in rows], field.type)
-            for field in self._schema
-        ]
+        columns = [arrow.array([_PARQUET[field.name][1](*row) for row in rows], field.type) for field in self._schema]
         self._writer.write_table(arrow.table(columns, schema=self._schema))
         self._rows = []
 
@@ -127,27 +143,29 @@ def _micros(wall_ms: int | None) -> int | None:
     return None if wall_ms is None else wall_ms * 1000
 
 
-_PARQUET: dict[str, tuple[str, Callable[[HistoryEvent, dict[str, int | str]], object]]] = {
-    "seq": ("int64", lambda event, _: event.seq),
-    "at": ("instant", lambda event, _: _micros(event.at)),
-    "event": ("string", lambda event, _: event.event),
-    "submission_id": ("int64", lambda event, _: event.submission_id),
-    "first_index": ("int64", lambda event, _: _first_index(event)),
-    "chunks": ("int32", lambda event, _: event.mask.bit_count()),
-    "indexes": ("string", lambda event, _: ranges(event.block * 64, event.mask)),
-    "attempt": ("int32", lambda event, _: event.attempt),
-    "consumer": ("string", lambda event, _: event.consumer),
-    "started_at": ("instant", lambda event, _: _micros(started_at(event))),
-    "wait_s": ("float64", lambda event, _: event.wait_s),
-    "run_s": ("float64", lambda event, _: event.run_s),
-    "run_max_s": ("float64", lambda event, _: event.run_max_s),
-    "exit_status": ("int32", lambda event, _: event.exit_status),
-    "signal": ("int32", lambda event, _: event.signal),
-    "reason": ("string", lambda event, _: event.reason),
-    "metadata": ("pairs", lambda _, pairs: [(key, str(value)) for key, value in pairs.items()]),
+_PARQUET: dict[str, tuple[str, Callable[[HistoryEvent, dict[str, int | str], InputRange | None], object]]] = {
+    "seq": ("int64", lambda event, *_: event.seq),
+    "at": ("instant", lambda event, *_: _micros(event.at)),
+    "event": ("string", lambda event, *_: event.event),
+    "submission_id": ("int64", lambda event, *_: event.submission_id),
+    "first_index": ("int64", lambda event, *_: _first_index(event)),
+    "chunks": ("int32", lambda event, *_: event.mask.bit_count()),
+    "indexes": ("string", lambda event, *_: ranges(event.block * 64, event.mask)),
+    "attempt": ("int32", lambda event, *_: event.attempt),
+    "consumer": ("string", lambda event, *_: event.consumer),
+    "started_at": ("instant", lambda event, *_: _micros(started_at(event))),
+    "wait_s": ("float64", lambda event, *_: event.wait_s),
+    "run_s": ("float64", lambda event, *_: event.run_s),
+    "run_max_s": ("float64", lambda event, *_: event.run_max_s),
+    "exit_status": ("int32", lambda event, *_: event.exit_status),
+    "signal": ("int32", lambda event, *_: event.signal),
+    "reason": ("string", lambda event, *_: event.reason),
+    "metadata": ("pairs", lambda _, pairs, *__: [(key, str(value)) for key, value in pairs.items()]),
+    "input": ("string", lambda *row: None if row[2] is None else path_text(row[2].name)),
+    "offset": ("int64", lambda *row: None if row[2] is None else row[2].offset_bytes),
 }
 """The columns, each with its type and its value."""
-_UNKNOWN = {"first_index", "started_at", "exit_status", "signal"}
+_UNKNOWN = {"first_index", "started_at", "exit_status", "signal", "input", "offset"}
 COLUMNS = tuple(_PARQUET)
 """The columns of every format, in their order."""
 
@@ -233,7 +251,7 @@ class Target(ABC):
         self._stack.__exit__(kind, error, trace)
 
     @abstractmethod
-    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+    def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows, in the order of their seqs."""
 
     def _count(self, events: Sequence[HistoryEvent]) -> None:
@@ -266,9 +284,9 @@ class Stream(Target):
             self.files.append(self._path)
         return self
 
-    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+    def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows, in the order of their seqs."""
-        self._writer.write(events, metadata)
+        self._writer.write(events, known)
         self._count(events)
 
 
@@ -326,7 +344,7 @@ class Folder(Target):
                 f"Another export writes to {self._path}.", hint="Wait for it, or choose another folder."
             ) from error
 
-    def write(self, events: Sequence[HistoryEvent], metadata: Metadata) -> None:
+    def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows, in the order of their seqs."""
         try:
             while events:
@@ -335,7 +353,7 @@ class Folder(Target):
                     self._writer = self._make(self._out)
                     self._first_seq, self._left = events[0].seq, self._rotate or 0
                 taken = events if self._rotate is None else events[: self._left]
-                self._writer.write(taken, metadata)
+                self._writer.write(taken, known)
                 self._count(taken)
                 self._left -= len(taken)
                 events = events[len(taken) :]

@@ -83,6 +83,11 @@ def instant(wall_ms: int | None) -> str | None:
     return None if wall_ms is None else format_instant(wall_ms)
 
 
+def path_text(path: str) -> str:
+    r"""A path as JSON can hold it: bytes that are not UTF-8 become `\xNN`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def text_or_base64(content: bytes) -> dict[str, str]:
     """The field that carries bytes in JSON: `text` if they are UTF-8, else `base64`."""
     try:

@@ -5,13 +5,14 @@ It must not print.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import UNSET, UnsetType
 
-from opsq.cli.output.json_output import CauseShape, ErrorShape, Shape, instant
+from opsq.cli.output.json_output import CauseShape, ErrorShape, Shape, instant, path_text
 
 if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
     from opsq.wire.messages import HistoryEvent, SubmissionState
 
 
@@ -40,6 +41,9 @@ class ReadDocument(Shape):
     text: str | None = None
     base64: str | None = None
     path: str | None = None
+    input: str | None = None
+    offset: int | None = None
+    length: int | None = None
 
 
 class ChangedDocument(Shape):
@@ -91,6 +95,8 @@ class SubmissionShape(Shape):
     reason: str
     unique_until: str | None
     unique_held: bool
+    inputs_count: int | UnsetType = UNSET
+    inputs: list[str] | UnsetType = UNSET
     attempts: list[EventShape] | UnsetType = UNSET
     has_more_attempts: bool | UnsetType = UNSET
     rate_per_s: float | UnsetType = UNSET
@@ -229,6 +235,9 @@ class DeadShape(Shape):
     reason: str
     exit_status: int | None
     signal: int | None
+    input: str | None = None
+    offset: int | None = None
+    length: int | None = None
 
 
 class DeadDocument(Shape):
@@ -260,9 +269,11 @@ class EventShape(Shape):
     signal: int | None
     reason: str
     metadata: dict[str, int | str]
+    input: str | None = None
+    offset: int | None = None
 
     @classmethod
-    def from_event(cls, event: HistoryEvent, metadata: dict[str, int | str]) -> Self:
+    def from_event(cls, event: HistoryEvent, metadata: dict[str, int | str], place: InputRange | None = None) -> Self:
         """An event of the history; field by field, for exports have millions."""
         mask, first = event.mask, event.block * 64
         low = (mask & -mask).bit_length() - 1
@@ -284,6 +295,8 @@ class EventShape(Shape):
             signal=event.signal,
             reason=event.reason,
             metadata=metadata,
+            input=None if place is None else path_text(place.name),
+            offset=None if place is None else place.offset_bytes,
         )
 
 
@@ -313,6 +326,9 @@ class ChunkDocument(Shape):
     dead: DeadShape | None
     events: list[EventShape]
     has_more_events: bool
+    input: str | None = None
+    offset: int | None = None
+    length: int | None = None
 
 
 class ChunkEndShape(Shape):
@@ -329,6 +345,9 @@ class ChunkEndShape(Shape):
     signal: str | None
     run_s: float
     reason: str
+    input: str | None = None
+    offset: int | None = None
+    length: int | None = None
 
 
 class CommandShape(Shape):
@@ -351,6 +370,11 @@ class ConsumeDocument(Shape):
     released: int
     taken: bool | UnsetType = UNSET
     error: ErrorShape | UnsetType = UNSET
+
+
+def place_fields(place: InputRange | None) -> dict[str, Any]:
+    """The fields `input`, `offset` and `length` of a chunk that comes from there."""
+    return {} if place is None else {"input": path_text(place.name), "offset": place[1], "length": place[2]}
 
 
 def started_at(event: HistoryEvent) -> int | None:

@@ -17,7 +17,7 @@ import msgspec
 from opsq.client.sync.producer import Producer
 from opsq.content.content_writer import ContentWriter
 from opsq.content.manifest import Content
-from opsq.errors import Conflict, NotFound
+from opsq.errors import Conflict, NotFound, OpsqError
 from opsq.wire.messages import Cancel, Changed, DeadChunk, History, HistoryFilter, HistoryRows, SubmissionState
 
 KEY, PART, PARTS = "run", "run_part", "run_parts"
@@ -188,6 +188,14 @@ class Round:
     def has_dead(self, submission_id: int) -> bool:
         """Whether a segment has dead chunks."""
         return bool(self._producer.submission(submission_id).state().dead_count)
+
+    def place_of(self, submission_id: int, index: int) -> str:
+        """Where a chunk comes from, in words; "" if that cannot be told."""
+        try:
+            found = self._producer.submission(submission_id).input(index)
+        except OpsqError:
+            return ""
+        return "" if found is None else found.text
 
     def dead(self, submission_id: int, count: int) -> list[DeadChunk]:
         """The first dead chunks of a segment."""

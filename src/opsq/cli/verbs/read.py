@@ -22,7 +22,9 @@ def read(
     """Write the bytes of a reserved chunk to stdout."""
     with caller.connect() as daemon:
         submission_id, index = _chunk_of(chunk.strip())
-        found = reader_of(daemon, submission_id).read(index)
+        reader = reader_of(daemon, submission_id)
+        found = reader.read(index)
+        place = reader.input_of(index) if caller.is_json else None
         if output is not None:
             from opsq.content.output_file import is_stdout, open_output
 
@@ -33,9 +35,9 @@ def read(
                     file.write(found)
     if caller.is_json:
         from opsq.cli.output.json_output import text_or_base64
-        from opsq.cli.output.submission_documents import ReadDocument
+        from opsq.cli.output.submission_documents import ReadDocument, place_fields
 
-        shown = {"path": output} if output else text_or_base64(found)
+        shown = place_fields(place) | ({"path": output} if output else text_or_base64(found))
         caller.document(ReadDocument(str(submission_id), index, len(found), **shown))
     elif output is None:
         sys.stdout.buffer.write(found)

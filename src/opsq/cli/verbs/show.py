@@ -8,14 +8,16 @@ from itertools import islice
 from msgspec import UNSET
 
 from opsq.cli.caller import Caller
+from opsq.cli.chunk_origins import ChunkOrigins
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts, running_chunks
-from opsq.cli.output.json_output import CauseShape
+from opsq.cli.output.json_output import CauseShape, path_text
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_documents import EventShape, RunningDocument, SubmissionShape
 from opsq.cli.output.submission_text import pairs_text
+from opsq.content.input_file import STDIN
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import HistoryFilter, Show, Shown
@@ -27,6 +29,8 @@ RUNNING_SHOWN = 100
 """On a terminal; a pipe gets all."""
 RATE_EVENTS = 500
 """Ends of chunks by which the rate is estimated, at most."""
+INPUTS_SHOWN = 100
+_INPUTS_NAMED = 3
 
 
 def show(
@@ -59,9 +63,13 @@ def show(
         if state.state == "open":
             ends = HistoryFilter(submission_id, events=["completed", "dead"])
             meter.recall(state, attempts.newest(daemon, ends, RATE_EVENTS, 1)[0], time.time())
+        origins = ChunkOrigins(daemon)
+        inputs_count, names = origins.inputs(submission_id, INPUTS_SHOWN)
+        places = origins.of_events(failed)
     shape = SubmissionShape.from_state(state)
     shape.rate_per_s, shape.left_s = meter.rate_per_s or UNSET, meter.left_s or UNSET
-    shape.attempts = [EventShape.from_event(event, {}) for event in failed]
+    shape.inputs_count, shape.inputs = inputs_count, list(map(path_text, names))
+    shape.attempts = [EventShape.from_event(event, {}, places.get(event.seq)) for event in failed]
     shape.has_more_attempts = has_more
     shape.held_back = CauseShape.of(shown.held_back)
     caller.document(shape)
@@ -95,6 +103,13 @@ def _unique_text(shape: SubmissionShape) -> str | None:
     return f"{shape.unique} (until {'the start' if shape.unique_until == 'start' else 'the end'}{held})"
 
 
+def _inputs_text(shape: SubmissionShape) -> str:
+    """The first inputs, and how many more there are."""
+    more_count = (shape.inputs_count or 0) - _INPUTS_NAMED
+    names = ["stdin" if name == STDIN else name for name in shape.inputs or []]
+    return ", ".join(names[:_INPUTS_NAMED]) + (f" and {more_count} more" if more_count > 0 else "")
+
+
 def _details(shape: SubmissionShape, meter: ProgressMeter) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (name.replace("_", " "), getattr(shape, name))
@@ -115,6 +130,7 @@ def _details(shape: SubmissionShape, meter: ProgressMeter) -> list[tuple[str, ob
     rows += [
         ("rate", meter.rate_text()),
         ("time left", meter.left_text().removesuffix(" left")),
+        ("inputs", _inputs_text(shape)),
         ("metadata", pairs_text(shape.metadata)),
         ("priority", shape.priority),
         ("max attempts", shape.max_attempts),

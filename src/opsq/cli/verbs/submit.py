@@ -17,6 +17,7 @@ from opsq.cli.options.option import COUNT, Whole, argument, duration, option, op
 from opsq.cli.options.result_options import Shaping
 from opsq.cli.options.rule_options import weights_of
 from opsq.cli.options.submission_template import Template, read_template
+from opsq.cli.output.json_output import path_text
 from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.cli.repeated_submit import check_same
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
@@ -214,7 +215,7 @@ def _finish(caller: Caller, document: SubmitDocument, output: str | None, shapin
 
 
 def _print_plan(caller: Caller, found: Plan) -> None:
-    first = [PlannedChunk(i, chunk.name, chunk.offset_bytes, chunk.size_bytes) for i, chunk in enumerate(found.first)]
+    first = [PlannedChunk(i, path_text(chunk.name), *chunk[1:]) for i, chunk in enumerate(found.first)]
     caller.document(
         DryRunDocument(found.chunks_count, found.total_bytes, found.smallest_bytes, found.largest_bytes, first)
     )

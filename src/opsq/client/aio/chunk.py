@@ -5,11 +5,16 @@ It only carries what was granted and passes the verdict on.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.verdict_batch import FailedRun
 from opsq.wire.messages import SubmissionContent
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
 
 
 class AsyncChunk(ChunkBase):
@@ -36,6 +41,10 @@ class AsyncChunk(ChunkBase):
     async def data(self) -> bytes:
         """Its bytes, read again on each call, in a thread if they are not in the message itself."""
         return await self._consumer.read(self.described, self.index)
+
+    async def input(self) -> InputRange | None:
+        """Where it comes from; see `Chunk.input`."""
+        return await self._consumer.look(self.described, lambda reader: reader.input_of(self.index))
 
     async def file_path(self) -> bytes | None:
         """The file that it is; see `Chunk.file_path`."""

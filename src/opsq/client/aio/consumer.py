@@ -69,7 +69,7 @@ class AsyncConsumer(AsyncVerdictSender):
             take=lambda: self._next(0.0 if until_idle else None, until_empty),
             give_back=self._give_back,
             flush=self.flush,
-            read_here=self.read_here,
+            reader=self.reader,
         )
         return await run(source, f, concurrency=concurrency)
 

@@ -19,6 +19,7 @@ from opsq.errors import UsageError
 
 if TYPE_CHECKING:
     from opsq.client.aio.chunk import AsyncChunk
+    from opsq.content.chunk_reader import ChunkReader
     from opsq.wire.messages import SubmissionContent
 
 Work = Callable[["AsyncChunk"], Awaitable[Outcome]]
@@ -33,13 +34,13 @@ class AsyncChunkSource(NamedTuple):
     """What a run needs of a consumer; see `ChunkSource`.
 
     Attributes:
-        read_here: the bytes of a chunk, read by the calling thread, which may be any.
+        reader: reads the chunks of a submission, for the calling thread, which may be any.
     """
 
     take: Callable[[], Awaitable[AsyncChunk | None]]
     give_back: Callable[[], Awaitable[None]]
     flush: Callable[[], Awaitable[None]]
-    read_here: Callable[[SubmissionContent, int], bytes]
+    reader: Callable[[SubmissionContent], ChunkReader]
 
 
 class AsyncRun:
@@ -136,7 +137,7 @@ def _in_threads(f: Callable[[ChunkView], Any], source: AsyncChunkSource, threads
         view = ChunkView(
             chunk.described,
             chunk.handle,
-            lambda: source.read_here(chunk.described, chunk.index),
+            lambda: source.reader(chunk.described),
             lambda: asyncio.run_coroutine_threadsafe(chunk.attachment(), loop).result(),
         )
         return await loop.run_in_executor(threads, outcome_of, f, view)

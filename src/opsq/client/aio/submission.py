@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from opsq.client.aio.link import AsyncLink
 from opsq.client.core.arguments import seconds
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
-from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
+from opsq.client.core.result_pages import ResultCursor, bad_result_logger, only_described, request_parts
 from opsq.errors import TimedOut
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
@@ -23,6 +23,8 @@ from opsq.wire.messages import (
     Dead,
     DeadChunk,
     DeadChunks,
+    Describe,
+    Described,
     Drop,
     GetAttachment,
     Remove,
@@ -33,6 +35,9 @@ from opsq.wire.messages import (
     SubmissionState,
     Wait,
 )
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
 
 
 class Owner(Protocol):
@@ -95,6 +100,12 @@ class AsyncSubmission:
     async def first_dead(self, count: int) -> list[DeadChunk]:
         """The first of its dead chunks."""
         return (await self._link.call(Dead(self._link.next_id(), self.id, (0, -1), count), DeadChunks)).chunks
+
+    async def input(self, index: int) -> InputRange | None:
+        """Where a chunk of it comes from; see `Submission.input`."""
+        reply = await self._link.call(Describe(self._link.next_id(), [self.id]), Described)
+        described = only_described(reply, self.id)
+        return await asyncio.to_thread(lambda: self._queue.contents.reader(described).input_of(index))
 
     async def attachment(self) -> bytes | None:
         """Its attachment; None if it has none."""

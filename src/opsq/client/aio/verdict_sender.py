@@ -137,18 +137,18 @@ class AsyncVerdictSender(ConsumerBase):
 
     async def read(self, described: SubmissionContent, index: int) -> bytes:
         """See `AsyncChunk.data`."""
-        reader: ChunkReader = self._contents.reader(described)
+        reader = self.reader(described)
         if reader.content.inline is not None:
             return reader.read(index)
-        return await asyncio.to_thread(self.read_here, described, index)
+        return await self.look(described, lambda reader: reader.read(index))
 
     async def look(self, described: SubmissionContent, look: Callable[[ChunkReader], T]) -> T:
         """What a function finds in the reader of a submission, in a thread."""
-        return await asyncio.to_thread(lambda: look(self._contents.reader(described)))
+        return await asyncio.to_thread(lambda: look(self.reader(described)))
 
-    def read_here(self, described: SubmissionContent, index: int) -> bytes:
-        """The bytes of a chunk, read by the calling thread, which may be any."""
-        return self._contents.reader(described).read(index)
+    def reader(self, described: SubmissionContent) -> ChunkReader:
+        """What reads the chunks of a submission, for the calling thread, which may be any."""
+        return self._contents.reader(described)
 
     async def attachment(self, described: SubmissionContent) -> bytes | None:
         """See `AsyncChunk.attachment`."""

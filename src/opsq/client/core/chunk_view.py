@@ -6,9 +6,14 @@ It is read only; it knows nothing of verdicts and of the reservation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from opsq.ids import Handle, SubmissionId
 from opsq.wire.messages import SubmissionContent
+
+if TYPE_CHECKING:
+    from opsq.content.chunk_reader import ChunkReader
+    from opsq.content.manifest import InputRange
 
 
 class ChunkView:
@@ -27,7 +32,7 @@ class ChunkView:
         self,
         described: SubmissionContent,
         handle: Handle,
-        read: Callable[[], bytes],
+        open_reader: Callable[[], ChunkReader],
         read_attachment: Callable[[], bytes | None],
     ) -> None:
         self.submission_id = SubmissionId(described.submission_id)
@@ -36,7 +41,7 @@ class ChunkView:
         self.handle = handle
         self.metadata = described.metadata
         self.chunks_count = described.chunks_count
-        self._read = read
+        self._open_reader = open_reader
         self._read_attachment = read_attachment
 
     def __repr__(self) -> str:
@@ -45,7 +50,12 @@ class ChunkView:
     @property
     def data(self) -> bytes:
         """Its bytes, read again on each access; see `Chunk.data`."""
-        return self._read()
+        return self._open_reader().read(self.index)
+
+    @property
+    def input(self) -> InputRange | None:
+        """Where it comes from; see `Chunk.input`."""
+        return self._open_reader().input_of(self.index)
 
     def __bytes__(self) -> bytes:
         return self.data

@@ -13,9 +13,18 @@ import msgspec
 
 from opsq.client.core.arguments import converted
 from opsq.client.core.held_block import Result
-from opsq.errors import ContentMissing, DatabaseDamaged, NotFinished, UsageError, WorkFailed
+from opsq.errors import ContentMissing, DatabaseDamaged, NotFinished, NotFound, UsageError, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
-from opsq.wire.messages import DeadChunk, ResultPlace, ResultRow, ResultRows, Results, SubmissionState
+from opsq.wire.messages import (
+    DeadChunk,
+    Described,
+    ResultPlace,
+    ResultRow,
+    ResultRows,
+    Results,
+    SubmissionContent,
+    SubmissionState,
+)
 
 OnClose = Literal["leave", "cancel"]
 
@@ -121,6 +130,17 @@ class ResultCursor:
                 raise
             self.on_bad(self.index)
             return None
+
+
+def only_described(reply: Described, submission_id: int) -> SubmissionContent:
+    """The submission that was asked for alone.
+
+    Raises:
+        NotFound: it is not known.
+    """
+    if not reply.submissions:
+        raise NotFound(cause="unknown_submission", submission_id=submission_id)
+    return reply.submissions[0]
 
 
 def bad_result_logger(submission_id: int) -> Callable[[int], None]:

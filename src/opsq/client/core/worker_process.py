@@ -137,9 +137,7 @@ class Worker:
         if described is None:
             raise RuntimeError("The first chunk came without a description of its submission.")
         handle = parse_handle(work.handle)
-        return ChunkView(
-            described, handle, lambda: self._contents.reader(described).read(handle.index), self._read_attachment
-        )
+        return ChunkView(described, handle, lambda: self._contents.reader(described), self._read_attachment)
 
     def _read_attachment(self) -> bytes | None:
         described = self._described

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
@@ -15,6 +15,9 @@ from opsq.client.core.verdict_batch import FailedRun
 from opsq.client.sync.verdict_sender import VerdictSender
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
 
 
 class Chunk(ChunkBase):
@@ -42,6 +45,11 @@ class Chunk(ChunkBase):
             ContentMissing, ContentChanged, StoreNotVisible: they cannot be had.
         """
         return self._consumer.reader(self._block.submission_id).read(self.index)
+
+    @property
+    def input(self) -> InputRange | None:
+        """The file, or `-` for stdin, and the bytes of it that it was cut from; None: its producer named none."""
+        return self._consumer.reader(self._block.submission_id).input_of(self.index)
 
     @property
     def file_path(self) -> bytes | None:

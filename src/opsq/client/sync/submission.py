@@ -6,11 +6,12 @@ This file only asks and reads; whatever changes is decided by the daemon.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from opsq.client.core.arguments import seconds
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
-from opsq.client.core.result_pages import ResultCursor, bad_result_logger, request_parts
+from opsq.client.core.result_pages import ResultCursor, bad_result_logger, only_described, request_parts
 from opsq.client.sync.link import Link
 from opsq.errors import TimedOut
 from opsq.ids import SubmissionId
@@ -21,6 +22,8 @@ from opsq.wire.messages import (
     Dead,
     DeadChunk,
     DeadChunks,
+    Describe,
+    Described,
     Drop,
     GetAttachment,
     Remove,
@@ -31,6 +34,9 @@ from opsq.wire.messages import (
     SubmissionState,
     Wait,
 )
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
 
 
 class Submission:
@@ -108,6 +114,11 @@ class Submission:
             page = self._link.call(Dead(self._link.next_id(), self.id, after), DeadChunks)
             yield from page.chunks
             after = page.next_after
+
+    def input(self, index: int) -> InputRange | None:
+        """Where a chunk of it comes from, a dead one for example; see `Chunk.input`."""
+        described = self._link.call(Describe(self._link.next_id(), [self.id]), Described)
+        return self._contents.reader(only_described(described, self.id)).input_of(index)
 
     def attachment(self) -> bytes | None:
         """Its attachment; None if it has none."""

@@ -11,15 +11,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opsq.errors import UsageError
+from opsq.errors import UsageError, WorkFailed
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
     from opsq.runner.feeding.attachments import Attachments
 
 RECORD = "{}"
-_NAMED = re.compile(r"\{(?:in|out|id|index|attempt|attachment|submission)\}")
-_OF_CHUNK = ("OPSQ_SUBMISSION", "OPSQ_CHUNK", "OPSQ_ATTEMPT", "OPSQ_CONSUMER", "OPSQ_ATTACHMENT")
+_NAMED = re.compile(r"\{(?:in|out|id|index|attempt|attachment|submission|input|offset)\}")
+VARIABLE_OF = {"{attachment}": "OPSQ_ATTACHMENT", "{input}": "OPSQ_INPUT", "{offset}": "OPSQ_OFFSET"}
+"""Placeholders for what a chunk may lack."""
+_OF_CHUNK = {"OPSQ_SUBMISSION", "OPSQ_CHUNK", "OPSQ_ATTEMPT", "OPSQ_CONSUMER", *VARIABLE_OF.values()}
 _OF_METADATA = "OPSQ_META_"
 _KEPT_COUNT = 64
 """How many submissions have their environment kept."""
@@ -69,15 +71,35 @@ class Template:
         return cut
 
 
-def value_texts(chunk: Chunk) -> dict[str, str]:
-    """What stands for the placeholders that need no file."""
+def value_texts(chunk: Chunk, names: frozenset[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """What stands for the placeholders that need no file of the chunk's own.
+
+    Args:
+        names: those that are wanted.
+        environment: of the program.
+
+    Raises:
+        WorkFailed: there is nothing that could stand for one of them.
+    """
     submission, index = str(chunk.submission_id), str(chunk.index)
-    return {
+    values = {
         "{id}": f"{submission}/{index}",
         "{submission}": submission,
         "{index}": index,
         "{attempt}": str(chunk.attempt),
     }
+    for name in names & VARIABLE_OF.keys():
+        value = environment.get(VARIABLE_OF[name])
+        if value is None:
+            raise WorkFailed(f"the command needs an {name}, and the submission has none")
+        values[name] = value
+    return values
+
+
+def input_variables(chunk: Chunk) -> dict[str, str]:
+    """Where a chunk comes from, as variables; none if its producer named no input."""
+    place = chunk.input
+    return {} if place is None else {"OPSQ_INPUT": place.name, "OPSQ_OFFSET": str(place.offset_bytes)}
 
 
 class Environments:
@@ -105,10 +127,12 @@ class Environments:
 
         Raises:
             NotFound: its submission was removed.
+            ContentMissing: the table of its inputs is gone.
         """
         environment = self._of_submission(chunk).copy()
         environment["OPSQ_CHUNK"] = str(chunk.index)
         environment["OPSQ_ATTEMPT"] = str(chunk.attempt)
+        environment.update(input_variables(chunk))
         return environment
 
     def _of_submission(self, chunk: Chunk) -> dict[str, str]:

@@ -54,9 +54,7 @@ class PerChunk(Programs):
         files = _Files(chunk.submission_id)
         try:
             if names:
-                values = value_texts(chunk)
-                if "{attachment}" in names:
-                    values["{attachment}"] = attachment_of(environment)
+                values = value_texts(chunk, names, environment)
                 if "{in}" in names:
                     place = chunk.file_path
                     if place is None:
@@ -121,15 +119,3 @@ class PerChunk(Programs):
         for path in (files.input, files.output):
             if path:
                 self._scratch.remove(path)
-
-
-def attachment_of(environment: dict[str, str]) -> str:
-    """The path for `{attachment}`.
-
-    Raises:
-        WorkFailed: the submission has none.
-    """
-    path = environment.get("OPSQ_ATTACHMENT")
-    if path is None:
-        raise WorkFailed("the command needs an {attachment}, and the submission has none")
-    return path

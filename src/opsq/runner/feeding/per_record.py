@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from opsq.errors import OpsqError, Refused, WorkFailed
 from opsq.runner.feeding.invocation import value_texts
-from opsq.runner.feeding.per_chunk import attachment_of
 from opsq.runner.feeding.programs import Feeding, Programs, Setup
 from opsq.runner.feeding.record_arguments import ChunkRecords, RecordRuns, record_template, room_bytes
 from opsq.runner.process.child import Child, Finished, Said, Token
@@ -145,9 +144,7 @@ class PerRecord(Programs):
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         environment = self._environments.of(chunk)
         try:
-            values = value_texts(chunk)
-            if "{attachment}" in self._template.names:
-                values["{attachment}"] = attachment_of(environment)
+            values = value_texts(chunk, self._template.names, environment)
         except WorkFailed as error:
             return self._supervisor.start_nothing(error)
         try:

@@ -5,6 +5,7 @@ THE SERVER PROTOCOL in opsq-consume(1) describes both. This file must not know p
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -60,6 +61,8 @@ class AnswerReader(Protocol):
 class FrameWriter:
     """Makes frames: a line with length, id, attempt and a JSON object, then the chunk.
 
+    Bytes of an input's name that are not UTF-8 are lone surrogates in the object.
+
     Args:
         attachment: gives the path of a submission's attachment, or None.
     """
@@ -71,6 +74,10 @@ class FrameWriter:
     def question(self, chunk: Chunk, content: bytes | Range) -> Question:
         """The frame of a chunk."""
         _, submission, more = self._of_submission(chunk)
+        place = chunk.input
+        if place is not None:
+            about = json.dumps({"input": place.name, "offset": place.offset_bytes})
+            more = b"%b, %b" % (more[:-1], about.encode()[1:])
         name = b"%b/%d" % (submission, chunk.index)
         if isinstance(content, Range):
             line = b"%d %b %d %b\n" % (len(content.header) + content.length, name, chunk.attempt, more)

@@ -22,6 +22,9 @@ def test_ids_and_instants_become_text() -> None:
         "reason": "broke",
         "exit_status": 1,
         "signal": None,
+        "input": None,
+        "offset": None,
+        "length": None,
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opsq.content.manifest import InputRange
 from opsq.errors import ContentChanged, UsageError, WorkFailed
 from opsq.runner.feeding.server_protocol import (
     AnswerReader,
@@ -32,6 +33,7 @@ class FakeChunk:
         self.submission_id, self.index, self.attempt = submission_id, index, 2
         self.metadata = {"kind": "preview", "size": 4}
         self.header = header
+        self.input: InputRange | None = None
 
 
 class FakeServer:
@@ -81,6 +83,16 @@ def test_frame_tells_length_id_attempt_and_more() -> None:
     length, name, attempt, more = line.split(b" ", 3)
     assert (int(length), name, attempt, content) == (8, b"7/3", b"2", b"one\ntwo\n")
     assert json.loads(more) == {"metadata": {"kind": "preview", "size": 4}, "attachment": "/tmp/a"}
+
+
+def test_frame_tells_where_the_chunk_comes_from() -> None:
+    chunk = FakeChunk()
+    chunk.input = InputRange("caf\udce9", 12, 8)
+    question = _framing().question(_as_chunk(chunk), b"one\ntwo\n")
+    assert isinstance(question.source, bytes)
+    more = json.loads(question.source.partition(b"\n")[0].split(b" ", 3)[3])
+    assert (more["input"], more["offset"]) == ("caf\udce9", 12)
+    assert more["metadata"] == chunk.metadata
 
 
 def test_frame_of_a_file_counts_its_header() -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsq.cli.caller import Caller
+from opsq.cli.chunk_origins import ChunkOrigins
 from opsq.cli.options.conditions import SUBJECT, EventConditions
 from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import attempts
 from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
 from opsq.cli.output.submission_documents import EventShape, HistoryDocument
 from opsq.cli.stopped_queue import asked
+from opsq.content.manifest import InputRange
 from opsq.wire.messages import HistoryEvent, HistoryFilter
 
 _PAGE_ROWS = 1000
 
-_Described = tuple[HistoryEvent, dict[str, int | str]]
-"""An event, and the metadata of its submission."""
+_Described = tuple[HistoryEvent, dict[str, int | str], InputRange | None]
+"""An event, the metadata of its submission, and where its first chunk comes from."""
 
 
 def list_(
@@ -33,15 +35,23 @@ def list_(
     where = conditions.as_filter(subject)
     count = _PAGE_ROWS if limit is None else min(limit + 1, _PAGE_ROWS)
     with asked(caller) as daemon:
-        pages = _pages(daemon, where, after, count, newest_first=not oldest_first)
+        origins = ChunkOrigins(daemon) if caller.is_json else None
+        pages = _pages(daemon, where, after, count, origins, newest_first=not oldest_first)
         print_list(caller, pages, _LISTING, limit)
 
 
 def _pages(
-    daemon: attempts.Asked, where: HistoryFilter, after: int | None, count: int, *, newest_first: bool
+    daemon: attempts.Asked,
+    where: HistoryFilter,
+    after: int | None,
+    count: int,
+    origins: ChunkOrigins | None,
+    *,
+    newest_first: bool,
 ) -> Iterator[list[_Described]]:
     for page in attempts.pages(daemon, where, after=after, newest_first=newest_first, limit=count):
-        yield [(event, page.metadata.get(event.submission_id, {})) for event in page.rows]
+        places = {} if origins is None else origins.of_events(page.rows)
+        yield [(event, page.metadata.get(event.submission_id, {}), places.get(event.seq)) for event in page.rows]
 
 
 _LISTING: Listing[_Described] = Listing(
