@@ -148,6 +148,14 @@ CAUSES: dict[str, str] = {
     "paused_by_operator": "has been paused by operator {by:name} since {paused_at:instant}: {pairs:pairs}",
     "limited": "is blocked by a limit: {slots}",
     "rate_limited": "is throttled by a limit: its next chunk may start in {wait_s:span}",
+    "rate_behind": (
+        "waits behind {chunks:chunk} of {submissions:submission} that a limit throttles too: the next chunk may start "
+        "in {wait_s:span}"
+    ),
+    "rate_behind_more": (
+        "waits behind more than {chunks:chunk} of {submissions:submission} that a limit throttles too: the next chunk "
+        "may start in {wait_s:span}"
+    ),
     "no_consumer": "waits, but no consumer is connected",
     "next": "is next",
     "behind": "waits behind {chunks:chunk} of {submissions:submission}",

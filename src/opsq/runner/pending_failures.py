@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from opsq.units import format_span
+
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
     from opsq.runner.polled_consumer import PolledConsumer
@@ -15,10 +17,15 @@ if TYPE_CHECKING:
     from opsq.runner.tally import Tally
 
 
+_AT_ONCE_S = 0.05
+"""What is shorter would be told as 0 seconds."""
+
+
 class _Failed(NamedTuple):
     chunk: Chunk
     end: ChunkEnd
     text: str
+    reason: str
     reconnects_count: int
 
 
@@ -38,8 +45,8 @@ class PendingFailures:
         self._unanswered: list[_Failed] = []
         self._unreadable: set[int] = set()
 
-    def enter(self, chunk: Chunk, end: ChunkEnd, text: str, *, is_shared: bool = False) -> None:
-        """Enter a failure that is about to be sent; it is reported unless it is refused.
+    def enter(self, chunk: Chunk, end: ChunkEnd, text: str, reason: str, *, is_shared: bool = False) -> None:
+        """Enter a failure that is about to be sent; it is reported, as `text: reason`, unless it is refused.
 
         Args:
             is_shared: others of the submission are going to fail alike: only the `text` of the first is reported.
@@ -47,7 +54,7 @@ class PendingFailures:
         if is_shared:
             text = "" if chunk.submission_id in self._unreadable else text
             self._unreadable.add(chunk.submission_id)
-        self._unanswered.append(_Failed(chunk, end, text, self._consumer.reconnects_count))
+        self._unanswered.append(_Failed(chunk, end, text, reason, self._consumer.reconnects_count))
 
     def settle(self, *, is_last: bool = False) -> None:
         """Count and report what has been answered since.
@@ -64,10 +71,22 @@ class PendingFailures:
             elif not self._is_refused(failed):
                 self._tally.failed(chunk)
                 if failed.text:
-                    self._viewer.say(failed.text)
+                    self._viewer.say(f"{failed.text}{self._what_follows(failed)}: {failed.reason}")
                 self._viewer.ended(failed.end)
         if not self._unanswered:
             self._consumer.refused.clear()
+            self._consumer.failures.clear()
+
+    def _what_follows(self, failed: _Failed) -> str:
+        """Which attempt it was, and what becomes of the chunk, as far as the daemon has said so."""
+        found = self._consumer.failures.get((failed.chunk.submission_id, failed.chunk.index))
+        if found is None or (found.delay_s is None and found.attempts < found.max_attempts):
+            return ""  # it failed for good, which the text says
+        if found.delay_s is None:
+            follows = "dead"
+        else:
+            follows = f"again in {format_span(found.delay_s)}" if found.delay_s >= _AT_ONCE_S else "again at once"
+        return f" (attempt {found.attempts} of {found.max_attempts}, {follows})"
 
     def _is_refused(self, failed: _Failed) -> bool:
         # What was sent again may be refused because it was taken the first time.

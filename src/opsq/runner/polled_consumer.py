@@ -15,6 +15,7 @@ from opsq.client.sync.consumer import Consumer
 from opsq.errors import OpsqError
 from opsq.ids import mask_indexes
 from opsq.wire.messages import (
+    AfterFailure,
     ChunkMask,
     Completed,
     Counts,
@@ -52,6 +53,8 @@ class PolledConsumer(Consumer):
     def __init__(self, open_wire: Dial, strategy: str, until: Until, on_lost: OnLost) -> None:
         self.refused: set[tuple[int, int]] = set()
         """Submission and index of the chunks whose verdict was refused; who looks at it empties it."""
+        self.failures: dict[tuple[int, int], AfterFailure] = {}
+        """By submission and index, what becomes of chunks whose failure was counted; who looks at it empties it."""
         self.reconnects_count = 0
         """How often what is held was reclaimed, and what had no answer sent again."""
         self.counts: Counts | None = None
@@ -227,6 +230,9 @@ class PolledConsumer(Consumer):
                 self.refused.update(
                     (refusal.submission_id, index) for index in mask_indexes(refusal.block, refusal.mask)
                 )
+            for failure in reply.failures:
+                for index in mask_indexes(failure.block, failure.mask):
+                    self.failures[failure.submission_id, index] = failure
         super()._answered(reply)
 
     def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:

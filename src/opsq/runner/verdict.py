@@ -189,9 +189,8 @@ class VerdictGiver:
             chunk.release()
             return
         text = " ".join(word for word in (f"Chunk {name_of(chunk)}{_place_of(chunk)} failed", how) if word)
-        self.failures.enter(
-            chunk, _end_of(chunk, "failed", reason, run_s, status, number), f"{text}: {told}", is_shared=is_shared
-        )
+        end = _end_of(chunk, "failed", reason, run_s, status, number)
+        self.failures.enter(chunk, end, text, told, is_shared=is_shared)
         self._tally.ended_with(
             (status or 128 + (number or 0)) if status is not None or number is not None else _FAILED_STATUS
         )

@@ -486,14 +486,14 @@ def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_f
 def test_failure_refused_after_it_was_sent_again_counts() -> None:
     """It may have been taken the first time, by a daemon that died before it could say so."""
     chunk = SimpleNamespace(submission_id=SUBMISSION, index=3, is_revoked=False)
-    consumer = SimpleNamespace(reconnects_count=0, refused=set())
+    consumer = SimpleNamespace(reconnects_count=0, refused=set(), failures={})
     tally, witness = Tally(), Witness()
-    failures = PendingFailures(consumer, tally, witness)  # type: ignore[arg-type]  # of the consumer only these two are asked
+    failures = PendingFailures(consumer, tally, witness)  # type: ignore[arg-type]  # of the consumer only these are asked
     end = ChunkEnd(SUBMISSION, 3, 0, "failed", 1, None, 0.0, "")
-    failures.enter(chunk, end, "failed")  # type: ignore[arg-type]  # likewise
+    failures.enter(chunk, end, "failed", "why")  # type: ignore[arg-type]  # likewise
     failures.settle()
     assert not witness.sentences
     consumer.reconnects_count, chunk.is_revoked = 1, True
     consumer.refused.add((SUBMISSION, 3))
     failures.settle()
-    assert (witness.sentences, witness.ends, tally.failed_count) == (["failed"], [end], 1)
+    assert (witness.sentences, witness.ends, tally.failed_count) == (["failed: why"], [end], 1)

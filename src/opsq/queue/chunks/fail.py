@@ -19,7 +19,7 @@ from opsq.queue.state import EngineState
 from opsq.store import history, submissions
 from opsq.store.backlog import AttemptRow, DeadRow
 from opsq.store.history import HistoryRow
-from opsq.wire.messages import Failure, HeldChunks, Refusal
+from opsq.wire.messages import AfterFailure, Failure, HeldChunks, Refusal
 
 
 class Failures:
@@ -36,12 +36,14 @@ class Failures:
         self._reservations = reservations
         self._end = end
 
-    def fail(self, consumer: str, failures: list[Failure], now: Now) -> list[Refusal]:
+    def fail(self, failures: list[Failure], now: Now) -> tuple[list[Refusal], list[AfterFailure]]:
         """Count failed attempts: each chunk waits for its back-off, or dies.
 
-        A failure under a lost reservation is refused.
+        Returns:
+            What is refused, as every failure under a lost reservation is; and what becomes of the others.
         """
         refusals: list[Refusal] = []
+        counted: list[AfterFailure] = []
         for failure in failures:
             held = failure.held
             part = self._reservations.find(held)
@@ -49,8 +51,8 @@ class Failures:
             if held.mask & ~mask:
                 refusals.append(refusal(self._state, held, held.mask & ~mask, "reservation_lost"))
             if part is not None and mask:
-                self._count(part, mask, failure, now)
-        return refusals
+                counted += self._count(part, mask, failure, now)
+        return refusals, counted
 
     def lose(self, part: Part, mask: int, reason: str, now: Now) -> None:
         """Count a loss: the consumer is gone, or its time is over. The chunks are free again at once, or dead."""
@@ -67,7 +69,7 @@ class Failures:
         )
         self._count(part, mask, Failure(held, reason, delay_s=0.0), now, is_loss=True)
 
-    def _count(self, part: Part, mask: int, failure: Failure, now: Now, *, is_loss: bool = False) -> None:
+    def _count(self, part: Part, mask: int, failure: Failure, now: Now, *, is_loss: bool = False) -> list[AfterFailure]:
         state, submission, work = self._state, part.submission, part.work
         batch = state.batch
         work.settling |= mask
@@ -76,8 +78,11 @@ class Failures:
         waited_s = wait_s(submission, work, mask, part.reservation)
         _, new = tried(before, mask, attempts=int(not is_loss), lost=int(is_loss), due_at=0, delay_ms=0)
         dead_mask = 0
+        counted: list[AfterFailure] = []
+        max_attempts = submission.row.max_attempts
         for row in new:
-            if failure.is_final or row.attempts >= submission.row.max_attempts or row.lost >= submission.row.max_lost:
+            delay_s: float | None = None
+            if failure.is_final or row.attempts >= max_attempts or row.lost >= submission.row.max_lost:
                 dead_mask |= row.mask
                 batch.dead += [
                     DeadRow(
@@ -108,9 +113,11 @@ class Failures:
                 )
                 batch.tried[submission.id, work.index] = (submission, work)
                 self._add_tried(submission, work, row, delay_s, before)
+            counted.append(AfterFailure(submission.id, work.index, row.mask, row.attempts, max_attempts, delay_s))
         self._record(part, mask, history.LOST if is_loss else history.FAILED, failure, waited_s, now)
         if dead_mask:
             self._bury(part, dead_mask, failure, waited_s, now)
+        return counted
 
     def _bury(self, part: Part, mask: int, failure: Failure, waited_s: float, now: Now) -> None:
         submission, work, count = part.submission, part.work, mask.bit_count()

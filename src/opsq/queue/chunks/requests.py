@@ -93,8 +93,8 @@ class ChunkRequests:
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
         """Count failed attempts; answered after the commit."""
-        refusals = self._failures.fail(peer.consumer, request.failures, now)
-        self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
+        refusals, counted = self._failures.fail(request.failures, now)
+        self._state.batch.replies.append((peer, m.Completed(request.id, refusals, counted)))
 
     def release(self, peer: Peer, request: m.Release, now: Now) -> None:
         """Give chunks back."""

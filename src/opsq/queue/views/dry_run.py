@@ -69,12 +69,21 @@ class DryRun:
         arms: the arms under their names, as a plan has them.
         rows: how many rows may be visited in all, and chunks taken.
         is_new: walk from the beginning, whatever the fronts in use have found.
+        minds_rates: False: as if rates let everything through; from the beginning too.
     """
 
-    def __init__(self, state: EngineState, arms: list[tuple[str, Arm]], rows: int, *, is_new: bool = False) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        arms: list[tuple[str, Arm]],
+        rows: int,
+        *,
+        is_new: bool = False,
+        minds_rates: bool = True,
+    ) -> None:
         self._state = state
-        self._is_new = is_new
-        self._watch = MeteredState(state, rows)
+        self._is_new = is_new or not minds_rates
+        self._watch = MeteredState(state, rows, minds_rates=minds_rates)
         self._taken: list[tuple[LiveSubmission, int]] = []
         self._free: dict[int, _Free] = {}
         self._rng_state = state.rng.getstate()
@@ -250,10 +259,11 @@ class _Rows:
 class MeteredState:
     """State, reader and gates as a front sees them: counts rows, measures each part, and has a budget of its own."""
 
-    def __init__(self, state: EngineState, rows_left: int) -> None:
+    def __init__(self, state: EngineState, rows_left: int, *, minds_rates: bool) -> None:
         self._state = state
         self._gates = state.gates
         self.rows_left = rows_left
+        self._minds_rates = minds_rates
         self.trial: DryArm
         self.reader = self.gates = self
         self.rules = state.rules
@@ -288,5 +298,7 @@ class MeteredState:
         """Ask the gates: measured."""
         start = perf_counter_ns()
         found = self._gates.look(gates, submission)
+        if not self._minds_rates and found[0] is not None and found[0].kind == "rate":
+            found = None, NO_LIMIT
         self.trial.used_ns["gates"] += perf_counter_ns() - start
         return found

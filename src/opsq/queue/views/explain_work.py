@@ -167,7 +167,7 @@ class WorkExplainer:
             busy = self._busy(submission, holding, now)
             return [*causes, *busy] if state.database.is_read_only else [*busy, *causes]
         if not state.database.is_read_only:
-            causes += self._asked(submission, now, is_held=bool(causes))
+            causes = self._with_asked(submission, causes)
         return [causes[0]._replace(facts=[*causes[0].facts, *holding]), *causes[1:]]
 
     def _busy(self, submission: LiveSubmission, holding: list[Finding], now: Now) -> list[Cause]:
@@ -207,7 +207,24 @@ class WorkExplainer:
 
     # --- who asks ---
 
-    def _asked(self, submission: LiveSubmission, now: Now, *, is_held: bool) -> list[Cause]:
+    def _with_asked(self, submission: LiveSubmission, causes: list[Cause]) -> list[Cause]:
+        """The causes, and what strategies make of free chunks; under a rate, what comes first is let through first."""
+        if [cause.finding.code for cause in causes] != ["rate_limited"]:
+            return causes + self._asked(submission, is_held=bool(causes))
+        [rate] = causes
+        asked = self._asked(submission, minds_rates=False)
+        if asked[0].verdict == "next":
+            return [rate]
+        if asked[0].verdict != "behind":
+            return [rate, *asked]
+        behind = rate.finding.details | asked[0].finding.details
+        return [
+            rate._replace(
+                finding=_found(f"rate_{asked[0].finding.code}", **behind), facts=[*rate.facts, *asked[0].facts]
+            )
+        ]
+
+    def _asked(self, submission: LiveSubmission, *, is_held: bool = False, minds_rates: bool = True) -> list[Cause]:
         """What strategies of connected consumers make of free chunks.
 
         If a rule holds them, only whether any takes them.
@@ -221,7 +238,7 @@ class WorkExplainer:
         rows_left = 2 * TURN_ROWS
         places: dict[str, list[Place]] = {}
         for text, count in asked.most_common(STRATEGIES_SHOWN):
-            place, rows = self._place(text, submission, 0 if is_held else min(rows_left, TURN_ROWS), now)
+            place, rows = self._place(text, submission, 0 if is_held else min(rows_left, TURN_ROWS), minds_rates)
             rows_left -= rows
             places.setdefault(place.verdict, []).append(place)
             before = {"chunks": place.chunks, "submissions": place.submissions}
@@ -242,7 +259,7 @@ class WorkExplainer:
         code = "unmatched" if len(consumers) == 1 else "unmatched_by_all"
         return [Cause("unmatched", _found(code, consumers=len(consumers)), facts)]
 
-    def _place(self, text: str, submission: LiveSubmission, rows: int, now: Now) -> tuple[Place, int]:
+    def _place(self, text: str, submission: LiveSubmission, rows: int, minds_rates: bool) -> tuple[Place, int]:
         """Where a submission stands for a strategy, found on trial; and how many rows that took."""
         arms = self._reserve_calls.plan(text).arms
         if not any(takes(arm, submission) for _, arm in arms):
@@ -251,7 +268,7 @@ class WorkExplainer:
             return Place("unknown"), 0
         seen: set[int] = set()
         chunks = 0
-        with DryRun(self._state, arms, rows) as trial:
+        with DryRun(self._state, arms, rows, minds_rates=minds_rates) as trial:
             while (found := trial.next()) is not None and found.submission is not submission:
                 other = found.submission
                 free = other.unfinished - other.reserved_count - other.delayed_count

@@ -231,11 +231,23 @@ class Reclaim(Message):
     held: Annotated[list[HeldChunks], Meta(max_length=HELD_LIMIT)]
 
 
+class AfterFailure(Record):
+    """What becomes of chunks whose `attempts`th attempt has failed: offered again in `delay_s`, or dead (None)."""
+
+    submission_id: Id
+    block: Block
+    mask: Mask
+    attempts: Count
+    max_attempts: Count
+    delay_s: Duration | None
+
+
 class Completed(Message):
-    """The request took effect, except for what is refused."""
+    """The request took effect, except for what is refused. `failures`: what becomes of those that Fail has named."""
 
     id: Id
     refusals: list[Refusal] = []
+    failures: list[AfterFailure] = []
 
 
 class Started(Message):

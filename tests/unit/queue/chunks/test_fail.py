@@ -42,6 +42,24 @@ def test_chunk_dies_with_its_last_attempt_and_the_dead_letter_tells_why(rig: Rig
     assert rig.show(submission_id).state == "failed"
 
 
+def test_answer_tells_which_attempt_it_was_and_what_becomes_of_the_chunk(rig: Rig) -> None:
+    submission_id = rig.submit(2, max_attempts=2, backoff=m.Backoff(8.0, 1.0, 8.0))
+    peer = rig.connect()
+
+    def fail(**options: bool) -> tuple[int, int, float | None]:
+        [ticket] = rig.reserve(peer)
+        failure = m.Failure(ticket.held(), **options)
+        [after] = rig.only(peer, m.Fail(next(rig.ids), [failure]), m.Completed).failures
+        assert (after.submission_id, after.block, after.mask) == (submission_id, 0, ticket.held().mask)
+        return after.attempts, after.max_attempts, after.delay_s
+
+    attempts, max_attempts, delay_s = fail()
+    assert (attempts, max_attempts) == (1, 2)
+    assert delay_s is not None
+    assert 4 <= delay_s <= 8
+    assert fail(is_final=True) == (1, 2, None)
+
+
 def test_final_failure_kills_at_the_first_attempt(rig: Rig) -> None:
     submission_id = rig.submit(1)
     fail_next(rig, is_final=True, signal=9)

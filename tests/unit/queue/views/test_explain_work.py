@@ -113,6 +113,20 @@ def test_limit_tells_count_and_bound_and_a_rate_when_the_next_may_start(rig: Rig
     assert "its next chunk may start in 10s" in why(rig, submission_id)[1]
 
 
+def test_what_comes_before_under_the_same_rate_is_counted(rig: Rig) -> None:
+    """The next token is for what comes first."""
+    rig.ask(rig.connect(), m.Limit(next(rig.ids), "tenant", "a", None, 0.1))
+    first, second = rig.submit(57, metadata={"tenant": "a"}), rig.submit(5, metadata={"tenant": "a"})
+    assert len(rig.reserve(rig.connect(), 3)) == 1
+    verdict, text = why(rig, second)
+    assert verdict == "limited"
+    said = "waits behind 56 chunks of 1 submission that a limit throttles too: the next chunk may start in 10s"
+    assert text.startswith(f"Submission {second} {said}.")
+    assert "1 × OldestFirst: 56 chunks of 1 submission first." in text
+    assert "its next chunk may start in 10s" in why(rig, first)[1]
+    assert rig.reserve(rig.connect(), 1) == []
+
+
 def test_gate_of_the_consumers_own_strategy_is_told(rig: Rig) -> None:
     peer = rig.connect()
     submission_id = rig.submit(3)
