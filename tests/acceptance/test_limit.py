@@ -25,6 +25,7 @@ def test_limit_that_does_not_exist_cannot_be_removed(queue):
 
 
 def test_rate_below_one_in_thirty_days_is_refused(queue):
+    queue.submit_lines(0, "-m", "tenant=a")
     queue.ok("limit", "tenant", "--rate", "1/30d")
     refused = queue("limit", "tenant", "--rate", "1/31d")
     assert refused.status == 2

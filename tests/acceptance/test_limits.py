@@ -2,6 +2,8 @@
 
 
 def test_every_rule_is_one_line_with_its_bound(queue):
+    for tenant in "abc":
+        queue.submit_lines(0, "-m", f"tenant={tenant}")
     queue.ok("pause", "tenant=a")
     queue.ok("limit", "tenant=b", "-c", "2")
     queue.ok("weight", "tenant=c", "3")

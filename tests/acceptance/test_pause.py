@@ -18,3 +18,15 @@ def test_second_pause_of_the_same_changes_nothing(queue):
 def test_pause_of_nothing_in_particular_is_refused(queue):
     ran = queue("pause")
     assert (ran.status, "--all" in ran.err) == (2, True)
+
+
+def test_rule_that_matches_nothing_is_told_and_holds(queue):
+    queue.submit_lines(1, "-m", "tenant=flood")
+    for words in (["pause", "tenant=flod"], ["limit", "tenant=flod", "-c", "2"], ["weight", "tenant=flod", "2"]):
+        ran = queue(*words)
+        assert (ran.status, "tenant=flod matches no submission now" in ran.err) == (0, True), ran
+    ran = queue("limit", "tennant", "-c", "2")
+    assert (ran.status, "tennant matches no submission now" in ran.err) == (0, True), ran
+    queue.submit_lines(1, "-m", "tenant=flod")
+    assert queue.ok("limit", "tenant=flod", "-c", "3").out == b""
+    assert len(queue.ok("limits").lines) == 4

@@ -4,6 +4,7 @@ import pytest
 
 
 def test_weight_is_listed_and_goes_back_to_the_default(queue):
+    queue.submit_lines(0, "-m", "tenant=a")
     queue.ok("weight", "tenant=a", "2.5")
     assert queue.ok("limits", "--json").json["weights"] == [{"key": "tenant", "value": "a", "weight": 2.5}]
     queue.ok("weight", "tenant=a", "1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
 from opsq.cli.output.submission_text import pairs_text
+from opsq.cli.rule_match import warn_of_unmatched
 from opsq.client.core.administration import caller_name
 from opsq.wire.messages import Changed, Pause
 
@@ -20,6 +21,8 @@ def pause(caller: Caller, pairs: list[str] = PAIRS, every: bool = ALL, operator:
     metadata = rule_metadata("pause", pairs, every=every)
     with caller.connect() as daemon:
         count = daemon.call(Pause(daemon.next_id(), metadata, operator, caller_name()), Changed).count
+        if metadata:
+            warn_of_unmatched(caller, daemon, metadata)
     caller.changed(count)
     on = pairs_text(metadata) or "everything"
     caller.remark(f"Paused: {on}." if count else f"It was already paused: {on}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import argument
 from opsq.cli.options.rule_options import key_and_value, weight_of
+from opsq.cli.rule_match import warn_of_unmatched
 from opsq.errors import UsageError
 from opsq.wire.messages import Changed, Weight
 
@@ -20,5 +21,6 @@ def weight(
         raise UsageError(f"{pair}: write KEY=VALUE.")
     with caller.connect() as daemon:
         count = daemon.call(Weight(daemon.next_id(), key, value, number), Changed).count
+        warn_of_unmatched(caller, daemon, {key: value})
     caller.changed(count)
     caller.remark(f"{pair} has the weight {number:g} in Fair({key}) from its next turn on.")
