@@ -56,6 +56,7 @@ _opsq() {
         'stop:Stop the daemon: hand out nothing more, wait for reserved chunks, and end it; exits 0 even if none runs.'
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
+        'top:Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
         'submit:Submit files or stdin as chunks; prints only the id of the submission.'
         'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
         'results:Write the results of a submission to stdout, in chunk order.'
@@ -183,6 +184,12 @@ _opsq() {
             '(-w --watch)--watch[Refresh until Ctrl-C.]' \
             '--by=[Also count per value of this metadata key.]:KEY:_opsq_keys' \
             '--interval=[How often --watch refreshes.]:D: ' && ret=0
+          ;;
+        top)
+          _arguments -s -S $flags \
+            '*-m+[Only chunks of submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
+            '*--metadata=[Only chunks of submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
+            '--interval=[How often the screen refreshes.]:D: ' && ret=0
           ;;
         submit)
           _arguments -s -S $flags \

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import termios
@@ -29,26 +30,32 @@ class Terminal:
         pid: of the program.
     """
 
-    def __init__(self, queue, *words, columns=80, rows=24, **variables):
-        environ = queue.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"} | variables
+    def __init__(self, queue, *words, columns=80, rows=24, program=PROGRAM):
+        environ = queue.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
         size = struct.pack("HHHH", rows, columns, 0, 0)
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, size)
             os.chdir(queue.folder)
-            os.execve(PROGRAM, ["opsq", *words], environ)
+            os.execve(program, [program, *words], environ)
         self.status = None
         self.modes = termios.tcgetattr(self._master)
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self._lock = threading.Lock()
+        self._is_hung_up = False
         self.drawn = b""
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self):
         with contextlib.suppress(OSError):  # the end of a terminal is an error
-            while piece := os.read(self._master, 1 << 16):
+            while not self._is_hung_up:
+                if not select.select([self._master], [], [], 0.1)[0]:
+                    continue
+                piece = os.read(self._master, 1 << 16)
+                if not piece:
+                    return
                 with self._lock:
                     self.drawn += piece
                     self._stream.feed(piece)
@@ -97,10 +104,16 @@ class Terminal:
         is_shown = self.drawn.rfind(b"\x1b[?25h") >= self.drawn.rfind(b"\x1b[?25l")
         return termios.tcgetattr(self._master) == self.modes and is_usual and is_shown
 
+    def hang_up(self):
+        """Close our end, as a connection that breaks does."""
+        self._is_hung_up = True
+        self._reader.join(DEADLINE_S)
+        os.close(self._master)
+
     def close(self):
         print(self.text)  # shown with the failure
         if not self._has_ended():
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        self._reader.join(DEADLINE_S)
-        os.close(self._master)
+        if not self._is_hung_up:
+            self.hang_up()

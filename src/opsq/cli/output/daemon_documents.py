@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec import UNSET, UnsetType
 
 from opsq.cli.output.json_output import CauseShape, ErrorShape, Shape
+from opsq.cli.output.submission_documents import EventShape, RunningShape
 from opsq.daemon.audit_file import Act
 from opsq.wire.roles import ROLES
 
@@ -146,6 +147,19 @@ class StatusDocument(Shape):
             held_back=CauseShape.of(state.held_back),
             backlog=state.total.waiting_count + state.total.delayed_count + state.total.reserved_count,
         )
+
+
+class TopDocument(Shape):
+    """`opsq top`. `running` are the chunks that have run longest, `failures` the newest first.
+
+    `blockers`: what keeps work from being handed out, a sentence each.
+    """
+
+    status: StatusDocument
+    blockers: list[str]
+    running: list[RunningShape]
+    has_more_running: bool
+    failures: list[EventShape]
 
 
 class SettingShape(Shape):

@@ -64,9 +64,11 @@ class RunningView:
                 break
             for part in reservation.parts.values():
                 submission = part.submission
-                if request.submission_id not in (None, submission.id) or not wanted <= submission.lanes:
+                if request.submission_id not in (None, submission.id) or (wanted and not wanted <= submission.lanes):
                     continue
                 for since, mask in _begun(part):
+                    if latest is not None and since > latest:
+                        continue
                     place = (since, reservation.id, submission.id, part.work.index, mask)
                     if request.after is None or place > request.after:
                         found.append((place, part))

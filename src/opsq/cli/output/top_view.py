@@ -1,0 +1,130 @@
+"""What `opsq top` shows: asks the daemon for it, and remembers what one answer alone does not tell.
+
+It must not draw, nor touch the terminal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from opsq.cli.options.values import counted, now_ms
+from opsq.cli.output.attempts import Asked, pages
+from opsq.cli.output.progress_meter import ProgressMeter
+from opsq.cli.output.running_chunks import running
+from opsq.cli.output.submission_documents import RunningShape
+from opsq.cli.output.submission_text import pairs_text, value_text
+from opsq.daemon.control_connection import full_disk
+from opsq.units import format_span
+from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, RulesState, ShowRules, Status
+
+STATES = ("", "running", "failed", "lost", "dead")
+"""Of chunks, to be shown alone; the first: all."""
+ORDERS = {
+    "longest": lambda chunk: -chunk.run_s,
+    "chunk": lambda chunk: (int(chunk.submission_id), chunk.index),
+    "consumer": lambda chunk: (chunk.consumer, -chunk.run_s),
+    "attempts": lambda chunk: (-chunk.attempt, -chunk.run_s),
+}
+"""Of the chunks that run."""
+RUNNING_ASKED = 300
+FAILURES_KEPT = 100
+_PAGES = 5
+"""Pages of the history that are searched for failures at first, and for those since the last look."""
+
+
+class Sight(msgspec.Struct):
+    """What a person wants to see of it."""
+
+    metadata: dict[str, int | str] = {}
+    text: str = ""
+    state: str = STATES[0]
+    order: str = next(iter(ORDERS))
+
+
+class TopView(msgspec.Struct):
+    """One look: what the daemon answered, as far as it is in sight."""
+
+    state: DaemonState
+    meter: ProgressMeter
+    blockers: list[str]
+    running: list[RunningShape]
+    has_more_running: bool
+    failures: list[HistoryEvent]
+    """The newest first."""
+
+
+class TopWatch:
+    """Looks again and again."""
+
+    def __init__(self) -> None:
+        self.meter = ProgressMeter()
+        self._failures: list[HistoryEvent] = []
+        self._metadata: dict[str, int | str] = {}
+
+    def look(self, daemon: Asked, sight: Sight) -> TopView:
+        """Ask for everything. Raises what the daemon answers with, or `Unreachable`."""
+        state = daemon.call(Status(daemon.next_id()), DaemonState)
+        self.meter.note(state.total, time.monotonic())
+        rules = daemon.call(ShowRules(daemon.next_id()), RulesState)
+        chunks = list(islice(running(daemon, None, sight.metadata, RUNNING_ASKED), RUNNING_ASKED))
+        return TopView(
+            state,
+            self.meter,
+            list(blockers(state, rules)),
+            sorted((each for each in chunks if _is_in_sight(sight, *_texts(each))), key=ORDERS[sight.order]),
+            len(chunks) == RUNNING_ASKED,
+            [each for each in self._newest(daemon, sight) if _is_in_sight(sight, *_event_texts(each))],
+        )
+
+    def _newest(self, daemon: Asked, sight: Sight) -> list[HistoryEvent]:
+        """The last failures, losses and deaths; those of the last look need not be found again."""
+        if sight.metadata != self._metadata:
+            self._failures, self._metadata = [], sight.metadata
+        seen = self._failures[0].seq if self._failures else -1
+        where = HistoryFilter(events=[*filter(None, STATES[2:])], metadata=sight.metadata)
+        found: list[HistoryEvent] = []
+        for page in islice(pages(daemon, where, newest_first=True, limit=FAILURES_KEPT), _PAGES):
+            found += [event for event in page.rows if event.seq > seen]
+            if len(found) >= FAILURES_KEPT or (page.next_after is not None and page.next_after <= seen):
+                break
+        self._failures = [*found, *self._failures][:FAILURES_KEPT]
+        return [event for event in self._failures if sight.state in ("", event.event)]
+
+
+def blockers(state: DaemonState, rules: RulesState) -> Iterator[str]:
+    """What keeps work from being handed out, a sentence each."""
+    if state.state == "draining":
+        yield "The daemon is stopping, and hands out nothing more."
+    if state.state == "full":
+        yield str(full_disk(state))
+    for pause in rules.pauses:
+        by = f" by {pause.by_name}" if pause.by_name else ""
+        span = format_span(max(now_ms() - pause.paused_at, 0) / 1000)
+        yield f"{pairs_text(pause.metadata) or 'everything'} is paused{by} for {span}"
+    for limit in rules.limits:
+        if limit.concurrency is not None and (limit.reserved_count or 0) >= limit.concurrency:
+            value = limit.busiest if limit.value is None else limit.value
+            on = limit.key if value is None else f"{limit.key}={value_text(value)}"
+            yield f"{on} is at its limit of {counted(limit.concurrency, 'chunk')} at once"
+    if state.unmatched_count:
+        yield f"no strategy of a connected consumer takes {counted(state.unmatched_count, 'waiting chunk')}"
+    elif state.total.waiting_count and not state.consumers:
+        yield f"{counted(state.total.waiting_count, 'chunk')} waiting, and no consumer is connected"
+    if state.room_waiting_count:
+        yield f"{counted(state.room_waiting_count, 'submission')} waiting for room in the backlog"
+
+
+def _is_in_sight(sight: Sight, *texts: str) -> bool:
+    return not sight.text or any(sight.text.casefold() in text.casefold() for text in texts)
+
+
+def _texts(chunk: RunningShape) -> tuple[str, ...]:
+    return f"{chunk.submission_id}/{chunk.index}", chunk.consumer, chunk.host, pairs_text(chunk.metadata)
+
+
+def _event_texts(event: HistoryEvent) -> tuple[str, ...]:
+    return str(event.submission_id), event.event, event.consumer, event.reason

@@ -1,0 +1,204 @@
+"""One frame of `opsq top` from a given state of the queue, on screens of several sizes."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from opsq.cli.output.console import SafeConsole
+from opsq.cli.output.progress_meter import ProgressMeter
+from opsq.cli.output.submission_documents import RunningShape
+from opsq.cli.output.top_frame import footer, frame
+from opsq.cli.output.top_view import FAILURES_KEPT, RUNNING_ASKED, Sight, TopView, TopWatch, blockers
+from opsq.wire.messages import (
+    ConsumerState,
+    Counts,
+    DaemonState,
+    History,
+    HistoryEvent,
+    HistoryRows,
+    LimitState,
+    PauseState,
+    RulesState,
+    Running,
+    RunningChunk,
+    RunningChunks,
+    ShowRules,
+)
+
+SUBMISSION = 252687752515026944
+STATE = DaemonState(
+    id=1,
+    server="1",
+    pid=4711,
+    state="running",
+    uptime_s=7200.0,
+    total=Counts(None, 2, 90, 1, 9, 100, 2, 0),
+    by=[],
+    states={"open": 2, "failed": 0},
+    consumers=[ConsumerState(f"node{n}-100-0123abcd", True, 3, 61.0, "Random") for n in range(20)],
+    parked_count=0,
+    connections_count=21,
+    oldest_reservation_s=61.0,
+    unfolded_count=0,
+    file_bytes=1,
+    free_bytes=0,
+    wal_bytes=0,
+    settings={},
+)
+NO_RULES = RulesState(1, [], [], [])
+
+
+def chunk(index: int, run_s: float = 60.0, **changes: Any) -> RunningShape:
+    shape = RunningShape(
+        str(SUBMISSION), index, 0, "me-0123abcd", "node7", 4711, "", run_s, False, {"tenant": "acme", "job": "nightly"}
+    )
+    return replace(shape, **changes)
+
+
+def failure(seq: int, event: str = "failed", reason: str = "no such\nfile") -> HistoryEvent:
+    return HistoryEvent(seq, 1_800_000_000_000, event, SUBMISSION, 0, 0b1000, 1, "me", 1.0, 1.0, 0.0, 3, None, reason)
+
+
+def view(**changes: Any) -> TopView:
+    found = TopView(
+        STATE,
+        ProgressMeter(),
+        [],
+        [chunk(n, 600.0 - n) for n in range(30)],
+        False,
+        [failure(seq) for seq in range(20, 0, -1)],
+    )
+    return replace(found, **changes)
+
+
+def drawn(
+    shown: TopView, sight: Sight | None = None, *, columns: int = 80, rows: int | None = 24, **more: Any
+) -> list[str]:
+    console = SafeConsole(file=io.StringIO(), width=columns, height=rows or 500)
+    line = None if rows is None else footer(sight or Sight(), is_paused=False)
+    console.print(frame(shown, sight or Sight(), height=rows, footer=line, **more))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return [each.rstrip() for each in text.splitlines()]
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 50), (40, 10), (200, 24), (20, 5)])
+def test_frame_fits_the_screen_whatever_there_is(columns: int, rows: int) -> None:
+    shown = view(blockers=[f"tenant=t{n} is paused by {'x' * 90}" for n in range(9)])
+    lines = drawn(shown, columns=columns, rows=rows, trouble="No daemon answers.")
+    assert len(lines) <= max(rows, 9)
+    assert all(cell_len(line) <= columns for line in lines)
+
+
+def test_screen_of_80_columns_has_a_part_of_everything() -> None:
+    lines = drawn(view(blockers=["tenant=a is paused"]))
+    text = "\n".join(lines)
+    assert lines[0].startswith("running  pid 4711, up 2h, 21 connections")
+    assert "90 waiting, 1 delayed, 9 reserved, 100 completed, 2 dead" in text
+    assert "blocked: tenant=a is paused" in text
+    assert "backlog 100, 2 open" in text
+    for head in ("running 30", "failures 20", "consumers 20"):
+        assert head in text
+    first = next(line for line in lines if f"{SUBMISSION}/0" in line)
+    assert "10m" in first
+    assert "me-0123abcd on node7-4711" in first
+    assert "exit 3" in text
+    assert "no such file" in text
+    assert lines[-1].startswith("q quit")
+    assert len(lines) == 24
+
+
+def test_larger_screen_shows_more_of_what_runs_and_one_with_room_everything() -> None:
+    count = [sum("on node7" in line for line in drawn(view(), rows=rows)) for rows in (24, 30, 100)]
+    assert count[0] < count[1] < count[2] == 30
+    assert sum("node1" in line for line in drawn(view(), rows=None)) == 11
+
+
+@pytest.mark.parametrize(
+    ("state", "there", "gone"),
+    [
+        ("running", "running 30", "failures"),
+        ("lost", "failures 20", "running 30"),
+        ("dead", "failures 20", "consumers"),
+    ],
+)
+def test_state_in_sight_has_the_screen_for_itself(state: str, there: str, gone: str) -> None:
+    text = "\n".join(drawn(view(), Sight(state=state)))
+    assert there in text
+    assert f"only {state}" in text
+    assert gone not in text
+
+
+def test_text_of_others_moves_no_cursor() -> None:
+    evil = "\x1b[2Jred\x07\u202e"
+    shown = view(running=[chunk(1, metadata={"a": evil})], failures=[failure(1, reason=evil)])
+    assert not {"\x1b", "\x07", "\u202e"} & set("".join(drawn(shown)))
+
+
+def test_what_blocks_is_named() -> None:
+    pause = PauseState({"tenant": "a"}, True, "ada@node7", 1_700_000_000_000)
+    full = LimitState("tenant", None, 4, None, None, "ada", 0, 4, "b")
+    free = LimitState("tenant", "c", 4, None, None, "ada", 0, 3, None)
+    state = replace(STATE, consumers=[], room_waiting_count=1, state="draining")
+    found = "\n".join(blockers(state, RulesState(1, [pause], [full, free], [])))
+    for words in (
+        "tenant=a is paused by ada@node7",
+        "tenant=b is at its limit of 4 chunks at once",
+        "90 chunks waiting, and no consumer",
+        "1 submission waiting for room",
+        "stopping",
+    ):
+        assert words in found
+    assert "tenant=c" not in found
+    assert list(blockers(replace(STATE, unmatched_count=1), NO_RULES)) == [
+        "no strategy of a connected consumer takes 1 waiting chunk"
+    ]
+
+
+class Daemon:
+    """Answers with what it has; counts the pages of history."""
+
+    def __init__(self) -> None:
+        self.events = [failure(seq) for seq in range(300, 0, -1)]
+        self.running = 1000
+        self.asked: list[Any] = []
+
+    def next_id(self) -> int:
+        return 1
+
+    def call(self, request: Any, kind: type[Any]) -> Any:
+        self.asked.append(request)
+        if isinstance(request, History):
+            left = [e for e in self.events if request.after is None or e.seq < request.after][: request.limit]
+            return HistoryRows(1, left, left[-1].seq if left and left[-1].seq > 1 else None, {})
+        if isinstance(request, Running):
+            row = RunningChunk(SUBMISSION, 0, (1 << 60) - 1, 0, "me", "h", 1, 5.0)
+            return RunningChunks(1, [row] * (request.limit // 60 + 1), (0, 0, 0, 0, 0), {})
+        return NO_RULES if isinstance(request, ShowRules) else STATE
+
+
+def test_look_asks_for_a_bounded_part_and_for_new_failures_only() -> None:
+    daemon, watch = Daemon(), TopWatch()
+    first = watch.look(daemon, Sight())
+    assert (len(first.running), first.has_more_running, len(first.failures)) == (RUNNING_ASKED, True, FAILURES_KEPT)
+    daemon.events = [failure(302, "dead"), failure(301, "lost"), *daemon.events]
+    daemon.asked.clear()
+    second = watch.look(daemon, Sight())
+    assert [event.seq for event in second.failures] == list(range(302, 202, -1))
+    assert sum(isinstance(request, History) for request in daemon.asked) == 1
+    assert len(daemon.asked) == 4
+
+
+def test_sight_chooses_by_text_state_and_metadata() -> None:
+    daemon, watch = Daemon(), TopWatch()
+    daemon.events = [failure(3, "dead"), failure(2, "lost"), failure(1, reason="Quota")]
+    assert [event.seq for event in watch.look(daemon, Sight(state="lost")).failures] == [2]
+    assert [event.seq for event in watch.look(daemon, Sight(text="quota")).failures] == [1]
+    assert not watch.look(daemon, Sight(text="nobody")).running
+    watch.look(daemon, Sight(metadata={"tenant": "a"}))
+    assert [request.metadata for request in daemon.asked if isinstance(request, Running)][-1] == {"tenant": "a"}
+    assert daemon.asked[-1].where.metadata == {"tenant": "a"}
