@@ -89,6 +89,7 @@ class Terminal:
     def ended(self):
         """Wait for the end of the program; its status, or the signal that has ended it as a negative number."""
         self.wait_until(self._has_ended, "the program has ended")
+        self._reader.join(DEADLINE_S)  # it ends once all that the program wrote has been read
         return os.waitstatus_to_exitcode(self.status)
 
     def _has_ended(self):
