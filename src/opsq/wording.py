@@ -11,7 +11,7 @@ import string
 import time
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
-from typing import Any
+from typing import Any, Protocol
 
 from opsq.units import format_roughly, format_span
 
@@ -185,7 +185,7 @@ FACTS: dict[str, str] = {
     "resume_operator": "`opsq resume --operator {pairs:selection}` ends the pause.",
     "limit": "It is the limit of {bounded:each} ≤ {concurrency}.",
     "rate": "It is the rate of {bounded:each} ≤ {rate}.",
-    "unmatched_strategy": "Nothing that waits is for consumers with the strategy {strategy}.",
+    "unmatched_strategy": "Chunks are waiting, but none for the strategy {strategy}: `opsq explain ID` says why.",
     "some_scheduled": "{submissions:submission} not due yet; the next {due_at:instant}.",
     "room": "{submissions:submission} not accepted yet: waiting for room in the queue.",
     "take": "`opsq consume` or `opsq reserve` would take it.",
@@ -231,6 +231,24 @@ def explanation(subject: str, findings: Sequence[tuple[str, Details]], now: int)
         else:
             sentences.append(_words.vformat(FACTS.get(code, code), (), values))
     return sentences
+
+
+class Found(Protocol):
+    """One thing that was found: a code and its details."""
+
+    @property
+    def code(self) -> str:
+        """Names the sentence."""
+
+    @property
+    def details(self) -> Details:
+        """What the sentence needs."""
+
+
+def held_back(subject: str, findings: Sequence[Found]) -> list[str]:
+    """What holds work back, found just now: sentences, the main one first."""
+    now = time.time_ns() // 1_000_000
+    return explanation(subject, [(found.code, found.details) for found in findings], now)
 
 
 class _Words(string.Formatter):

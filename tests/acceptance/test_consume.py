@@ -136,7 +136,27 @@ def test_consumer_for_whom_nothing_waits_says_so_and_doctor_and_log_name_it(queu
             lambda: any(c["is_unmatched"] for c in queue.ok("status", "--json").json["consumers"]), 180, "it is known"
         )
         assert "reader" in queue("doctor").text
-        assert b"Chunks are waiting, but none for the strategy SelectOnly(kind=a)" in process.stderr.readline()
+        said = b"Chunks are waiting, but none for the strategy SelectOnly(kind=a)"
+        assert said in process.stderr.readline()
+        assert "SelectOnly(kind=a)" in queue.ok("status").text
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert "SelectOnly(kind=a) matches nothing that waits" in (queue.state_dir / "opsq.log").read_text()
+
+
+def test_consumer_whose_work_is_paused_says_so_once_and_at_its_end(queue):
+    queue.submit_lines(2, "-m", "tenant=acme")
+    queue.ok("pause", "tenant=acme")
+    ended = queue("consume", "--until-empty", "--", "cat")
+    assert ended.status == 0
+    assert "Waiting work has been paused by" in ended.err
+    assert "`opsq resume tenant=acme` ends the pause." in ended.err
+    assert queue("consume", "--until-empty", "--quiet", "--", "cat").err == ""
+    assert queue("consume", "--until-empty", "-s", "SelectOnly(tenant=b)", "--", "cat").err == ""
+    with queue.running("consume", "--max-chunks", "2", "--", "cat") as process:
+        lines = [process.stderr.readline() for _ in range(2)]
+        assert b"tenant=acme" in lines[0]
+        assert b"opsq resume tenant=acme" in lines[1]
+        queue.ok("resume", "tenant=acme")
+        _, rest = process.communicate(timeout=180)
+    assert b"paused" not in rest

@@ -115,3 +115,13 @@ def test_chunks_that_run_are_named_with_where_and_since_when(queue):
     assert f"{socket.gethostname()}-{consumer.pid}" in drawn.replace("\r\n", "")
     assert queue("show", "--running", f"{submission}/0").status == 2
     assert queue("show", "--running", "999").status == 3
+
+
+def test_what_holds_a_submission_back_is_shown(queue):
+    submission = queue.submit_lines(1, "-m", "tenant=acme")
+    queue.ok("pause", "tenant=acme")
+    assert "`opsq resume tenant=acme` ends the pause." in queue.ok("show", submission).text
+    shown = queue.ok("show", submission, "--json").json["held_back"]
+    assert [found["code"] for found in shown] == ["paused", "resume"]
+    assert shown[0]["details"]["pairs"] == "tenant=acme"
+    assert shown[0]["details"]["paused_at"].endswith("Z")

@@ -120,3 +120,14 @@ def test_control_characters_of_others_are_escaped_wherever_they_are_shown(queue)
         assert "\x1b]" not in drawn, words
         assert "\x1b[2J" not in drawn, words
     assert "owned" in queue("status", "--by", "tenant").text
+
+
+def test_what_holds_waiting_work_back_is_named(queue):
+    queue.submit_lines(1, "-m", "tenant=acme")
+    queue.submit_lines(1, "--delay", "1h")
+    queue.ok("pause", "tenant=acme")
+    text = queue.ok("status").text
+    assert "Waiting work has been paused by" in text
+    assert "1 submission not due yet" in text
+    found = queue.ok("status", "--json").json["held_back"]
+    assert [entry["code"] for entry in found] == ["paused", "resume", "some_scheduled"]

@@ -20,6 +20,7 @@ from opsq.wire.messages import (
     Completed,
     Counts,
     DaemonState,
+    Finding,
     Heartbeat,
     HeldChunks,
     Reply,
@@ -61,8 +62,8 @@ class PolledConsumer(Consumer):
         """What the daemon said last about how things stand; see `ask_counts`."""
         self.is_counting = False
         """Whether the daemon was asked and has not answered."""
-        self.is_unmatched = False
-        """Whether the daemon said that nothing that waits is for this strategy; who reports it resets it."""
+        self.held_back: list[Finding] = []
+        """What the daemon said keeps work from this strategy; who reports it empties it."""
         self._counted_value: str | None = None
         self._in_place: dict[int, bool] = {}
         super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_polled=True)
@@ -129,13 +130,22 @@ class PolledConsumer(Consumer):
         """Whether a reserve is on its way."""
         return self._ask is not None
 
-    def ask_unmatched(self) -> None:
-        """Ask the daemon whether anything that waits is for this strategy; see `is_unmatched`."""
-        self._link.send([Status(self._link.next_id())], self._looked_after)
+    def ask_held(self, *, is_last: bool = False) -> None:
+        """Ask the daemon what keeps work from this strategy; see `held_back`.
 
-    def _looked_after(self, reply: Reply) -> None:
-        if isinstance(reply, DaemonState):
-            self.is_unmatched = any(one.consumer == self.name and one.is_unmatched for one in reply.consumers)
+        Args:
+            is_last: wait a moment for the answer.
+        """
+        heard: list[Reply] = []
+
+        def hear(reply: Reply) -> None:
+            heard.append(reply)
+            if isinstance(reply, DaemonState):
+                self.held_back = reply.held_back
+
+        self._link.send([Status(self._link.next_id(), None, self.strategy)], hear)
+        if is_last:
+            self._link.wait_until(lambda: bool(heard) or not self._link.is_connected, _AT_ONCE_S)
 
     def due_s(self) -> float:
         """In how many seconds to `poll`, or to `order` after a refusal, even if nothing arrives."""

@@ -35,6 +35,7 @@ from opsq.runner.connection_watch import ConnectionWatch
 from opsq.runner.deadlines import Deadlines, Why
 from opsq.runner.feeding.program_kinds import make_programs
 from opsq.runner.feeding.programs import Child, Finished, Range, Setup
+from opsq.runner.held_remark import HeldRemark
 from opsq.runner.job_control import JobControl
 from opsq.runner.outage import Outage
 from opsq.runner.polled_consumer import PolledConsumer
@@ -46,7 +47,6 @@ from opsq.runner.stderr_logs import ShownStderr, StderrLog, StderrLogs
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.stopping import Stopping
 from opsq.runner.tally import Outcome, Tally
-from opsq.runner.unmatched_remark import UnmatchedRemark
 from opsq.runner.verdict import VerdictGiver, name_of
 from opsq.wire.messages import Claim
 
@@ -180,7 +180,7 @@ class Pool:
             viewer, self._consumer, options.submission_id, self._progress, options.counted_pair
         )
         self._outage = Outage(viewer, self._consumer)
-        self._unmatched = UnmatchedRemark(viewer, self._consumer)
+        self._held = HeldRemark(viewer, self._consumer)
         self._deadlines = Deadlines(self._programs, options.max_runtime_s, options.grace_s)
         self._job_control = JobControl(viewer, self._consumer, self._programs, self._deadlines, self._name_of)
 
@@ -218,6 +218,8 @@ class Pool:
         """Work until the end that was asked for, or until signals end it. See `consume`."""
         with self._job_control:
             self._loop()
+        if self._consumer.is_ended and not self._stopping.is_asked:
+            self._held.conclude()
 
     def _loop(self) -> None:
         self._heed_signals()
@@ -248,7 +250,7 @@ class Pool:
             self._deadlines.tick()
             self._status_poll.tick()
             self._outage.tick()
-            self._unmatched.tick(is_idle=not self._running)
+            self._held.tick(is_idle=not self._running)
 
     def _is_over(self) -> bool:
         if self.signal:
@@ -267,7 +269,7 @@ class Pool:
         if self._is_blocked:
             due_s = min(due_s, _CONGESTED_S)
         now = time.monotonic()
-        parts = (self._stopping, self._deadlines, self._status_poll, self._outage, self._unmatched)
+        parts = (self._stopping, self._deadlines, self._status_poll, self._outage, self._held)
         return min([due_s, *(part.next_due(now) - now for part in parts)])
 
     def _progress(self) -> PoolProgress:

@@ -60,6 +60,9 @@ class ProgressViewer:
     def say(self, text: str) -> None:
         """Take a sentence for a person: a failure, a chunk that was lost."""
 
+    def remark(self, text: str) -> None:
+        """Take a sentence for who has not asked for quiet: what keeps work waiting."""
+
     def said(self, chunk_name: str, piece: bytes) -> None:
         """Take what the program of a chunk wrote on its stderr, in whatever pieces it was read; b"" at its end."""
 

@@ -52,6 +52,7 @@ class WorkViewer(ProgressViewer):
 
     def __init__(self, caller: Caller, *, is_reporting: bool = False, is_drawing: bool = True) -> None:
         self._caller = caller
+        self._is_quiet = caller.is_quiet
         self._output = OutputThread()
         self._is_drawing = is_drawing and sys.stderr.isatty() and not caller.is_quiet and not caller.is_json
         self._is_reporting = is_reporting and not (self._is_drawing or caller.is_quiet)
@@ -111,6 +112,11 @@ class WorkViewer(ProgressViewer):
             self._output.err(line)
         else:
             self._output.call(lambda: self._print(line))
+
+    def remark(self, text: str) -> None:
+        """A sentence on stderr, off a terminal too; none with --quiet."""
+        if not self._is_quiet:
+            self.say(text)
 
     def said(self, chunk_name: str, piece: bytes) -> None:
         """Whole lines on stderr, each with the chunk in front, so that those of several programs do not mix."""

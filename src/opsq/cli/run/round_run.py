@@ -208,10 +208,12 @@ class _Viewer(WorkViewer):
     """Shows the work, except what would be mixed up with the results."""
 
     def __init__(self, caller: Caller, plan: RunPlan) -> None:
+        is_quiet = caller.is_quiet
         if plan.output is None and sys.stdout.isatty():
             caller = copy.copy(caller)
             caller.is_quiet = True
         super().__init__(caller, is_reporting=plan.is_reporting, is_drawing=not plan.options.feeding.shares_terminal)
+        self._is_quiet = is_quiet
 
     def look(self, view: PoolProgress) -> None:
         """Show it without the metadata by which rounds are found."""

@@ -21,6 +21,7 @@ from opsq.content.input_file import STDIN
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import HistoryFilter, Show, Shown
+from opsq.wording import held_back
 
 ATTEMPTS_SHOWN = 20
 ATTEMPTS_PAGES = 50
@@ -73,7 +74,7 @@ def show(
     shape.has_more_attempts = has_more
     shape.held_back = CauseShape.of(shown.held_back)
     caller.document(shape)
-    caller.table(("", ""), _details(shape, meter))
+    caller.table(("", ""), _details(shape, meter, held_back("It", shown.held_back)))
     attempts.show(caller, failed, title="Recent failures")
     if has_more:
         caller.remark(f"There may be more: `opsq history list {submission_id} --event failed`.")
@@ -110,7 +111,7 @@ def _inputs_text(shape: SubmissionShape) -> str:
     return ", ".join(names[:_INPUTS_NAMED]) + (f" and {more_count} more" if more_count > 0 else "")
 
 
-def _details(shape: SubmissionShape, meter: ProgressMeter) -> list[tuple[str, object]]:
+def _details(shape: SubmissionShape, meter: ProgressMeter, held: list[str]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (name.replace("_", " "), getattr(shape, name))
         for name in (
@@ -127,6 +128,7 @@ def _details(shape: SubmissionShape, meter: ProgressMeter) -> list[tuple[str, ob
         )
     ]
     backoff = shape.backoff
+    rows += [("blocked", sentence) for sentence in held]
     rows += [
         ("rate", meter.rate_text()),
         ("time left", meter.left_text().removesuffix(" left")),
