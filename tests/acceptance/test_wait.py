@@ -92,3 +92,29 @@ def test_conditions_wait_for_what_is_unfinished_now(queue):
     ran = queue("wait", "-m", "tenant=a")
     assert (ran.status, "fulfils these conditions" in ran.err) == (0, True)
     assert queue("wait").status == 2
+
+
+def test_what_holds_a_submission_back_is_said_once_off_a_terminal(queue):
+    submission = queue.submit_lines(1, "-m", "tenant=acme")
+    queue.ok("pause", "tenant=acme")
+    with queue.running("wait", submission) as process:
+        assert f"Submission {submission} has been paused by".encode() in process.stderr.readline()
+        assert b"`opsq resume tenant=acme` ends the pause." in process.stderr.readline()
+        queue.ok("resume", "tenant=acme")
+        queue.ok("complete", queue.reserve())
+        assert process.communicate() == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_quiet_wait_says_nothing_of_what_holds_back(queue):
+    submission = queue.submit_lines(1, "-m", "tenant=acme")
+    queue.ok("pause", "tenant=acme")
+    ran = queue("wait", submission, "--timeout", "5s", "--quiet")
+    assert ran.status == 124
+    assert "paused" not in ran.err
+
+
+def test_submission_that_is_not_due_says_when(queue):
+    submission = queue.submit_lines(1, "--delay", "1h")
+    with queue.running("wait", submission) as process:
+        assert b"is not due until" in process.stderr.readline()

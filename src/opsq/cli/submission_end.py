@@ -19,14 +19,18 @@ from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
+from opsq.printable import printable
 from opsq.runner.polled_consumer import counts_of
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
+from opsq.wording import held_back
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _POLL_S = 0.5
-_DRAWN_COUNT = 10
+_LOOK_S = 2.0
+"""How often to look off a terminal."""
+_SHOWN_COUNT = 10
 
 
 def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: float | None) -> list[SubmissionState]:
@@ -81,15 +85,21 @@ def failure_of(states: list[SubmissionState]) -> WorkFailed | None:
 
 
 class _Bars:
-    """Progress bars of the first few submissions, with rate and time left; none off a terminal."""
+    """What is told of the first few submissions: what holds them back, and on a terminal bars, rate and time left."""
 
     def __init__(self, caller: Caller, submission_ids: list[SubmissionId]) -> None:
+        self._caller = caller
+        self._shown = [] if caller.is_quiet else submission_ids[:_SHOWN_COUNT]
+        self._held: dict[SubmissionId, tuple[str, ...]] = {}
+        self._said: set[tuple[SubmissionId, tuple[str, ...]]] = set()
+        self.poll_s = _LOOK_S
         self._progress: Progress | None = None
         self._bars: dict[SubmissionId, TaskID] = {}
         self._meters: dict[SubmissionId, ProgressMeter] = {}
         if caller.is_remarking:
+            self.poll_s = _POLL_S
             self._progress = new_progress()
-            for each in submission_ids[:_DRAWN_COUNT]:
+            for each in self._shown:
                 self._bars[each] = self._progress.add_task(str(each), total=None, rate="", left="")
                 self._meters[each] = ProgressMeter()
 
@@ -102,9 +112,25 @@ class _Bars:
         if self._progress is not None:
             self._progress.stop()
 
+    def look(self, reply: Shown) -> None:
+        """Move the bar of a submission, and say once what holds it back, if the same was found the time before."""
+        self.draw(reply.submission)
+        submission_id = SubmissionId(reply.submission.submission_id)
+        # A loop in a shell that reserves now and then is not connected: that nobody is says little.
+        codes = tuple(found.code for found in reply.held_back if found.code not in {"no_consumer", "take"})
+        if codes and self._held.get(submission_id) == codes and (submission_id, codes) not in self._said:
+            self._said.add((submission_id, codes))
+            for sentence in held_back(f"Submission {submission_id}", reply.held_back):
+                if self._progress is None:
+                    self._caller.warn(sentence)
+                else:
+                    text = f"opsq: {printable(sentence)}"
+                    self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._held[submission_id] = codes
+
     def wanted(self, ended: dict[SubmissionId, SubmissionState]) -> list[SubmissionId]:
-        """The submissions whose bars want fresh counts."""
-        return [i for i in self._bars if i not in ended]
+        """The submissions of which to ask again how they are."""
+        return [i for i in self._shown if i not in ended]
 
     def draw(self, state: SubmissionState) -> None:
         """Move the bar of a submission."""
@@ -131,7 +157,9 @@ def _wait(
     asked = {daemon.next_id(): submission_id for submission_id in submission_ids}
     daemon.send([Wait(request_id, submission_id) for request_id, submission_id in asked.items()])
     while asked:
-        pause_s = _POLL_S if bars.wanted(ended) else daemon.welcome.heartbeat_s
+        pause_s = daemon.welcome.heartbeat_s
+        if bars.wanted(ended):
+            pause_s = min(pause_s, bars.poll_s)
         if deadline is not None:
             pause_s = min(pause_s, max(deadline - time.monotonic(), 0.0))
         replies = daemon.receive(pause_s)
@@ -139,7 +167,7 @@ def _wait(
             if isinstance(reply, ErrorReply):
                 expect(reply, Shown)
             if isinstance(reply, Shown):
-                bars.draw(reply.submission)
+                bars.look(reply)
                 submission_id = asked.pop(reply.id, None)
                 if submission_id is not None:
                     ended[submission_id] = reply.submission
