@@ -113,7 +113,7 @@ _opsq() {
         demo) options='--consumers --keep --spark' valued=--consumers ;;
         completion) argument=words words='bash zsh fish' ;;
     esac
-    options="$options --json --quiet -q --state-dir --socket --address --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file --version --help" valued=" $valued --state-dir --socket --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file "
+    options="$options --json --quiet -q --utc --state-dir --socket --address --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file --version --help" valued=" $valued --state-dir --socket --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file "
     if [[ $valued == *" $prev "* ]]; then
         kind=none
         case "$verb $prev" in

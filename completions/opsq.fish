@@ -48,6 +48,7 @@ complete -c opsq -f
 
 complete -c opsq -l json -d 'Print JSON on stdout, also on failure.'
 complete -c opsq -s q -l quiet -d 'Print no progress and no remarks.'
+complete -c opsq -l utc -d 'Show times in UTC, not in local time.'
 complete -c opsq -l state-dir -x -a '(__fish_complete_directories)' -d 'The folder of the daemon: database, socket, log, content.'
 complete -c opsq -l socket -r -F -d 'The daemon\'s Unix socket.'
 complete -c opsq -l address -d 'A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.'

@@ -38,6 +38,7 @@ _opsq() {
     '--json[Print JSON on stdout, also on failure.]'
     '(-q --quiet)-q[Print no progress and no remarks.]'
     '(-q --quiet)--quiet[Print no progress and no remarks.]'
+    '--utc[Show times in UTC, not in local time.]'
     '--state-dir=[The folder of the daemon\: database, socket, log, content.]:DIR:_files -/'
     '--socket=[The daemon'\''s Unix socket.]:PATH:_files'
     '--address[A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN.]'

@@ -18,6 +18,14 @@ _BYTES = {
     "M": 1 << 20,
     "G": 1 << 30,
     "T": 1 << 40,
+    "k": 1 << 10,
+    "m": 1 << 20,
+    "g": 1 << 30,
+    "t": 1 << 40,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
     "kB": 10**3,
     "MB": 10**6,
     "GB": 10**9,
@@ -45,7 +53,9 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Parse a size, into bytes: `K M G T` are powers of 1024, `kB MB GB TB` powers of 1000; without a unit, bytes.
+    """Parse a size, into bytes: `K M G T`, also small or as `KiB`, are powers of 1024, `kB MB GB TB` of 1000.
+
+    Without a unit, bytes.
 
     Raises:
         ValueError: `text` is not a size, is negative, or is not a whole number of bytes.

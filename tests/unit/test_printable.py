@@ -15,7 +15,7 @@ from opsq.printable import printable
         ("two\nlines\r\t", r"two\nlines\r\t"),
         ("\x9b31m", r"\x9b31m"),
         ("abc\u202exyz\u2028", r"abc\u202exyz\u2028"),
-        ("bad\udcff.txt", r"bad\udcff.txt"),
+        ("bad\udcff.txt", r"bad\xff.txt"),
     ],
 )
 def test_characters_that_do_not_print_are_escaped(text: str, shown: str):

@@ -18,12 +18,13 @@ from opsq.cli.daemon_address import connect, is_remote, settings_of
 from opsq.cli.output.error_report import Exit, error_text
 from opsq.printable import printable
 from opsq.settings import Settings
+from opsq.units import format_instant
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from opsq.cli.output.json_output import Shape
+    from opsq.cli.output.rows import Rows
     from opsq.client.sync.connection import Connection
     from opsq.errors import OpsqError
     from opsq.wire.messages import Claim
@@ -40,6 +41,7 @@ class Caller:
     def __init__(self, options: Mapping[str, Any], by_flag: frozenset[str]) -> None:
         self.is_json = bool(options.get("json"))
         self.is_quiet = bool(options.get("quiet"))
+        self._is_utc = bool(options.get("utc"))
         self._options = options
         self._by_flag = by_flag
 
@@ -162,34 +164,48 @@ class Caller:
         if not self.is_rich:
             self.lines(["\t".join(_field(value) for value in row) for row in rows])
             return
-        table = self.new_table(columns, title=title, right=right)
+        from opsq.cli.output.rows import details
+
+        drawn = self.new_table(columns, title=title, right=right) if any(columns) else details()
         for row in rows:
-            table.add_row(*("" if value is None else _text(value) for value in row))
-        self.console.print(table)
+            drawn.add_row(*("" if value is None else _text(value) for value in row))
+        self.console.print(drawn)
 
-    def new_table(self, columns: Sequence[str], *, title: str = "", right: frozenset[str] = frozenset()) -> Table:
-        """An empty rich table in the house style."""
-        from rich.table import Table
+    def new_table(self, columns: Sequence[str], *, title: str = "", right: frozenset[str] = frozenset()) -> Rows:
+        """An empty table in the house style."""
+        from opsq.cli.output.rows import Rows
 
-        has_header = any(columns)
-        table = Table(
-            box=None,
-            padding=(0, 2, 0, 0),
-            title=title or None,
-            title_justify="left",
-            show_header=has_header,
-            header_style="bold underline",
-        )
-        for position, column in enumerate(columns):
-            is_number = column in right
-            is_whole = is_number or position == 0
-            table.add_column(
-                column,
-                justify="right" if is_number else "left",
-                no_wrap=is_whole,
-                overflow="ellipsis" if is_whole else "fold",
-            )
-        return table
+        return Rows(columns, title=title, right=right)
+
+    def instant(self, wall_ms: int) -> str:
+        """An instant in a table: to the second on a terminal, in the zone that a `heading` names; else RFC 3339."""
+        if not self.is_rich:
+            return format_instant(wall_ms)
+        from opsq.cli.output.instants import second
+
+        return second(wall_ms, is_utc=self._is_utc)
+
+    def named_instant(self, wall_ms: int | None) -> str | None:
+        """An instant that no heading is above: on a terminal with its zone."""
+        if wall_ms is None:
+            return None
+        return self.reworded(format_instant(wall_ms))
+
+    def heading(self, name: str) -> str:
+        """The heading of a column of instants; it names their zone."""
+        if not self.is_rich:
+            return name
+        from opsq.cli.output.instants import zone
+
+        return f"{name} ({zone(is_utc=self._is_utc)})"
+
+    def reworded(self, text: str) -> str:
+        """Text with its instants as this reader has them."""
+        if not self.is_rich:
+            return text
+        from opsq.cli.output.instants import reworded
+
+        return reworded(text, is_utc=self._is_utc)
 
     @contextlib.contextmanager
     def progress(self, unit: str = "chunks") -> Iterator[Any]:
@@ -208,7 +224,7 @@ class Caller:
 
         from opsq.cli.output.console import SafeConsole
 
-        counts = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn()] if unit else []
+        counts = [DownloadColumn(binary_units=True)] if unit == "bytes" else [MofNCompleteColumn()] if unit else []
         columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
         with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
             yield progress

@@ -13,10 +13,9 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import SubmissionConditions
 from opsq.cli.options.option import option
 from opsq.cli.output.attempts import Asked
-from opsq.cli.output.json_output import instant
 from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.output.submission_documents import ChangedDocument, ListDocument, SubmissionShape
-from opsq.cli.output.submission_text import minute, pairs_text
+from opsq.cli.output.submission_text import pairs_text
 from opsq.errors import Conflict, NotFound, OpsqError, UsageError
 from opsq.ids import EPOCH_MS, SubmissionId
 from opsq.wire.messages import Changed, List, Listed, Request, SubmissionState
@@ -153,14 +152,14 @@ def warn_of_none(caller: Caller, verb: str) -> None:
     caller.warn(f"no submission that opsq {verb} could take fulfils these conditions.")
 
 
-def _row(state: SubmissionState, is_short: bool) -> list[object]:
+def _row(caller: Caller, state: SubmissionState) -> list[object]:
     return [
         state.submission_id,
         state.state,
         state.chunks_count,
         state.completed_count,
         state.dead_count,
-        minute(state.submitted_at) if is_short else instant(state.submitted_at),
+        caller.instant(state.submitted_at),
         pairs_text(state.metadata),
     ]
 
@@ -171,6 +170,7 @@ _LISTING = Listing(
     right=frozenset({"chunks", "done", "dead"}),
     shape=SubmissionShape.from_state,
     row=_row,
+    instant="submitted",
     next_of=lambda state: state.submission_id,
     going_on="--before",
 )

@@ -15,11 +15,9 @@ from opsq.cli.chunk_origins import ChunkOrigins
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts
-from opsq.cli.output.json_output import instant
 from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.output.readable import brief
 from opsq.cli.output.submission_documents import DeadDocument, DeadShape, place_fields
-from opsq.cli.output.submission_text import minute
 from opsq.cli.stopped_queue import asked
 from opsq.client.core.result_pages import request_parts
 from opsq.content.manifest import InputRange
@@ -111,17 +109,17 @@ def _pages(daemon: attempts.Asked, choice: DeadChoice, origins: ChunkOrigins) ->
         after = page.next_after
 
 
-def _row(found: _Found, is_short: bool) -> list[object]:
+def _row(caller: Caller, found: _Found) -> list[object]:
     chunk, place = found
     came_from = "" if place is None else place.text
     row: list[object] = [
         f"{chunk.submission_id}/{chunk.index}",
         chunk.attempts,
         chunk.lost,
-        minute(chunk.dead_at) if is_short else instant(chunk.dead_at),
+        caller.instant(chunk.dead_at),
         attempts.ended(chunk.exit_status, chunk.signal),
     ]
-    if is_short:
+    if caller.is_rich:
         return [*row, f"{brief(chunk.reason)}\n{came_from}".rstrip("\n")]
     return [*row, chunk.reason, came_from]
 
@@ -132,4 +130,5 @@ _LISTING: Listing[_Found] = Listing(
     right=frozenset({"attempts", "lost"}),
     shape=lambda found: DeadShape.from_message(found[0], **place_fields(found[1])),
     row=_row,
+    instant="died",
 )

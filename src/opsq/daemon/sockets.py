@@ -97,7 +97,8 @@ def open_all(settings: Settings) -> list[ListeningSocket]:
     Raises:
         AlreadyRunning: another process answers at the path of the Unix socket.
         UsageError: more than one socket was inherited, or one that contradicts an explicit setting; an address that
-            other machines can reach without `listen_force`; TLS is wanted without a certificate.
+            other machines can reach without `listen_force`; TLS is wanted without a certificate, or
+            without TCP.
         NotPermitted, Conflict: the system refuses the address.
     """
     for name in ("tls_key_file", "tls_client_ca_file"):
@@ -107,6 +108,11 @@ def open_all(settings: Settings) -> list[ListeningSocket]:
                 hint="Give the daemon's certificate with --tls-cert-file.",
             )
     inherited = take_inherited()
+    if settings.tls_cert_file and not settings.listen and (inherited is None or inherited.family == socket.AF_UNIX):
+        raise UsageError(
+            "tls_cert_file is set, but listen is not: nothing would speak TLS.",
+            hint="Give the address with --listen HOST:PORT, or leave the certificate out.",
+        )
     bound: list[ListeningSocket] = []
     try:
         if inherited is not None:

@@ -201,6 +201,7 @@ def as_option(origin: str, given: str, parser: Callable[[str], Value]) -> Value:
 GLOBAL: dict[str, Option] = {
     "json": option("--json", "Print JSON on stdout, also on failure.", environment="OPSQ_JSON"),
     "quiet": option("-q, --quiet", "Print no progress and no remarks.", environment="OPSQ_QUIET"),
+    "utc": option("--utc", "Show times in UTC, not in local time.", environment="OPSQ_UTC"),
     "state_dir": option(
         "--state-dir DIR", "The folder of the daemon: database, socket, log, content.", environment="OPSQ_STATE_DIR"
     ),

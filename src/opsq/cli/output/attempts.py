@@ -5,12 +5,10 @@ It must not decide which events are meant.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.json_output import instant
 from opsq.cli.output.readable import brief
 from opsq.cli.output.submission_documents import ranges, started_at
 from opsq.runner.process.process_group import signal_name
@@ -57,11 +55,6 @@ def newest(daemon: Asked, where: HistoryFilter, limit: int, pages_count: int) ->
     return found[::-1], False
 
 
-def second(wall_ms: int) -> str:
-    """A wall-clock instant for people: month, day and time, local; attempts are seldom a minute apart."""
-    return time.strftime("%m-%d %H:%M:%S", time.localtime(wall_ms / 1000))
-
-
 def ended(exit_status: int | None, signal: int | None) -> str:
     """How a program ended, in a word."""
     if signal is not None:
@@ -69,20 +62,19 @@ def ended(exit_status: int | None, signal: int | None) -> str:
     return "" if exit_status is None else f"exit {exit_status}"
 
 
-def row(event: HistoryEvent, *, is_short: bool) -> list[object]:
+def row(caller: Caller, event: HistoryEvent, *, is_alone: bool) -> list[object]:
     """An event as a row of `COLUMNS`."""
-    chunks = ranges(event.block * 64, event.mask)
     is_attempt = bool(event.consumer)
     return [
-        second(event.at) if is_short else instant(event.at),
+        caller.instant(event.at),
         event.event,
-        f"{event.submission_id}/{chunks}" if chunks else event.submission_id,
+        _chunks(event, is_alone=is_alone),
         event.attempt if is_attempt else None,
         event.consumer,
         f"{event.wait_s:.3f}" if is_attempt else None,
         f"{event.run_s:.3f}" if is_attempt else None,
         ended(event.exit_status, event.signal),
-        brief(event.reason) if is_short else event.reason,
+        brief(event.reason) if caller.is_rich else event.reason,
     ]
 
 
@@ -91,25 +83,33 @@ def show(caller: Caller, events: Sequence[HistoryEvent], *, title: str) -> None:
     if not events:
         return
     if caller.is_rich:
-        rows = [[*_shown(event, second)[:-1], brief(event.reason)] for event in events]
-        caller.table(_SHOWN, rows, title=title, right=NUMBERS)
+        columns = [caller.heading(name) if name == "began" else name for name in _SHOWN]
+        rows = [[*_shown(caller, event)[:-1], brief(event.reason)] for event in events]
+        caller.table(columns, rows, title=title, right=NUMBERS)
     else:
         lines = (
-            " ".join("-" if value in (None, "") else str(value) for value in _shown(event, instant)) for event in events
+            " ".join("-" if value in (None, "") else str(value) for value in _shown(caller, event)) for event in events
         )
         caller.table(("", ""), [("attempt", line) for line in lines])
 
 
-def _shown(event: HistoryEvent, written: Callable[[int], str | None]) -> list[object]:
+def _shown(caller: Caller, event: HistoryEvent) -> list[object]:
     began = started_at(event)
-    chunk, attempt = row(event, is_short=False)[2:4]
     return [
-        chunk,
+        _chunks(event, is_alone=caller.is_rich),
         event.event,
-        attempt,
+        event.attempt if event.consumer else None,
         event.consumer,
-        None if began is None else written(began),
-        written(event.at),
+        None if began is None else caller.instant(began),
+        caller.instant(event.at),
         ended(event.exit_status, event.signal),
         event.reason,
     ]
+
+
+def _chunks(event: HistoryEvent, *, is_alone: bool) -> str:
+    """Which chunks, by index; with the id of their submission unless that is above them."""
+    chunks = ranges(event.block * 64, event.mask)
+    if is_alone:
+        return chunks
+    return f"{event.submission_id}/{chunks}" if chunks else str(event.submission_id)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.chunk_origins import ChunkOrigins
 from opsq.cli.output import attempts
-from opsq.cli.output.json_output import instant
 from opsq.cli.output.submission_documents import ChunkDocument, DeadShape, EventShape, place_fields
 from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.stopped_queue import asked
@@ -53,7 +52,7 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
     rows: list[tuple[str, object]] = [
         ("chunk", f"{submission_id}/{index}"),
         ("state", explained.verdict),
-        ("", explained.reasons[0]) if caller.is_rich else ("explained", explained.reasons[0]),
+        ("" if caller.is_rich else "explained", caller.reworded(explained.reasons[0])),
         ("submission", state.state),
         ("metadata", pairs_text(state.metadata)),
         ("input", None if place is None else place.text),
@@ -62,7 +61,7 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
         rows += [
             ("attempts", letter.attempts),
             ("lost", letter.lost),
-            ("died", instant(letter.dead_at)),
+            ("died", caller.named_instant(letter.dead_at)),
             ("ended", attempts.ended(letter.exit_status, letter.signal)),
             ("reason", letter.reason),
         ]

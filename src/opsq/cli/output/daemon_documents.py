@@ -163,10 +163,10 @@ class TopDocument(Shape):
 
 
 class SettingShape(Shape):
-    """A setting, its value as one would write it, and where that came from."""
+    """A setting, its value, and where that came from."""
 
     name: str
-    value: str
+    value: str | int | float | bool
     source: str
 
 

@@ -6,19 +6,20 @@ Colours are from the terminal's own palette and readable on dark and on light; n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from opsq.cli.output.rows import Rows
 from opsq.cli.output.strategy_explanation import analysis_texts, arm_name, front_text
 from opsq.cli.output.submission_text import pairs_text
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
-from opsq.wire.messages import Arm, Explained, PlanStep, Statement, WorkExplained
+from opsq.wire.messages import Arm, Explained, PlanStep, Statement
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,11 +52,11 @@ def draw_strategy(console: Console, reply: Explained) -> None:
     console.print(_bullets([Text(note) for note in reply.notes]))
 
 
-def draw_work(console: Console, reply: WorkExplained) -> None:
+def draw_work(console: Console, verdict: str, reasons: Sequence[str]) -> None:
     """Draw why work is not running."""
-    style = "green" if reply.verdict in _GOOD else "yellow" if reply.verdict in _WAITING else "red"
-    headline, *facts = reply.reasons
-    console.print(Text.assemble((f"● {reply.verdict.replace('_', ' ')}", f"bold {style}"), "  ", (headline, "bold")))
+    style = "bold" if verdict in _GOOD else "bold magenta" if verdict in _WAITING else "bold red"
+    headline, *facts = reasons
+    console.print(Text.assemble((f"● {verdict.replace('_', ' ')}", style), "  ", (headline, "bold")))
     console.print(Padding(_bullets([_marked(fact) for fact in facts]), (0, 0, 0, 2)))
 
 
@@ -69,7 +70,7 @@ def _outline(strategy: str) -> Tree:
 
 
 def _title(name: str, arm: Arm) -> Text:
-    return Text.assemble((f"{name}  ", "bold cyan"), (arm_name(arm), "bold"))
+    return Text.assemble((f"{name}  ", "bold magenta"), (arm_name(arm), "bold"))
 
 
 def _grow(branch: Tree, arm: Arm, number: int, seen: dict[str, int], depth: int = 0) -> None:
@@ -84,7 +85,7 @@ def _grow(branch: Tree, arm: Arm, number: int, seen: dict[str, int], depth: int 
         branch.add(Text.assemble(("front  ", "bold"), front_text(arm)))
     found = dict(analysis_texts(arm))
     if found:
-        node = branch.add(Text.assemble(("dry run  ", "bold"), (found.pop("dry run"), "cyan")))
+        node = branch.add(Text.assemble(("dry run  ", "bold"), (found.pop("dry run"), "magenta")))
         grid = Table.grid(padding=(0, 2))
         for name, text in found.items():
             grid.add_row(Text(name), Text(text))
@@ -105,7 +106,7 @@ def _step(step: PlanStep) -> Text:
     is_bad = re.match(r"SCAN|USE TEMP B-TREE|MATERIALIZE", step.detail) is not None
     text = Text(step.detail)
     if step.verdict:
-        text.append(f"\n{'✗' if is_bad else '✓'} {step.verdict}", style="red" if is_bad else "green")
+        text.append(f"\n{'✗' if is_bad else '✓'} {step.verdict}", style="red" if is_bad else "")
     return text
 
 
@@ -122,13 +123,8 @@ def sql_text(sql: str) -> Text:
     return text
 
 
-def _offers(reply: Explained) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="First offers", title_justify="left", title_style="bold")
-    for column in ("", "chunk", "attempt", "arm", "metadata"):
-        is_number = column in {"", "attempt", "arm"}
-        table.add_column(
-            column, justify="right" if is_number else "left", no_wrap=column != "metadata", overflow="fold"
-        )
+def _offers(reply: Explained) -> Rows:
+    table = Rows(("", "chunk", "attempt", "arm", "metadata"), title="First offers", right=("", "attempt", "arm"))
     for number, offer in enumerate(reply.offers, 1):
         chunk = f"{offer.submission_id}/{offer.index}"
         table.add_row(str(number), chunk, str(offer.attempt), str(offer.arm), Text(pairs_text(offer.metadata)))

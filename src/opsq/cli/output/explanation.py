@@ -25,7 +25,7 @@ def print_work(caller: Caller, reply: WorkExplained) -> None:
     if caller.is_rich:
         from opsq.cli.output.explain_drawing import draw_work
 
-        draw_work(caller.console, reply)
+        draw_work(caller.console, reply.verdict, [caller.reworded(reason) for reason in reply.reasons])
     else:
         headline, *facts = reply.reasons
         caller.lines([f"{reply.verdict}: {headline}", *(f"  {fact}" for fact in facts)])

@@ -32,7 +32,9 @@ class Listing(Generic[T]):
     Args:
         document: what JSON readers get: an array, and `next` if the list can go on behind an item.
         shape: makes a JSON object of an item.
-        row: makes a row of an item; `is_short` on a terminal.
+        row: makes a row of an item, for the caller.
+        instant: the column of instants.
+        title: what is above the rows on a terminal.
         next_of: what `next` has, made of the last item; None: there is no such field.
         going_on: the option that goes on behind the last item, such as `--before`.
     """
@@ -41,9 +43,11 @@ class Listing(Generic[T]):
     columns: Sequence[str]
     right: frozenset[str]
     shape: Callable[[T], object]
-    row: Callable[[T, bool], Sequence[object]]
+    row: Callable[[Caller, T], Sequence[object]]
+    instant: str
     next_of: Callable[[T], int] | None = None
     going_on: str = ""
+    title: str = ""
 
 
 def print_list(caller: Caller, pages: Iterable[Sequence[T]], listing: Listing[T], limit: int | None) -> None:
@@ -56,12 +60,14 @@ def print_list(caller: Caller, pages: Iterable[Sequence[T]], listing: Listing[T]
         _print_document(shown, source, listing)
     elif caller.is_rich:
         items = [item for page in shown for item in page]
-        caller.table(listing.columns, [listing.row(item, True) for item in items], right=listing.right)
+        columns = [caller.heading(name) if name == listing.instant else name for name in listing.columns]
+        rows = [listing.row(caller, item) for item in items]
+        caller.table(columns, rows, title=listing.title, right=listing.right)
         if items:
             caller.remark(_remark(items[-1], listing, *source.count_rest(_COUNT_MOST)))
     else:
         for page in shown:
-            caller.table(listing.columns, [listing.row(item, False) for item in page])
+            caller.table(listing.columns, [listing.row(caller, item) for item in page])
 
 
 class _Source(Generic[T]):

@@ -1,21 +1,21 @@
-"""Fetches the chunks that are being worked on, and writes them as rows for people and for programs.
+"""Fetches the chunks that are being worked on, and shows them as a table or as fields.
 
-It must not print, nor decide which are meant.
+It must not decide which are meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from opsq.cli.caller import Caller
 from opsq.cli.options.values import now_ms
-from opsq.cli.output.attempts import Asked, second
+from opsq.cli.output.attempts import Asked
 from opsq.cli.output.json_output import instant
 from opsq.cli.output.submission_documents import RunningShape
-from opsq.ids import mask_indexes
+from opsq.ids import SubmissionId, mask_indexes
 from opsq.units import format_span
 from opsq.wire.messages import Running, RunningChunks
 
-COLUMNS = ("chunk", "attempt", "consumer", "where", "since", "for")
 PAGE_ROWS = 1_000
 
 
@@ -50,15 +50,25 @@ def running(
             return
 
 
-def drawn(chunk: RunningShape) -> list[object]:
-    """A chunk as a row of `COLUMNS`; a consumer that is called after its host and process is not told them again."""
+def draw(caller: Caller, submission_id: SubmissionId, chunks: Sequence[RunningShape]) -> None:
+    """Print chunks of one submission as a table, by index."""
+    caller.table(
+        ("chunk", "attempt", "consumer", "where", caller.heading("since"), "for"),
+        [_drawn(caller, each) for each in chunks],
+        title=f"Submission {submission_id}",
+        right=frozenset({"chunk", "attempt", "for"}),
+    )
+
+
+def _drawn(caller: Caller, chunk: RunningShape) -> list[object]:
+    """A row; a consumer that is called after its host and process is not told them again."""
     place = f"{chunk.host}-{chunk.pid}" if chunk.pid else chunk.host
     return [
-        f"{chunk.submission_id}/{chunk.index}",
+        chunk.index,
         chunk.attempt,
         chunk.consumer,
         "" if chunk.consumer.startswith(place) else place,
-        second(now_ms() - round(chunk.run_s * 1000)),
+        caller.instant(now_ms() - round(chunk.run_s * 1000)),
         f"{'≥ ' if chunk.is_at_least else ''}{format_span(chunk.run_s)}",
     ]
 

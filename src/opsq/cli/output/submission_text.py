@@ -6,7 +6,6 @@ It must not print, nor know what a verb shows.
 from __future__ import annotations
 
 import json
-import time
 
 from opsq.cli.options import values
 from opsq.wire.messages import SubmissionState
@@ -30,8 +29,3 @@ def value_text(value: int | str) -> str:
     if values.value(value if not value.startswith('"') else "x") != value or " " in value:
         return json.dumps(value, ensure_ascii=False)
     return value
-
-
-def minute(wall_ms: int) -> str:
-    """A wall-clock instant in few characters: month, day and time, local."""
-    return time.strftime("%m-%d %H:%M", time.localtime(wall_ms / 1000))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
 from opsq.cli.options.option import COUNT, option
@@ -29,9 +27,8 @@ def audit(
     print_list(caller, [found], _LISTING, limit)
 
 
-def _row(act: Act, _: bool) -> list[object]:
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(act.at // 1000))
-    return [at, act.who, act.origin, act.connection, act.act, act.what]
+def _row(caller: Caller, act: Act) -> list[object]:
+    return [caller.instant(act.at), act.who, act.origin, act.connection, act.act, act.what]
 
 
 _LISTING = Listing(
@@ -40,4 +37,5 @@ _LISTING = Listing(
     right=frozenset(),
     shape=lambda act: act,
     row=_row,
+    instant="at",
 )

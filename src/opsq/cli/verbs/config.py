@@ -13,5 +13,12 @@ def config(caller: Caller) -> None:
     rows = [(setting.name, texts[setting.name], caller.settings.source(setting.name)) for setting in SETTINGS]
     named = sorted(caller.settings.strategies.items())
     rows += [(f"{STRATEGIES}.{name}", text, caller.settings.source(f"{STRATEGIES}.{name}")) for name, text in named]
-    caller.document(ConfigDocument([SettingShape(*row) for row in rows]))
+    shapes = [SettingShape(name, _value(caller, name, text), source) for name, text, source in rows]
+    caller.document(ConfigDocument(shapes))
     caller.table(("setting", "value", "from"), rows)
+
+
+def _value(caller: Caller, name: str, text: str) -> str | int | float | bool:
+    """Numbers and truths as such, in bytes and seconds; a file mode stays octal text, as chmod has it."""
+    value = getattr(caller.settings, name, None)
+    return value if isinstance(value, bool | int | float) and name != "socket_mode" else text

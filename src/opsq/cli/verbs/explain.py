@@ -37,6 +37,8 @@ def explain(
     A strategy is OldestFirst, Fair(tenant), or any other of opsq-strategies(7). A submission is named by its ID, a
     chunk as SUBMISSION/INDEX or by its handle. While no daemon runs, the database is read instead.
     """
+    if not what.strip():
+        raise UsageError("Neither a strategy nor an ID was given.", hint="`opsq explain` alone explains Random.")
     if re.match(r"[0-9]", what):
         if analyze:
             raise UsageError("--analyze tries out a strategy; a submission or chunk is explained without it.")

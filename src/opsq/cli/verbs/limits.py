@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.output.json_output import instant
 from opsq.cli.output.strategy_documents import RulesDocument
 from opsq.cli.output.submission_text import pairs_text, value_text
-from opsq.units import format_rate, format_span
+from opsq.units import format_instant, format_rate, format_span
 from opsq.wire.messages import (
     LimitState,
     PauseState,
@@ -68,5 +67,5 @@ def _weight_row(state: WeightState) -> list[object]:
 def _since(wall_ms: int, *, is_short: bool) -> str:
     """An instant; on a terminal, how long ago it was."""
     if not is_short:
-        return instant(wall_ms) or ""
+        return format_instant(wall_ms)
     return f"{format_span(max(values.now_ms() - wall_ms, 0) / 1000)} ago"

@@ -20,7 +20,7 @@ from opsq.cli.output.submission_text import pairs_text
 from opsq.content.input_file import STDIN
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
-from opsq.wire.messages import HistoryFilter, Show, Shown
+from opsq.wire.messages import HistoryFilter, Show, Shown, SubmissionState
 from opsq.wording import held_back
 
 ATTEMPTS_SHOWN = 20
@@ -74,7 +74,8 @@ def show(
     shape.has_more_attempts = has_more
     shape.held_back = CauseShape.of(shown.held_back)
     caller.document(shape)
-    caller.table(("", ""), _details(shape, meter, held_back("It", shown.held_back)))
+    held = held_back("It", shown.held_back)
+    caller.table(("", ""), _details(caller, state, shape, meter, held))
     attempts.show(caller, failed, title="Recent failures")
     if has_more:
         caller.remark(f"There may be more: `opsq history list {submission_id} --event failed`.")
@@ -87,7 +88,8 @@ def _show_running(caller: Caller, submission_id: SubmissionId) -> None:
         chunks = list(islice(running_chunks.running(daemon, submission_id), limit))
     caller.document(RunningDocument(str(submission_id), state.reserved_count, chunks))
     if caller.is_rich:
-        caller.table(running_chunks.COLUMNS, [running_chunks.drawn(each) for each in chunks], right=frozenset({"for"}))
+        if chunks:
+            running_chunks.draw(caller, submission_id, chunks)
     else:
         caller.lines(["\t".join(map(str, running_chunks.plain(each))) for each in chunks])
     if not chunks:
@@ -111,7 +113,9 @@ def _inputs_text(shape: SubmissionShape) -> str:
     return ", ".join(names[:_INPUTS_NAMED]) + (f" and {more_count} more" if more_count > 0 else "")
 
 
-def _details(shape: SubmissionShape, meter: ProgressMeter, held: list[str]) -> list[tuple[str, object]]:
+def _details(
+    caller: Caller, state: SubmissionState, shape: SubmissionShape, meter: ProgressMeter, held: list[str]
+) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (name.replace("_", " "), getattr(shape, name))
         for name in (
@@ -140,10 +144,10 @@ def _details(shape: SubmissionShape, meter: ProgressMeter, held: list[str]) -> l
         ("back-off", f"{backoff.base_s:g}s × {backoff.factor:g} up to {backoff.max_s:g}s"),
         ("on dead", shape.on_dead),
         ("reservation", f"{shape.reservation_s:g}s"),
-        ("submitted", shape.submitted_at),
-        ("not before", shape.not_before_at),
-        ("expires", shape.expires_at),
-        ("finished", shape.finished_at),
+        ("submitted", caller.named_instant(state.submitted_at)),
+        ("not before", caller.named_instant(state.not_before_at)),
+        ("expires", caller.named_instant(state.expires_at)),
+        ("finished", caller.named_instant(state.finished_at)),
         ("unique", _unique_text(shape)),
         ("attachment", "yes" if shape.has_attachment else "no"),
     ]

@@ -123,21 +123,23 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     from rich.text import Text
 
     from opsq.daemon.control_connection import full_disk
-    from opsq.units import format_duration
+    from opsq.units import format_duration, format_roughly
 
     head = Text()
-    head.append(f"{state.state}", style="bold green" if state.state == "running" else "bold yellow")
+    head.append(f"{state.state}", style="bold" if state.state == "running" else "bold magenta")
     head.append(
         f"  pid {state.pid}, up {format_duration(int(state.uptime_s))},"
         f" {values.counted(state.connections_count, 'connection')}\n"
     )
     head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
     # A write-ahead log larger than the file may contain the free pages: they say nothing about the file then.
-    free = f" ({_size(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
-    sizes = f"database {_size(state.file_bytes)}{free}, write-ahead log {_size(state.wal_bytes)}"
+    free = (
+        f" ({format_roughly(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
+    )
+    sizes = f"database {format_roughly(state.file_bytes)}{free}, write-ahead log {format_roughly(state.wal_bytes)}"
     if state.wal_kept_s:
         sizes += f" (kept for {format_duration(int(state.wal_kept_s))} by a program that reads it)"
-    left = "" if state.disk_free_bytes is None else f", {_size(state.disk_free_bytes)} left on the disk"
+    left = "" if state.disk_free_bytes is None else f", {format_roughly(state.disk_free_bytes)} left on the disk"
     head.append(f"{sizes}{left}, {values.counted(state.unfolded_count, 'outcome')} not folded yet", style="dim")
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
@@ -153,12 +155,12 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
             )
         )
     if state.state == "full":
-        parts.append(Text(str(full_disk(state)), style="yellow"))
-    parts += [Text(sentence, style="yellow") for sentence in _held(state)]
+        parts.append(Text(str(full_disk(state)), style="magenta"))
+    parts += [Text(sentence, style="magenta") for sentence in _held(state)]
     if state.unmatched_count:
         chunks_text = values.counted(state.unmatched_count, "waiting chunk")
         text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."
-        parts.append(Text(text, style="yellow"))
+        parts.append(Text(text, style="magenta"))
     if by is not None:
         columns = (by, "submissions", *_CHUNKS)
         table = caller.new_table(columns, right=frozenset(columns[1:]))
@@ -190,9 +192,3 @@ def _value(counts: Counts) -> str:
 
 def _numbers(counts: Counts) -> list[int]:
     return [counts.submissions_count] + [getattr(counts, f"{name}_count") for name in _CHUNKS]
-
-
-def _size(size_bytes: int) -> str:
-    from rich.filesize import decimal
-
-    return decimal(size_bytes)

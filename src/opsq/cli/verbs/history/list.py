@@ -37,7 +37,7 @@ def list_(
     with asked(caller) as daemon:
         origins = ChunkOrigins(daemon) if caller.is_json else None
         pages = _pages(daemon, where, after, count, origins, newest_first=not oldest_first)
-        print_list(caller, pages, _LISTING, limit)
+        print_list(caller, pages, _listing(caller, where.submission_id), limit)
 
 
 def _pages(
@@ -54,12 +54,17 @@ def _pages(
         yield [(event, page.metadata.get(event.submission_id, {}), places.get(event.seq)) for event in page.rows]
 
 
-_LISTING: Listing[_Described] = Listing(
-    document=HistoryDocument,
-    columns=attempts.COLUMNS,
-    right=attempts.NUMBERS,
-    shape=lambda item: EventShape.from_event(*item),
-    row=lambda item, is_short: attempts.row(item[0], is_short=is_short),
-    next_of=lambda item: item[0].seq,
-    going_on="--after",
-)
+def _listing(caller: Caller, submission_id: int | None) -> Listing[_Described]:
+    """On a terminal events of one submission have its id above, and indexes alone."""
+    is_alone = caller.is_rich and submission_id is not None
+    return Listing(
+        document=HistoryDocument,
+        columns=attempts.COLUMNS,
+        right=attempts.NUMBERS,
+        shape=lambda item: EventShape.from_event(*item),
+        row=lambda caller, item: attempts.row(caller, item[0], is_alone=is_alone),
+        instant="at",
+        next_of=lambda item: item[0].seq,
+        going_on="--after",
+        title=f"Submission {submission_id}" if is_alone else "",
+    )

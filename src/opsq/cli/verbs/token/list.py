@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
 from opsq.cli.output.daemon_documents import TokensDocument, TokenShape
@@ -17,6 +15,6 @@ def list_(caller: Caller) -> None:
     shapes = [TokenShape.from_entry(entry) for entry in found]
     caller.document(TokensDocument(shapes))
     caller.table(
-        ("token", "roles", "made"),
-        [(s.name, ",".join(s.roles), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(s.created_at))) for s in shapes],
+        ("token", "roles", caller.heading("made")),
+        [(s.name, ",".join(s.roles), caller.instant(s.created_at * 1000)) for s in shapes],
     )

@@ -1,0 +1,146 @@
+"""Every table and panel at 80 and at 120 columns: no word is broken, nothing is cut, one zone is named.
+
+What a screen says is taken from a terminal so wide that nothing has to be wrapped there; a narrower one must say the
+same words, each in one piece unless it is longer than the line.
+"""
+
+import io
+import re
+import sys
+import time
+
+import pyte
+import pytest
+
+from opsq.cli.app import run
+
+WIDE = 2000
+ROWS = 250
+NIGHT = "nightly-transcode-of-the-archive-of-the-north"
+HOST = "gpu-worker-0017.rack-42.datacentre-frankfurt.example.internal-48213"
+REASON = (
+    "ffmpeg: /data/archive/north/2026/11/28/recording-00004711.mkv: Invalid data found when processing input;\n"
+    '  File "/opt/transcode/segments.py", line 211, in segments_of\n'
+    "ValueError: the segment at 00:41:07 has no keyframe, and the decoder gave up after 3 concealed errors in a row\n"
+)
+METADATA = ["-m", f"job={NIGHT}", "-m", "tenant=acme-broadcasting-and-media-services", "-m", "priority_class=7"]
+READABLE = {"default", "red", "magenta"}
+"""What of the sixteen colours has contrast enough on black and on white, in the palettes that terminals come with."""
+
+
+@pytest.fixture
+def busy(queue):
+    """A queue with something for each screen."""
+    submission = queue.submit_lines(70, "--max-attempts", "1", *METADATA)
+    again = queue.submit_lines(5, "--max-attempts", "5", *METADATA, "--unique", "the-archive-of-the-north-2026-11-28")
+    later = queue.ok("submit", queue.file("in", b"a\nb\n"), "-m", "tenant=later", "--at", "2049-07-01T08:00Z").text
+    (queue.folder / "reason").write_text(REASON)
+    for subject in (submission, submission, again):
+        words = ["-j", "1", "--until-idle", "--max-chunks", "1", "--name", HOST, "--submission", subject]
+        queue("consume", "-q", *words, "--", "sh", "-c", f"cat {queue.folder}/reason >&2; exit 187")
+    queue.ok("reserve", "--strategy", f"SelectOnly(submission={again})")
+    queue.ok("pause", "tenant=acme-broadcasting-and-media-services")
+    queue.ok("limit", "tenant=later", "--concurrency", "1000000000")
+    queue.ok("weight", "tenant=later", "3.5")
+    queue.ok("token", "create", "the-operators-of-the-archive", "--role", "operator")
+    queue.ids = {"ID": submission, "AGAIN": again, "LATER": later}
+    return queue
+
+
+SCREENS = {
+    "status": ["status"],
+    "status by": ["status", "--by", "tenant"],
+    "list": ["list"],
+    "show": ["show", "ID"],
+    "show again": ["show", "AGAIN"],
+    "show a chunk": ["show", "ID/0"],
+    "show --running": ["show", "AGAIN", "--running"],
+    "dead list": ["dead", "list"],
+    "dead show": ["dead", "show", "ID/0"],
+    "history": ["history", "list"],
+    "history of one": ["history", "list", "ID"],
+    "limits": ["limits"],
+    "audit": ["audit"],
+    "token list": ["token", "list"],
+    "config": ["config"],
+    "doctor": ["doctor"],
+    "explain work": ["explain", "ID/3"],
+    "explain later": ["explain", "LATER"],
+    "explain a strategy": ["explain", "-a", "Fair(tenant)"],
+    "submit --dry-run": ["submit", "in", "--dry-run", *METADATA],
+}
+
+
+class Tty(io.StringIO):
+    """A terminal that a verb of this process writes to: a new process for each screen would take minutes."""
+
+    def isatty(self):
+        return True
+
+
+def drawn(queue, words, columns):
+    """What a verb writes to a terminal."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**queue.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}.items():
+            patch.setenv(name, value)
+        patch.chdir(queue.folder)
+        patch.setattr(sys, "stdout", tty := Tty())
+        patch.setattr(sys, "stderr", tty)
+        time.tzset()
+        run(words)
+    time.tzset()
+    return tty.getvalue()
+
+
+def plain(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def screen_of(text, columns):
+    """What the terminal shows in the end."""
+    screen = pyte.Screen(columns, ROWS)
+    screen.set_mode(pyte.modes.LNM)
+    pyte.Stream(screen).feed(text)
+    return screen
+
+
+def words_of(text):
+    """The words of a screen; ages, which change meanwhile, are all alike."""
+    words = {word.strip(":(),.;") for word in text.split()}
+    return {re.sub(r"^\d{1,8}(\.\d+)?(ms|s|m|h|d|)$", "#", word) for word in words if word}
+
+
+def named(queue, words):
+    return [re.sub("AGAIN|LATER|ID", lambda found: queue.ids[found[0]], word) for word in words]
+
+
+def test_screens_say_the_same_at_every_width(busy):
+    problems = []
+    for name, words in SCREENS.items():
+        wide = words_of(plain(drawn(busy, named(busy, words), WIDE)))
+        assert len(wide) > 5, name
+        for columns in (80, 120):
+            screen = screen_of(drawn(busy, named(busy, words), columns), columns)
+            text = "\n".join(screen.display)
+            print(f"--- {name}, {columns}", *(line.rstrip() for line in text.split("\n") if line.strip()), sep="\n")
+            found = words_of(text)
+            long = [word for word in wide if len(word) > columns - 24]
+            problems += [(name, columns, "is broken or cut", word) for word in wide - found - {*long}]
+            pieces = [word for word in found - wide if not any(word in whole for whole in long)]
+            problems += [(name, columns, "is nowhere else", word) for word in pieces]
+            cells = [cell for line in screen.buffer.values() for cell in line.values()]
+            colours = {cell.fg for cell in cells} | {cell.bg for cell in cells}
+            problems += [(name, columns, "is hard to read", colour) for colour in colours - READABLE]
+    assert not problems, "\n".join(map(str, problems))
+
+
+def test_times_are_of_one_zone_that_is_named(busy):
+    busy.environ["TZ"] = "XST-5:45"
+    for name in ("list", "show", "dead list", "dead show", "history", "audit", "token list", "explain later"):
+        local = plain(drawn(busy, named(busy, SCREENS[name]), 200))
+        assert "XST" in local, name
+        assert not re.search(r"\d\dT\d\d:|UTC", local), name
+        utc = plain(drawn(busy, [*named(busy, SCREENS[name]), "--utc"], 200))
+        assert "UTC" in utc, name
+        assert "XST" not in utc, name
+        assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", utc), name
