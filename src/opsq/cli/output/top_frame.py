@@ -51,9 +51,9 @@ def frame(
     """
     lines = _head(view, trouble)
     held = view.blockers[:_HELD_LINES] if height is not None else view.blockers
-    lines += [_line(f"blocked: {each}", "yellow") for each in held]
+    lines += [_line(f"blocked: {each}", "magenta") for each in held]
     if len(held) < len(view.blockers):
-        lines += [_line(f"and {len(view.blockers) - len(held)} more: `opsq limits` lists them", "yellow")]
+        lines += [_line(f"and {len(view.blockers) - len(held)} more: `opsq limits` lists them", "magenta")]
     sections = _sections(view, sight)
     left = None if height is None else max(height - len(lines) - (footer is not None), 0)
     shares = _shares(sections, left)
@@ -70,14 +70,14 @@ def footer(sight: Sight, *, is_paused: bool, typed: str | None = None, asks: str
         return _line(f"{asks}: {typed}█", "reverse")
     kept = [sight.state, pairs_text(sight.metadata), f'"{sight.text}"' if sight.text else ""]
     shown = " ".join(filter(None, kept))
-    line = _line("PAUSED  " if is_paused else "", "bold yellow")
+    line = _line("PAUSED  " if is_paused else "", "bold magenta")
     return line.append(f"only {shown}  " if shown else "", "bold").append(KEYS, "dim")
 
 
 def _head(view: TopView, trouble: str) -> list[RenderableType]:
     state, total, meter = view.state, view.state.total, view.meter
     head = Text(no_wrap=True, overflow="ellipsis")
-    head.append(state.state, style="bold green" if state.state == "running" else "bold yellow")
+    head.append(state.state, style="bold" if state.state == "running" else "bold magenta")
     head.append(
         f"  pid {state.pid}, up {format_span(state.uptime_s)}, {counted(state.connections_count, 'connection')}"
     )
@@ -90,7 +90,7 @@ def _head(view: TopView, trouble: str) -> list[RenderableType]:
     words = [meter.rate_text() or "no rate yet", meter.left_text(), f"backlog {backlog}{limit}"]
     words += [f"{count} {name}" for name, count in state.states.items() if count]
     lines: list[RenderableType] = [head, _line(f"chunks: {chunks}"), _line(f"rate: {', '.join(filter(None, words))}")]
-    return [*lines, _line(trouble, "bold yellow")] if trouble else lines
+    return [*lines, _line(trouble, "bold magenta")] if trouble else lines
 
 
 def _sections(view: TopView, sight: Sight) -> list[Section]:
