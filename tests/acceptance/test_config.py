@@ -12,8 +12,8 @@ def test_each_value_names_its_source(opsq):
     (config / "opsq.toml").write_text("max_lost = 9\nmax_attempts = 9\n")
     opsq.environ |= {"XDG_CONFIG_HOME": str(config.parent), "OPSQ_MAX_ATTEMPTS": "7"}
     found = settings(opsq.ok("config", "--socket", "/tmp/opsq-x.sock", "--json"))
-    assert (found["max_attempts"]["value"], found["max_attempts"]["source"]) == ("7", "OPSQ_MAX_ATTEMPTS")
-    assert (found["max_lost"]["value"], found["max_lost"]["source"]) == ("9", str(config / "opsq.toml"))
+    assert (found["max_attempts"]["value"], found["max_attempts"]["source"]) == (7, "OPSQ_MAX_ATTEMPTS")
+    assert (found["max_lost"]["value"], found["max_lost"]["source"]) == (9, str(config / "opsq.toml"))
     assert found["socket"]["source"] == "--socket"
     assert found["heartbeat_misses"]["source"] == "default"
     assert "max_attempts\t7\tOPSQ_MAX_ATTEMPTS" in opsq.ok("config").lines

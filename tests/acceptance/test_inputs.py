@@ -68,7 +68,7 @@ def test_failure_of_one_of_many_files_names_it(queue):
     submission = queue.ok("submit", "--per-file", "--max-attempts", "1", "--on-dead", "keep", *names).text
     ran = consume(queue, *fail_on("77"))
     assert ran.status == 1
-    assert f"Chunk {submission}/77 (77.txt, bytes 0-10) failed: exit status 1" in ran.err
+    assert f"Chunk {submission}/77 (77.txt, bytes 0-10) failed (attempt 1 of 1, dead): exit status 1" in ran.err
     (line,) = queue.ok("dead", "list").lines
     assert line.split("\t")[6] == "77.txt, bytes 0-10"
     (chunk,) = queue.ok("dead", "list", "--json").json["chunks"]
@@ -95,7 +95,7 @@ def test_failure_of_one_of_many_files_names_it(queue):
 def test_failure_in_a_run_names_its_file(queue, files):
     ran = queue("run", "--per-file", "--max-attempts", "1", *files, "--", *fail_on("2"))
     assert ran.status == 1
-    assert ran.err.count("caf\\udce9.txt, bytes 0-6)") == 2, "when it fails, and in the end"
+    assert ran.err.count("caf\\xe9.txt, bytes 0-6)") == 2, "when it fails, and in the end"
 
 
 def test_end_of_a_program_tells_where_its_chunk_came_from_as_json(queue, files):

@@ -67,7 +67,7 @@ def test_every_verb_answers_in_json_when_no_daemon_is_there(opsq):
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("ls", "list"), ("top", "status --watch"), ("retry", "dead requeue"), ("sumbit", "submit")]
+    ("theirs", "ours"), [("ls", "list"), ("ps", "top"), ("retry", "dead requeue"), ("sumbit", "submit")]
 )
 def test_unknown_verb_names_ours(opsq, theirs, ours):
     ran = opsq(theirs)

@@ -27,7 +27,7 @@ def test_one_frame_is_printed_off_a_terminal(queue, busy):
         "1 reserved",
         chunk,
         "tenant=acme",
-        "tenant=other is paused",
+        "tenant=other",
         "bad input",
     ):
         assert word in text
@@ -35,7 +35,7 @@ def test_one_frame_is_printed_off_a_terminal(queue, busy):
     assert document["status"]["total"]["reserved"] == 1
     assert [f"{each['submission_id']}/{each['index']}" for each in document["running"]] == [chunk]
     assert {each["event"] for each in document["failures"]} == {"failed", "dead"}
-    assert "tenant=other is paused" in document["blockers"][0]
+    assert document["status"]["held_back"][0]["details"]["pairs"] == "tenant=other"
     assert queue.ok("top", "--json", "-m", "tenant=other").json["running"] == []
 
 

@@ -91,7 +91,7 @@ def test_operators_pause_is_not_ended_by_a_user(daemon: Settings, say: Say, capf
 
 
 def test_rules_survive_the_daemon_and_tell_who_set_them(daemon: Settings, say: Say) -> None:
-    say("pause", "tenant=later", "kind=7")
+    say("pause", "tenant=later", "kind=7", "--quiet")  # nothing has them yet
     say("limit", "tenant", "--concurrency", "2", "--rate", "100/m", "--burst", "4")
     say("limit", "tenant=acme", "-c", "1")
     say("weight", "tenant=acme", "3")

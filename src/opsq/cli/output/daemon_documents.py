@@ -150,13 +150,9 @@ class StatusDocument(Shape):
 
 
 class TopDocument(Shape):
-    """`opsq top`. `running` are the chunks that have run longest, `failures` the newest first.
-
-    `blockers`: what keeps work from being handed out, a sentence each.
-    """
+    """`opsq top`. `running` are the chunks that have run longest, `failures` the newest first."""
 
     status: StatusDocument
-    blockers: list[str]
     running: list[RunningShape]
     has_more_running: bool
     failures: list[EventShape]

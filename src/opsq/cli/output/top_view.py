@@ -11,15 +11,15 @@ from itertools import islice
 
 import msgspec
 
-from opsq.cli.options.values import counted, now_ms
+from opsq.cli.options.values import counted
 from opsq.cli.output.attempts import Asked, pages
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.running_chunks import running
 from opsq.cli.output.submission_documents import RunningShape
-from opsq.cli.output.submission_text import pairs_text, value_text
+from opsq.cli.output.submission_text import pairs_text
 from opsq.daemon.control_connection import full_disk
-from opsq.units import format_span
-from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, RulesState, ShowRules, Status
+from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, Status
+from opsq.wording import held_back
 
 STATES = ("", "running", "failed", "lost", "dead")
 """Of chunks, to be shown alone; the first: all."""
@@ -69,12 +69,11 @@ class TopWatch:
         """Ask for everything. Raises what the daemon answers with, or `Unreachable`."""
         state = daemon.call(Status(daemon.next_id()), DaemonState)
         self.meter.note(state.total, time.monotonic())
-        rules = daemon.call(ShowRules(daemon.next_id()), RulesState)
         chunks = list(islice(running(daemon, None, sight.metadata, RUNNING_ASKED), RUNNING_ASKED))
         return TopView(
             state,
             self.meter,
-            list(blockers(state, rules)),
+            list(blockers(state)),
             sorted((each for each in chunks if _is_in_sight(sight, *_texts(each))), key=ORDERS[sight.order]),
             len(chunks) == RUNNING_ASKED,
             [each for each in self._newest(daemon, sight) if _is_in_sight(sight, *_event_texts(each))],
@@ -95,27 +94,13 @@ class TopWatch:
         return [event for event in self._failures if sight.state in ("", event.event)]
 
 
-def blockers(state: DaemonState, rules: RulesState) -> Iterator[str]:
+def blockers(state: DaemonState) -> Iterator[str]:
     """What keeps work from being handed out, a sentence each."""
-    if state.state == "draining":
-        yield "The daemon is stopping, and hands out nothing more."
     if state.state == "full":
         yield str(full_disk(state))
-    for pause in rules.pauses:
-        by = f" by {pause.by_name}" if pause.by_name else ""
-        span = format_span(max(now_ms() - pause.paused_at, 0) / 1000)
-        yield f"{pairs_text(pause.metadata) or 'everything'} is paused{by} for {span}"
-    for limit in rules.limits:
-        if limit.concurrency is not None and (limit.reserved_count or 0) >= limit.concurrency:
-            value = limit.busiest if limit.value is None else limit.value
-            on = limit.key if value is None else f"{limit.key}={value_text(value)}"
-            yield f"{on} is at its limit of {counted(limit.concurrency, 'chunk')} at once"
-    if state.unmatched_count:
-        yield f"no strategy of a connected consumer takes {counted(state.unmatched_count, 'waiting chunk')}"
-    elif state.total.waiting_count and not state.consumers:
+    yield from held_back("Waiting work", state.held_back)
+    if state.total.waiting_count and not state.consumers:
         yield f"{counted(state.total.waiting_count, 'chunk')} waiting, and no consumer is connected"
-    if state.room_waiting_count:
-        yield f"{counted(state.room_waiting_count, 'submission')} waiting for room in the backlog"
 
 
 def _is_in_sight(sight: Sight, *texts: str) -> bool:

@@ -55,7 +55,6 @@ def top(
 def _document(caller: Caller, view: TopView) -> TopDocument:
     return TopDocument(
         StatusDocument.from_state(view.state, caller.target, caller.target_source),
-        view.blockers,
         view.running,
         view.has_more_running,
         [EventShape.from_event(event, {}) for event in view.failures],

@@ -18,16 +18,13 @@ from opsq.wire.messages import (
     ConsumerState,
     Counts,
     DaemonState,
+    Finding,
     History,
     HistoryEvent,
     HistoryRows,
-    LimitState,
-    PauseState,
-    RulesState,
     Running,
     RunningChunk,
     RunningChunks,
-    ShowRules,
 )
 
 SUBMISSION = 252687752515026944
@@ -50,7 +47,6 @@ STATE = DaemonState(
     wal_bytes=0,
     settings={},
 )
-NO_RULES = RulesState(1, [], [], [])
 
 
 def chunk(index: int, run_s: float = 60.0, **changes: Any) -> RunningShape:
@@ -140,23 +136,13 @@ def test_text_of_others_moves_no_cursor() -> None:
 
 
 def test_what_blocks_is_named() -> None:
-    pause = PauseState({"tenant": "a"}, True, "ada@node7", 1_700_000_000_000)
-    full = LimitState("tenant", None, 4, None, None, "ada", 0, 4, "b")
-    free = LimitState("tenant", "c", 4, None, None, "ada", 0, 3, None)
-    state = replace(STATE, consumers=[], room_waiting_count=1, state="draining")
-    found = "\n".join(blockers(state, RulesState(1, [pause], [full, free], [])))
-    for words in (
-        "tenant=a is paused by ada@node7",
-        "tenant=b is at its limit of 4 chunks at once",
-        "90 chunks waiting, and no consumer",
-        "1 submission waiting for room",
-        "stopping",
-    ):
-        assert words in found
-    assert "tenant=c" not in found
-    assert list(blockers(replace(STATE, unmatched_count=1), NO_RULES)) == [
-        "no strategy of a connected consumer takes 1 waiting chunk"
-    ]
+    held = [Finding("paused", {"by": "ada@node7", "paused_at": 1_700_000_000_000, "pairs": "tenant=a"})]
+    state = replace(STATE, consumers=[], state="draining", held_back=held)
+    paused, nobody = blockers(state)
+    assert "paused by ada@node7" in paused
+    assert "tenant=a" in paused
+    assert nobody.startswith("90 chunks waiting, and no consumer")
+    assert list(blockers(STATE)) == []
 
 
 class Daemon:
@@ -178,7 +164,7 @@ class Daemon:
         if isinstance(request, Running):
             row = RunningChunk(SUBMISSION, 0, (1 << 60) - 1, 0, "me", "h", 1, 5.0)
             return RunningChunks(1, [row] * (request.limit // 60 + 1), (0, 0, 0, 0, 0), {})
-        return NO_RULES if isinstance(request, ShowRules) else STATE
+        return STATE
 
 
 def test_look_asks_for_a_bounded_part_and_for_new_failures_only() -> None:
@@ -190,7 +176,7 @@ def test_look_asks_for_a_bounded_part_and_for_new_failures_only() -> None:
     second = watch.look(daemon, Sight())
     assert [event.seq for event in second.failures] == list(range(302, 202, -1))
     assert sum(isinstance(request, History) for request in daemon.asked) == 1
-    assert len(daemon.asked) == 4
+    assert len(daemon.asked) == 3
 
 
 def test_sight_chooses_by_text_state_and_metadata() -> None:
