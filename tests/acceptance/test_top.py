@@ -109,6 +109,13 @@ def test_ctrl_c_and_ctrl_z_are_keys_of_the_terminal(queue, terminal):
     assert shown.is_restored
 
 
+def test_signal_ends_it_also_while_it_waits_in_the_background_for_the_terminal(queue, terminal):
+    """`timeout` puts what it runs there."""
+    shown = terminal("-c", f"timeout 3 {queue.program[0]} top; echo end $?", program="/bin/sh")
+    shown.wait("end 124")
+    assert "bug" not in shown.text
+
+
 def test_daemon_that_is_restarted_is_told_and_followed_again(queue, busy, terminal):
     _, chunk = busy
     shown = terminal("top", "--interval", "0.1")

@@ -6,6 +6,7 @@ It must not know what is drawn.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import select
@@ -40,6 +41,7 @@ class LiveScreen:
         self._stops = StopSignals()
         self._before: dict[int, Any] = {}
         self._is_stopping = False
+        self._is_taken = False
         self.has_ended = False
         """A signal wants us to end, or the terminal is gone."""
 
@@ -109,10 +111,24 @@ class LiveScreen:
     def _take(self) -> None:
         if self._keys_fd is not None:
             self._modes = termios.tcgetattr(self._keys_fd)
-            tty.setcbreak(self._keys_fd)
+            while not self._is_taken:
+                try:
+                    tty.setcbreak(self._keys_fd)  # in the background we are stopped here, until `fg` or a signal
+                except termios.error as error:
+                    if error.args[0] != errno.EINTR:
+                        raise
+                    if self._stops.count:
+                        self.has_ended = True
+                        return
+                else:
+                    self._is_taken = True
+        self._is_taken = True
         self._live.start(refresh=False)
 
     def _give_back(self) -> None:
+        if not self._is_taken:
+            return
+        self._is_taken = False
         try:
             self._live.stop()
         finally:

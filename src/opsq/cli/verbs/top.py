@@ -96,7 +96,7 @@ class _Top:
 
         try:
             with LiveScreen(self._caller.console) as screen:
-                while self._turn(screen):
+                while not screen.has_ended and self._turn(screen):
                     pass
         finally:
             if self._daemon is not None:

@@ -352,8 +352,9 @@ class Reservations:
             for part in work.parts if work is not None else ():
                 if part.reservation.peer is peer:
                     begun = part.mask & chunk.mask & ~part.started
-                    part.started |= begun
-                    part.begun = (*part.begun, (now.mono, begun))
+                    if begun:
+                        part.started |= begun
+                        part.begun = (*part.begun, (now.mono, begun))
 
     def extend(self, held_list: list[HeldChunks], lease_s: float | None, now: Now) -> list[Refusal]:
         """Move the deadline of the reservations that hold these chunks to `lease_s` (None: their length) from now.
