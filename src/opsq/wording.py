@@ -195,6 +195,8 @@ FACTS: dict[str, str] = {
     "place_unknown": "{consumers} × {strategy}: more than {chunks:chunk} of {submissions:submission} first.",
     "place_gated": "{consumers} × {strategy}: blocked, {slots}.",
     "place_unmatched": "{consumers} × {strategy}: never takes it.",
+    "text_for_number": 'Its {key} is the text "{value}", and a strategy selects the number: they are never equal.',
+    "number_for_text": "Its {key} is the number {value}, and a strategy selects the text: they are never equal.",
     "more_strategies": "Strategies that were not examined: {count}.",
     "counts": "{total:chunk}: {counts}.",
 }

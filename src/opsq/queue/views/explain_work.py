@@ -6,7 +6,7 @@ Reads only, and words nothing: `opsq.wording` does. It finds all causes; the one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -257,7 +257,20 @@ class WorkExplainer:
         if "gated" in places:
             return [Cause("gated", _found("gated", **places["gated"][0].slots), facts)]
         code = "unmatched" if len(consumers) == 1 else "unmatched_by_all"
+        facts += self._same_but_for_type(asked, submission)
         return [Cause("unmatched", _found(code, consumers=len(consumers)), facts)]
+
+    def _same_but_for_type(self, texts: Iterable[str], submission: LiveSubmission) -> list[Finding]:
+        """Pairs that strategies select and the submission has, but as text instead of a number, or the reverse."""
+        return [
+            _found("text_for_number" if isinstance(has, str) else "number_for_text", key=entry.key, value=str(has))
+            for text in islice(texts, STRATEGIES_SHOWN)
+            for _, arm in self._reserve_calls.plan(text).arms
+            for entry in arm.filters
+            if (has := submission.metadata.get(entry.key)) is not None
+            and has != entry.value
+            and str(has) == str(entry.value)
+        ]
 
     def _place(self, text: str, submission: LiveSubmission, rows: int, minds_rates: bool) -> tuple[Place, int]:
         """Where a submission stands for a strategy, found on trial; and how many rows that took."""

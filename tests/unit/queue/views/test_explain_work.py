@@ -40,6 +40,15 @@ def test_work_that_no_connected_consumer_takes_is_said_to_be_unmatched(rig: Rig)
     assert rig.status().unmatched_count == 0
 
 
+@pytest.mark.parametrize(("has", "selected", "said"), [("1", "1", 'the text "1"'), (1, '"1"', "the number 1")])
+def test_value_that_differs_only_by_its_type_is_pointed_out(rig: Rig, has: int | str, selected: str, said: str) -> None:
+    submission_id = rig.submit(1, metadata={"nb": has})
+    rig.reserve(rig.connect(), 1, f"SelectOnly(nb={selected})")
+    verdict, text = why(rig, submission_id)
+    assert verdict == "unmatched"
+    assert f"Its nb is {said}, and a strategy selects the" in text
+
+
 def test_without_consumers_nobody_asks(rig: Rig) -> None:
     submission_id = rig.submit(1)
     assert why(rig, submission_id)[0] == "no_consumer"
