@@ -184,7 +184,7 @@ def test_failure_does_not_repeat_what_its_program_was_seen_to_say(queue):
     ran = queue("consume", "--until-empty", "--", "sh", "-c", "echo no such date >&2; exit 7")
     assert ran.err.splitlines()[:2] == [
         f"{submission}/0: no such date",
-        f"opsq: Chunk {submission}/0 failed (attempt 1 of 1, dead): exit status 7",
+        f"opsq: Chunk {submission}/0 (stdin, bytes 0-1) failed (attempt 1 of 1, dead): exit status 7",
     ]
 
 
@@ -195,7 +195,7 @@ def test_reason_that_a_server_answers_is_told(queue):
         "done"
     )
     ran = queue("consume", "--until-empty", "--server", "frames", "--", "sh", "-c", script)
-    said = f"opsq: Chunk {submission}/0 failed (attempt 1 of 1, dead): exit status 7: no such"
+    said = f"opsq: Chunk {submission}/0 (stdin, bytes 0-1) failed (attempt 1 of 1, dead): exit status 7: no such"
     assert (ran.status, ran.err.splitlines()[0]) == (1, said)
 
 
@@ -207,7 +207,7 @@ def test_log_dir_has_a_file_per_attempt_that_says_anything_and_only_we_may_read_
     )
     ran = queue("consume", "-j", "1", "--until-empty", "--log-dir", "logs", "--", "sh", "-c", script)
     assert ran.status == 0
-    said = f"opsq: Chunk {submission}/1 failed (attempt 1 of 5, again at once): exit status 3:  [1m1"
+    said = f"opsq: Chunk {submission}/1 (stdin, bytes 2-3) failed (attempt 1 of 5, again at once): exit status 3:  [1m1"
     assert ran.err.splitlines() == [said]
     folder = queue.folder / "logs"
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.log")}
@@ -247,7 +247,7 @@ def test_json_lines_tell_each_end_and_the_document_comes_last(queue):
     script = "[ -e tried ] || { : > tried; echo oh >&2; kill -9 $$; }"
     first, second, end = queue("consume", "--until-empty", "--json", "--", "sh", "-c", script).documents
     assert (first.pop("run_s") > 0, second.pop("run_s") > 0) == (True, True)
-    who = {"submission_id": submission, "index": 0}
+    who = {"submission_id": submission, "index": 0, "input": "-", "offset": 0, "length": 2}
     assert first == who | {
         "attempt": 0,
         "outcome": "failed",

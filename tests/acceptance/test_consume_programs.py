@@ -79,7 +79,7 @@ def test_failed_attempt_is_tried_again_after_its_backoff(queue):
         "consume", "--until-empty", "--json", "--", "sh", "-c", "if [ ! -e tried ]; then : > tried; exit 9; fi; cat"
     )
     assert (ran.status, ran.documents[-1]) == (0, {"completed": 1, "failed": 1, "dead": 0, "released": 0})
-    assert f"{submission}/0 failed (attempt 1 of 5, again at once): exit status 9" in ran.err
+    assert f"{submission}/0 (stdin, bytes 0-1) failed (attempt 1 of 5, again at once): exit status 9" in ran.err
     assert queue.ok("results", submission).out == b"0\n"
 
 
