@@ -105,7 +105,8 @@ def screen_of(text, columns):
 
 
 def words_of(text):
-    """The words of a screen; ages, which change meanwhile, are all alike."""
+    """The words of a screen; ages, which change meanwhile, are all alike, or left out."""
+    text = re.sub(r"\((now|in [^()]*|[^()]* ago)\)", "", text)
     words = {word.strip(":(),.;") for word in text.split()}
     return {re.sub(r"^\d{1,8}(\.\d+)?(ms|s|m|h|d|)$", "#", word) for word in words if word}
 
