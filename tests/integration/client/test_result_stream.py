@@ -63,7 +63,8 @@ def test_operations_come_back_one_by_one(queue: opsq.Queue, name: str, items: li
 
 def test_submission_is_cut_from_operations_too(queue: opsq.Queue) -> None:
     submission = queue.submit(range(5), serialisation="json", operations_per_chunk=2, metadata={"a": 1})
-    assert [chunk.data for chunk in queue.consume("OldestFirst")] == [b"0\n1\n", b"2\n3\n", b"4\n"]
+    chunks = [chunk.data for chunk in queue.consume("OldestFirst") if chunk.complete() is None]
+    assert chunks == [b"0\n1\n", b"2\n3\n", b"4\n"]
     with pytest.raises(UsageError, match=r"number 3 on.* Record 1"):
         queue.submit(iter([1, 2, {3: object()}]), serialisation="json", operations_per_chunk=2)
     assert [state.submission_id for state in queue.submissions()] == [submission.id]

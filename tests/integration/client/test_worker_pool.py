@@ -233,8 +233,8 @@ def mine(chunk): return obedient(chunk)
 if __name__ == "__main__":
     grace_s = float(sys.argv[2])
     with opsq.connect(sys.argv[1]) as queue, queue.consumer("OldestFirst") as consumer:
-        options = dict(mode="processes", jobs=2, until_empty=False, grace_s=grace_s, on_interrupt="return")
-        print(consumer.run_each_chunk(mine, **options).stop_signal)
+        print(consumer.run_each_chunk(
+            mine, mode="processes", jobs=2, until_empty=False, grace_s=grace_s, on_interrupt="return").stop_signal)
 """
 
 

@@ -20,7 +20,7 @@ from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core import new_submission
 from opsq.client.core.address import Address, TlsAddress, find_daemon
 from opsq.client.core.administration import AsyncRules
-from opsq.client.core.arguments import converted, pairs
+from opsq.client.core.arguments import converted, count, pairs
 from opsq.client.core.content_access import Contents
 from opsq.client.core.operations import chunks_of, formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
@@ -131,6 +131,7 @@ class AsyncQueue(AsyncRules):
         **options: Unpack[new_submission.SubmitOptions],
     ) -> NewSubmission:
         """Write the content of a submission, in a thread; see `Producer.prepare`."""
+        operations_per_chunk = count("operations_per_chunk", operations_per_chunk)
         if serialisation is not None:
             chunks = chunks_of(chunks, serialisation, operations_per_chunk)
         key = new_submission.new_request_key()

@@ -6,7 +6,9 @@ It must not know ranges; they are in the types of the messages.
 from __future__ import annotations
 
 import math
+import operator
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,6 +39,14 @@ def pairs(name: str, value: Any) -> dict[str, int | str]:
 def path(name: str, value: Any) -> str:
     """An argument that is a path."""
     return converted(name, value, _path, "a path without zero characters")
+
+
+def count(name: str, value: Any) -> int:
+    """An argument that is a number of things, at least one."""
+    found = converted(name, value, operator.index, "a whole number")
+    if not 1 <= found <= sys.maxsize:
+        raise UsageError(f"{name} is {found}; it must be from 1 to {sys.maxsize}.")
+    return found
 
 
 def seconds(name: str, value: Any) -> float | None:

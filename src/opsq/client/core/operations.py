@@ -5,8 +5,6 @@ This file must not know where the function runs or what becomes of the chunk.
 
 from __future__ import annotations
 
-import operator
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
@@ -101,9 +99,6 @@ def chunks_of(
     Raises:
         UsageError: an operation cannot be written; it is named.
     """
-    operations_per_chunk = converted("operations_per_chunk", operations_per_chunk, operator.index, "a whole number")
-    if not 1 <= operations_per_chunk <= sys.maxsize:
-        raise UsageError(f"operations_per_chunk is {operations_per_chunk}; it must be from 1 to {sys.maxsize}.")
     return _encoded(operations, find(serialisation), operations_per_chunk)
 
 

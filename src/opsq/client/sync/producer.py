@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from opsq.client.core import new_submission
-from opsq.client.core.arguments import converted, pairs
+from opsq.client.core.arguments import converted, count, pairs
 from opsq.client.core.content_access import Contents
 from opsq.client.sync.link import Link
 from opsq.client.sync.submission import Submission
@@ -166,6 +166,7 @@ class Producer:
         **options: Unpack[SubmitOptions],
     ) -> NewSubmission:
         """Write the content of a submission for `submit_many`; the arguments are those of `submit`."""
+        operations_per_chunk = count("operations_per_chunk", operations_per_chunk)
         if serialisation is not None:
             from opsq.client.core.operations import chunks_of
 
