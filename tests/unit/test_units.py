@@ -38,13 +38,15 @@ def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
         ("1kB", 1000),
         ("20MB", 20_000_000),
         ("1.5K", 1536),
+        ("100k", 102_400),
+        ("16MiB", 16 << 20),
     ],
 )
 def test_size_in_any_unit_becomes_bytes(text: str, size_bytes: int) -> None:
     assert parse_size(text) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "M", "-1", "1k", "1mb", "0.3", "1e6", "9999999T"])
+@pytest.mark.parametrize("text", ["", "M", "-1", "1KB", "1mb", "0.3", "1e6", "9999999T"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"size|whole number"):
         parse_size(text)
