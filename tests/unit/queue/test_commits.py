@@ -345,7 +345,10 @@ def test_what_cannot_be_written_fails_its_request_and_no_other(rig: Rig) -> None
     for request_id in (2, 8):
         with pytest.raises(Bug, match="OverflowError"):
             rig.replies(other, request_id)
-    assert [rig.replies(peer, number) for number in (1, 3, 4)] == [[m.Completed(number)] for number in (1, 3, 4)]
+    assert [rig.replies(peer, number) for number in (1, 3)] == [[m.Completed(1)], [m.Completed(3)]]
+    [failed] = rig.replies(peer, 4)
+    assert isinstance(failed, m.Completed)
+    assert (failed.refusals, [after.attempts for after in failed.failures]) == ([], [1])
     [made], [leased], [limited] = (rig.replies(other, number) for number in (5, 6, 7))
     assert isinstance(made, m.Submitted)
     assert isinstance(leased, m.Reserved)
