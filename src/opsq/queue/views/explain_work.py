@@ -217,12 +217,10 @@ class WorkExplainer:
             return [rate]
         if asked[0].verdict != "behind":
             return [rate, *asked]
-        behind = rate.finding.details | asked[0].finding.details
-        return [
-            rate._replace(
-                finding=_found(f"rate_{asked[0].finding.code}", **behind), facts=[*rate.facts, *asked[0].facts]
-            )
-        ]
+        first = asked[0].finding
+        code = "rate_behind_more" if first.code == "behind_more" else "rate_behind"
+        behind = _found(code, **rate.finding.details, **first.details)
+        return [rate._replace(finding=behind, facts=[*rate.facts, *asked[0].facts])]
 
     def _asked(self, submission: LiveSubmission, *, is_held: bool = False, minds_rates: bool = True) -> list[Cause]:
         """What strategies of connected consumers make of free chunks.
