@@ -15,6 +15,7 @@ import pytest
 from opsq.cli.app import run
 
 WIDE = 2000
+SPAN = r"[\d.]+[smhd](\s+\d+[smhd])?"
 ROWS = 250
 NIGHT = "nightly-transcode-of-the-archive-of-the-north"
 HOST = "gpu-worker-0017.rack-42.datacentre-frankfurt.example.internal-48213"
@@ -106,7 +107,7 @@ def screen_of(text, columns):
 
 def words_of(text):
     """The words of a screen; ages, which change meanwhile, are all alike, or left out."""
-    text = re.sub(r"\((now|in [^()]*|[^()]* ago)\)", "", text)
+    text = re.sub(rf"\((now|in\s+{SPAN}|{SPAN}\s+ago)\)", "", text)
     words = {word.strip(":(),.;") for word in text.split()}
     return {re.sub(r"^\d{1,8}(\.\d+)?(ms|s|m|h|d|)$", "#", word) for word in words if word}
 

@@ -1,6 +1,7 @@
 """opsq wait: exit statuses that a script can act on."""
 
 import json
+import re
 import signal
 
 
@@ -73,6 +74,7 @@ def test_rate_and_time_left_are_shown_on_a_terminal(queue, terminal):
     shown.wait("0/3")
     queue.ok("complete", queue.reserve())
     shown.wait("1/3", " left")
+    assert re.search(r"\d/[smhd] ", shown.text)  # a rate, in the unit that fits it
     for _ in range(2):
         queue.ok("complete", queue.reserve())
     assert shown.ended() == 0

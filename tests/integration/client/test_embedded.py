@@ -286,7 +286,7 @@ def test_others_are_answered_while_a_reserve_looks_through_many_submissions(
         queue.submit([b"y"])
         served_at = turns
         looking.join(180)
-    assert turns > 400  # 1000 rows by two, but for turns in which others were served too
+    assert turns + 1 >= 500  # looks at two of 1000 rows each, the first of them when the reserve comes
     assert served_at < turns - 10
 
 
