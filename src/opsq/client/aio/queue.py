@@ -78,8 +78,13 @@ class AsyncQueue(AsyncRules):
     ) -> AsyncSubmission:
         """Hand over one submission; the arguments are those of `Producer.submit`."""
         began = time.monotonic()
-        cut: dict[str, Any] = {"serialisation": serialisation, "operations_per_chunk": operations_per_chunk}
-        prepared = await self.prepare(chunks, wait_for_room=wait_for_room, **cut, **options)
+        prepared = await self.prepare(
+            chunks,
+            serialisation=serialisation,
+            operations_per_chunk=operations_per_chunk,
+            wait_for_room=wait_for_room,
+            **options,
+        )
         return (await self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began)))[0]
 
     async def run(
@@ -233,7 +238,7 @@ class AsyncQueue(AsyncRules):
 
     async def status(self, by: str | None = None) -> DaemonState:
         """The state of the daemon; see `Queue.status`."""
-        return await self.link.call(Status(self.link.next_id(), by), DaemonState)
+        return await self.link.call(Status(self.link.next_id(), by, ""), DaemonState)
 
     async def close(self) -> None:
         """End the connection."""

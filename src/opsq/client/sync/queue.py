@@ -92,7 +92,7 @@ class Queue(Producer, Rules):
 
     def status(self, by: str | None = None) -> DaemonState:
         """The state of the daemon; `by` groups the counts by the values of that metadata key."""
-        return self.link.call(Status(self.link.next_id(), by), DaemonState)
+        return self.link.call(Status(self.link.next_id(), by, ""), DaemonState)
 
     def close(self) -> None:
         """End the connection. An embedded queue gives its folder back; consumers that are still open lose it."""

@@ -139,7 +139,7 @@ class Reports:
                 disk_free_bytes=self._admission.disk_free_bytes(),
                 wal_kept_s=state.database.log.kept_s(),
                 removable=state.removable() if state.is_full else {},
-                held_back=self._held_back.of_strategy(request.strategy, now),
+                held_back=[] if request.strategy is None else self._held_back.of_strategy(request.strategy, now),
             ),
         )
 

@@ -59,12 +59,12 @@ class ConsumerState(Record):
 class Status(Message):
     """Ask for the state of the daemon. → DaemonState. `by` groups the counts by that key.
 
-    `strategy`: tell only what holds back the work that it takes; "": of all.
+    `strategy`: also tell what holds back the work that it takes; "": all work; None: tell nothing of that.
     """
 
     id: Id
     by: Key | None = None
-    strategy: StrategyText = ""
+    strategy: StrategyText | None = None
 
 
 class DaemonState(Message):
