@@ -56,6 +56,11 @@ class SubmissionIds:
         return SubmissionId(self._last_ms << 22 | self._shard << 12 | self._sequence)
 
 
+def made_at(submission_id: int) -> int:
+    """When an id was generated, in milliseconds since 1970; later than by the clock, if that stood or stepped back."""
+    return (submission_id >> 22) + EPOCH_MS
+
+
 def parse_submission_id(text: str) -> SubmissionId:
     """Parse a submission id as people type it.
 

@@ -17,7 +17,7 @@ from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.output.submission_documents import ChangedDocument, ListDocument, SubmissionShape
 from opsq.cli.output.submission_text import pairs_text
 from opsq.errors import Conflict, NotFound, OpsqError, UsageError
-from opsq.ids import EPOCH_MS, SubmissionId
+from opsq.ids import SubmissionId, made_at
 from opsq.wire.messages import Changed, List, Listed, Request, SubmissionState
 
 DRY_RUN = option("--dry-run", "Change nothing; list the submissions that would change.")
@@ -55,13 +55,9 @@ def pages(
             if (from_at is None or item.submitted_at >= from_at) and (to_at is None or item.submitted_at < to_at)
         ]
         following = page.next_before
-        if following is None or (from_at is not None and _made_before(following, from_at)):
+        # No older one is made later, and no id is behind the clock.
+        if following is None or (from_at is not None and made_at(following) < from_at):
             return
-
-
-def _made_before(submission_id: int, wall_ms: int) -> bool:
-    """Whether this and all older submissions were made before an instant: an id is never behind the clock."""
-    return (submission_id >> 22) + EPOCH_MS < wall_ms
 
 
 def print_submissions(

@@ -374,7 +374,9 @@ class ConsumeDocument(Shape):
 
 def place_fields(place: InputRange | None) -> dict[str, Any]:
     """The fields `input`, `offset` and `length` of a chunk that comes from there."""
-    return {} if place is None else {"input": path_text(place.name), "offset": place[1], "length": place[2]}
+    if place is None:
+        return {}
+    return {"input": path_text(place.name), "offset": place.offset_bytes, "length": place.size_bytes}
 
 
 def started_at(event: HistoryEvent) -> int | None:

@@ -99,8 +99,13 @@ class Producer:
             StorageFull: the disk is full; nothing is left of it.
         """
         began = time.monotonic()
-        cut: dict[str, Any] = {"serialisation": serialisation, "operations_per_chunk": operations_per_chunk}
-        prepared = self.prepare(chunks, wait_for_room=wait_for_room, **cut, **options)
+        prepared = self.prepare(
+            chunks,
+            serialisation=serialisation,
+            operations_per_chunk=operations_per_chunk,
+            wait_for_room=wait_for_room,
+            **options,
+        )
         return self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began))[0]
 
     def run(
