@@ -22,14 +22,14 @@ SPREAD = {"keys_taken", "key_taken", "disk", "disk_for_content", "counts"}
 
 
 def calls() -> Iterator[tuple[str, set[str]]]:
-    """Every `Error(cause="…", …)` and `_found("…", …)` in the sources: its code, and the details that it names."""
+    """Every `Error(cause="…", …)` and `finding("…", …)` in the sources: its code, and the details that it names."""
     for path in SRC.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
                 continue
             details = {keyword.arg for keyword in node.keywords if keyword.arg} - {"cause"}
             causes = [keyword.value for keyword in node.keywords if keyword.arg == "cause"]
-            if isinstance(node.func, ast.Name) and node.func.id == "_found" and node.args:
+            if isinstance(node.func, ast.Name) and node.func.id == "finding" and node.args:
                 causes.append(node.args[0])
             for cause in causes:
                 for part in ast.walk(cause):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opsq.cli.output.rows import Rows
     from opsq.client.sync.connection import Connection
     from opsq.errors import OpsqError
-    from opsq.wire.messages import Claim
+    from opsq.wire.messages import Claim, Finding
 
 
 class Caller:
@@ -206,6 +206,12 @@ class Caller:
         from opsq.cli.output.instants import reworded
 
         return reworded(text, is_utc=self._is_utc)
+
+    def held_back(self, subject: str, findings: Sequence[Finding]) -> list[str]:
+        """What holds a subject back, in sentences."""
+        from opsq.wording import held_back
+
+        return list(map(self.reworded, held_back(subject, findings)))
 
     @contextlib.contextmanager
     def progress(self, unit: str = "chunks") -> Iterator[Any]:

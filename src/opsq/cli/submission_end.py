@@ -19,10 +19,8 @@ from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
-from opsq.printable import printable
 from opsq.runner.polled_consumer import counts_of
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
-from opsq.wording import held_back
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -120,12 +118,8 @@ class _Bars:
         codes = tuple(found.code for found in reply.held_back if found.code not in {"no_consumer", "take"})
         if codes and self._held.get(submission_id) == codes and (submission_id, codes) not in self._said:
             self._said.add((submission_id, codes))
-            for sentence in held_back(f"Submission {submission_id}", reply.held_back):
-                if self._progress is None:
-                    self._caller.warn(sentence)
-                else:
-                    text = f"opsq: {printable(sentence)}"
-                    self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            for sentence in self._caller.held_back(f"Submission {submission_id}", reply.held_back):
+                self._caller.warn(sentence)  # above the bars, which take stderr over
         self._held[submission_id] = codes
 
     def wanted(self, ended: dict[SubmissionId, SubmissionState]) -> list[SubmissionId]:

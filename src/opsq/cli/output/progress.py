@@ -116,7 +116,7 @@ class WorkViewer(ProgressViewer):
     def remark(self, text: str) -> None:
         """A sentence on stderr, off a terminal too; none with --quiet."""
         if not self._is_quiet:
-            self.say(text)
+            self.say(self._caller.reworded(text))
 
     def said(self, chunk_name: str, piece: bytes) -> None:
         """Whole lines on stderr, each with the chunk in front, so that those of several programs do not mix."""

@@ -60,17 +60,20 @@ def draw(caller: Caller, submission_id: SubmissionId, chunks: Sequence[RunningSh
     )
 
 
-def _drawn(caller: Caller, chunk: RunningShape) -> list[object]:
-    """A row; a consumer that is called after its host and process is not told them again."""
+def place_of(chunk: RunningShape) -> str:
+    """Host and process of its consumer; "" if that is unknown, or how the consumer is called anyway."""
     place = f"{chunk.host}-{chunk.pid}" if chunk.pid else chunk.host
-    return [
-        chunk.index,
-        chunk.attempt,
-        chunk.consumer,
-        "" if chunk.consumer.startswith(place) else place,
-        caller.instant(now_ms() - round(chunk.run_s * 1000)),
-        f"{'≥ ' if chunk.is_at_least else ''}{format_span(chunk.run_s)}",
-    ]
+    return "" if chunk.consumer.startswith(place) else place
+
+
+def span_of(chunk: RunningShape) -> str:
+    """For how long it has run."""
+    return f"{'≥ ' if chunk.is_at_least else ''}{format_span(chunk.run_s)}"
+
+
+def _drawn(caller: Caller, chunk: RunningShape) -> list[object]:
+    since = caller.instant(now_ms() - round(chunk.run_s * 1000))
+    return [chunk.index, chunk.attempt, chunk.consumer, place_of(chunk), since, span_of(chunk)]
 
 
 def plain(chunk: RunningShape) -> list[object]:

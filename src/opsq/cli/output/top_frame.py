@@ -5,29 +5,29 @@ It must not ask for anything, nor write to the terminal.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opsq.cli.options.values import counted
+from opsq.cli.caller import Caller
+from opsq.cli.options.values import counted, now_ms
 from opsq.cli.output.attempts import ended
 from opsq.cli.output.readable import clean
-from opsq.cli.output.submission_documents import ranges
+from opsq.cli.output.running_chunks import place_of, span_of
+from opsq.cli.output.submission_documents import RunningShape, ranges
 from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.output.top_view import Sight, TopView
+from opsq.daemon.control_connection import full_disk
 from opsq.units import format_span
-from opsq.wire.messages import ConsumerState, HistoryEvent
+from opsq.wire.messages import ConsumerState, DaemonState, HistoryEvent
 
 KEYS = "q quit  space pause  / text  m metadata  s state  o order"
 _HELD_LINES = 3
 _LEAST_LINES = 4
 """Of a section that has more to show, its head included."""
-
-
 _WHERE_CHARACTERS = 32
 
 
@@ -40,7 +40,13 @@ class Section(NamedTuple):
 
 
 def frame(
-    view: TopView, sight: Sight, *, height: int | None = None, footer: Text | None = None, trouble: str = ""
+    caller: Caller,
+    view: TopView,
+    sight: Sight,
+    *,
+    height: int | None = None,
+    footer: Text | None = None,
+    trouble: str = "",
 ) -> RenderableType:
     """Everything that is in sight.
 
@@ -49,12 +55,13 @@ def frame(
         footer: the last line.
         trouble: why the view is not of now.
     """
-    lines = _head(view, trouble)
-    held = view.blockers[:_HELD_LINES] if height is not None else view.blockers
+    lines = _head(caller, view, trouble)
+    blockers = list(_blockers(caller, view.state))
+    held = blockers[:_HELD_LINES] if height is not None else blockers
     lines += [_line(f"blocked: {each}", "magenta") for each in held]
-    if len(held) < len(view.blockers):
-        lines += [_line(f"and {len(view.blockers) - len(held)} more: `opsq limits` lists them", "magenta")]
-    sections = _sections(view, sight)
+    if len(held) < len(blockers):
+        lines += [_line(f"and {len(blockers) - len(held)} more: `opsq limits` lists them", "magenta")]
+    sections = _sections(caller, view, sight)
     left = None if height is None else max(height - len(lines) - (footer is not None), 0)
     shares = _shares(sections, left)
     lines += [_table(section, count) for section, count in zip(sections, shares, strict=True) if count]
@@ -74,14 +81,14 @@ def footer(sight: Sight, *, is_paused: bool, typed: str | None = None, asks: str
     return line.append(f"only {shown}  " if shown else "", "bold").append(KEYS, "dim")
 
 
-def _head(view: TopView, trouble: str) -> list[RenderableType]:
+def _head(caller: Caller, view: TopView, trouble: str) -> list[RenderableType]:
     state, total, meter = view.state, view.state.total, view.meter
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(state.state, style="bold" if state.state == "running" else "bold magenta")
     head.append(
         f"  pid {state.pid}, up {format_span(state.uptime_s)}, {counted(state.connections_count, 'connection')}"
     )
-    head.append(f"  {time.strftime('%H:%M:%S')}")
+    head.append(f"  {caller.named_instant(now_ms())}")
     chunks = ", ".join(
         f"{getattr(total, f'{name}_count')} {name}" for name in ("waiting", "delayed", "reserved", "completed", "dead")
     )
@@ -93,7 +100,16 @@ def _head(view: TopView, trouble: str) -> list[RenderableType]:
     return [*lines, _line(trouble, "bold magenta")] if trouble else lines
 
 
-def _sections(view: TopView, sight: Sight) -> list[Section]:
+def _blockers(caller: Caller, state: DaemonState) -> Iterator[str]:
+    """What keeps work from being handed out, a sentence each."""
+    if state.state == "full":
+        yield str(full_disk(state))
+    yield from caller.held_back("Waiting work", state.held_back)
+    if state.total.waiting_count and not state.consumers:
+        yield f"{counted(state.total.waiting_count, 'chunk')} waiting, and no consumer is connected"
+
+
+def _sections(caller: Caller, view: TopView, sight: Sight) -> list[Section]:
     """Those of the state in sight."""
     more = "+" if view.has_more_running else ""
     running = Section(
@@ -101,9 +117,9 @@ def _sections(view: TopView, sight: Sight) -> list[Section]:
         [
             (
                 f"{each.submission_id}/{each.index}",
-                f"{'≥ ' if each.is_at_least else ''}{format_span(each.run_s)}",
+                span_of(each),
                 str(each.attempt),
-                _where(each.consumer, each.host, each.pid),
+                _where(each),
                 pairs_text(each.metadata),
             )
             for each in view.running
@@ -112,7 +128,7 @@ def _sections(view: TopView, sight: Sight) -> list[Section]:
     )
     failures = Section(
         (f"failures {len(view.failures)}", "chunk", "event", "ended", "reason"),
-        [_failure(each) for each in view.failures],
+        [_failure(caller, each) for each in view.failures],
     )
     consumers = Section(
         (f"consumers {len(view.state.consumers)}", "reserved", "oldest", "waits for"),
@@ -124,9 +140,9 @@ def _sections(view: TopView, sight: Sight) -> list[Section]:
     return [running, failures, consumers]
 
 
-def _where(consumer: str, host: str, pid: int | None) -> str:
-    place = f"{host}-{pid}" if pid else host
-    text = consumer if consumer.startswith(place) else f"{consumer} on {place}"
+def _where(chunk: RunningShape) -> str:
+    place = place_of(chunk)
+    text = f"{chunk.consumer} on {place}" if place else chunk.consumer
     return text if len(text) <= _WHERE_CHARACTERS else f"{text[: _WHERE_CHARACTERS - 1]}…"
 
 
@@ -135,11 +151,16 @@ def _consumer(state: ConsumerState) -> tuple[str, ...]:
     return state.consumer, str(state.reserved_count), oldest, state.waiting_strategy or ""
 
 
-def _failure(event: HistoryEvent) -> tuple[str, ...]:
-    at = time.strftime("%m-%d %H:%M:%S", time.localtime(event.at / 1000))
+def _failure(caller: Caller, event: HistoryEvent) -> tuple[str, ...]:
     chunks = ranges(event.block * 64, event.mask)
     reason = clean(" ".join(event.reason.split()))
-    return at, f"{event.submission_id}/{chunks}", event.event, ended(event.exit_status, event.signal), reason
+    return (
+        caller.instant(event.at),
+        f"{event.submission_id}/{chunks}",
+        event.event,
+        ended(event.exit_status, event.signal),
+        reason,
+    )
 
 
 def _shares(sections: Sequence[Section], left: int | None) -> list[int]:

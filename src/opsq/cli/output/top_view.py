@@ -6,20 +6,16 @@ It must not draw, nor touch the terminal.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
 
-from opsq.cli.options.values import counted
 from opsq.cli.output.attempts import Asked, pages
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.running_chunks import running
 from opsq.cli.output.submission_documents import RunningShape
 from opsq.cli.output.submission_text import pairs_text
-from opsq.daemon.control_connection import full_disk
 from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, Status
-from opsq.wording import held_back
 
 STATES = ("", "running", "failed", "lost", "dead")
 """Of chunks, to be shown alone; the first: all."""
@@ -50,7 +46,6 @@ class TopView(msgspec.Struct):
 
     state: DaemonState
     meter: ProgressMeter
-    blockers: list[str]
     running: list[RunningShape]
     has_more_running: bool
     failures: list[HistoryEvent]
@@ -67,13 +62,12 @@ class TopWatch:
 
     def look(self, daemon: Asked, sight: Sight) -> TopView:
         """Ask for everything. Raises what the daemon answers with, or `Unreachable`."""
-        state = daemon.call(Status(daemon.next_id()), DaemonState)
+        state = daemon.call(Status(daemon.next_id(), None, ""), DaemonState)
         self.meter.note(state.total, time.monotonic())
         chunks = list(islice(running(daemon, None, sight.metadata, RUNNING_ASKED), RUNNING_ASKED))
         return TopView(
             state,
             self.meter,
-            list(blockers(state)),
             sorted((each for each in chunks if _is_in_sight(sight, *_texts(each))), key=ORDERS[sight.order]),
             len(chunks) == RUNNING_ASKED,
             [each for each in self._newest(daemon, sight) if _is_in_sight(sight, *_event_texts(each))],
@@ -92,15 +86,6 @@ class TopWatch:
                 break
         self._failures = [*found, *self._failures][:FAILURES_KEPT]
         return [event for event in self._failures if sight.state in ("", event.event)]
-
-
-def blockers(state: DaemonState) -> Iterator[str]:
-    """What keeps work from being handed out, a sentence each."""
-    if state.state == "full":
-        yield str(full_disk(state))
-    yield from held_back("Waiting work", state.held_back)
-    if state.total.waiting_count and not state.consumers:
-        yield f"{counted(state.total.waiting_count, 'chunk')} waiting, and no consumer is connected"
 
 
 def _is_in_sight(sight: Sight, *texts: str) -> bool:

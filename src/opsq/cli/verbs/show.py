@@ -21,7 +21,6 @@ from opsq.content.input_file import STDIN
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import HistoryFilter, Show, Shown, SubmissionState
-from opsq.wording import held_back
 
 ATTEMPTS_SHOWN = 20
 ATTEMPTS_PAGES = 50
@@ -74,7 +73,7 @@ def show(
     shape.has_more_attempts = has_more
     shape.held_back = CauseShape.of(shown.held_back)
     caller.document(shape)
-    held = held_back("It", shown.held_back)
+    held = caller.held_back("It", shown.held_back)
     caller.table(("", ""), _details(caller, state, shape, meter, held))
     attempts.show(caller, failed, title="Recent failures")
     if has_more:

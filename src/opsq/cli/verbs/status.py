@@ -19,7 +19,6 @@ from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_text import value_text
 from opsq.errors import Unreachable, UsageError
 from opsq.wire.messages import Counts, DaemonState, Status
-from opsq.wording import held_back
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +59,7 @@ def status(
 
 
 def _ask(daemon: LastingConnection, by: str | None) -> DaemonState:
-    return daemon.call(Status(daemon.next_id(), by), DaemonState)
+    return daemon.call(Status(daemon.next_id(), by, ""), DaemonState)
 
 
 def _states(daemon: LastingConnection, by: str | None, pause_s: float) -> Iterator[tuple[DaemonState, ProgressMeter]]:
@@ -91,7 +90,13 @@ def _print(caller: Caller, state: DaemonState, by: str | None, meter: ProgressMe
     elif by is not None:
         caller.table((), [[_value(counts), *_numbers(counts)] for counts in state.by])
     else:
-        caller.table((), [*_plain(document), *(("held_back", sentence) for sentence in _held(state))])
+        caller.table(
+            (),
+            [
+                *_plain(document),
+                *(("held_back", sentence) for sentence in caller.held_back("Waiting work", state.held_back)),
+            ],
+        )
     if by is not None and not state.by:
         caller.remark(f"No submission has the key {by}.")
 
@@ -156,7 +161,7 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         )
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
-    parts += [Text(sentence, style="magenta") for sentence in _held(state)]
+    parts += [Text(sentence, style="magenta") for sentence in caller.held_back("Waiting work", state.held_back)]
     if state.unmatched_count:
         chunks_text = values.counted(state.unmatched_count, "waiting chunk")
         text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."
@@ -179,11 +184,6 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
             table.add_row(Text(consumer.consumer), str(consumer.reserved_count), oldest, waits)
         parts.append(table)
     return Group(*(line for part in parts for line in (part, Text(""))))
-
-
-def _held(state: DaemonState) -> list[str]:
-    """What holds waiting work back, in sentences."""
-    return held_back("Waiting work", state.held_back)
 
 
 def _value(counts: Counts) -> str:

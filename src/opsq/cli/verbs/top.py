@@ -49,7 +49,7 @@ def top(
     else:
         from opsq.cli.output.top_frame import frame
 
-        caller.drawn().console.print(frame(view, sight))
+        caller.drawn().console.print(frame(caller, view, sight))
 
 
 def _document(caller: Caller, view: TopView) -> TopDocument:
@@ -109,9 +109,8 @@ class _Top:
         if now >= self._look_at and not self._is_paused:
             self._look()
             now = time.monotonic()
-        screen.draw(
-            frame(self._view, self._sight, height=screen.height, footer=self._footer(), trouble=self._trouble(now))
-        )
+        footer, trouble = self._footer(), self._trouble(now)
+        screen.draw(frame(self._caller, self._view, self._sight, height=screen.height, footer=footer, trouble=trouble))
         for key in screen.keys(1.0 if self._is_paused else self._look_at - now):
             if not self._press(key):
                 return False

@@ -20,7 +20,7 @@ from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.views.dry_run import DryRun, free_chunks
-from opsq.queue.views.held_back import STRATEGIES_SHOWN, Cause, HeldBack, no_consumer, scheduled, slots
+from opsq.queue.views.held_back import STRATEGIES_SHOWN, Cause, HeldBack, finding, no_consumer, scheduled, slots
 from opsq.store import backlog, dead
 from opsq.store.submissions import FINAL_STATES
 from opsq.strategy.arms import Gate
@@ -68,7 +68,7 @@ class WorkExplainer:
                     cause="unknown_chunk", submission_id=submission.id, chunks=submission.total, index=request.index
                 )
             causes = self._chunk(submission, request.index, now)
-        findings = [finding for cause in causes for finding in cause.findings]
+        findings = [found for cause in causes for found in cause.findings]
         findings.append(_counts(submission))
         self._state.reply(
             peer, WorkExplained(request.id, submission.id, request.index, causes[0].verdict, findings, now.wall)
@@ -88,20 +88,20 @@ class WorkExplainer:
         if not unfinished & bit:
             return [self._finished_chunk(submission, index)]
         if submission.state in FINAL_STATES:
-            return [Cause("skipped", _found("skipped", state=submission.state), [])]
+            return [Cause("skipped", finding("skipped", state=submission.state), [])]
         is_settling = work is not None and bool(work.settling & bit)
         if work is not None and work.reserved & bit:
             holders = [_holder(part.reservation, 1, now) for part in work.parts if part.mask & bit]
             is_started = any(part.started & bit for part in work.parts)
             code = "settling" if is_settling else "started" if is_started else "not_started"
-            return [Cause("reserved", _found(code), holders)]
+            return [Cause("reserved", finding(code), holders)]
         if work is not None and work.delayed & bit:
             attempts, lost, due_at = self._next_retry(submission, index) or (0, 0, now.wall)
             row = submission.row
-            tries = _found("tries", attempts=attempts, max_attempts=row.max_attempts, lost=lost, max_lost=row.max_lost)
-            return [Cause("delayed", _found("retry", due_at=due_at), [tries])]
+            tries = finding("tries", attempts=attempts, max_attempts=row.max_attempts, lost=lost, max_lost=row.max_lost)
+            return [Cause("delayed", finding("retry", due_at=due_at), [tries])]
         if is_settling:
-            return [Cause("ending", _found("settling"), [])]
+            return [Cause("ending", finding("settling"), [])]
         return self._behind_its_own(submission, index, self._causes(submission, now), now)
 
     def _finished_chunk(self, submission: LiveSubmission, index: int) -> Cause:
@@ -110,11 +110,11 @@ class WorkExplainer:
         if row is None or row.chunk != index:
             dropped = dead.dropped(reader, submission.id, block, block + 1)
             if any(mask & 1 << index % 64 for _, mask in dropped):
-                return Cause("skipped", _found("dropped"), [])
-            return Cause("completed", _found("completed"), [])
-        facts = [_found("last_reason", reason=row.reason)] if row.reason else []
-        facts.append(_found("requeue_chunk", submission_id=submission.id, index=index))
-        return Cause("dead", _found("dead", dead_at=row.dead_at, attempts=row.attempts, lost=row.lost), facts)
+                return Cause("skipped", finding("dropped"), [])
+            return Cause("completed", finding("completed"), [])
+        facts = [finding("last_reason", reason=row.reason)] if row.reason else []
+        facts.append(finding("requeue_chunk", submission_id=submission.id, index=index))
+        return Cause("dead", finding("dead", dead_at=row.dead_at, attempts=row.attempts, lost=row.lost), facts)
 
     def _behind_its_own(self, submission: LiveSubmission, index: int, causes: list[Cause], now: Now) -> list[Cause]:
         """The causes of a submission as those of a free chunk of it: chunks come in index order."""
@@ -128,8 +128,8 @@ class WorkExplainer:
             return causes
         first, *others = causes
         if first.verdict == "next":
-            return [Cause("behind", _found("behind_own", chunks=before), [_found("submission_next"), *first.facts])]
-        return [first._replace(facts=[*first.facts, _found("own_before", chunks=before)]), *others]
+            return [Cause("behind", finding("behind_own", chunks=before), [finding("submission_next"), *first.facts])]
+        return [first._replace(facts=[*first.facts, finding("own_before", chunks=before)]), *others]
 
     # --- a submission ---
 
@@ -139,11 +139,11 @@ class WorkExplainer:
             return [scheduled(submission)]
         if submission.state not in FINAL_STATES:
             return []
-        facts = [_found("reason", reason=row.reason)] if row.reason else []
+        facts = [finding("reason", reason=row.reason)] if row.reason else []
         if submission.dead:
-            facts.append(_found("requeue_dead", submission_id=submission.id))
+            facts.append(finding("requeue_dead", submission_id=submission.id))
         return [
-            Cause(submission.state, _found("ended", state=submission.state, finished_at=row.finished_at or 0), facts)
+            Cause(submission.state, finding("ended", state=submission.state, finished_at=row.finished_at or 0), facts)
         ]
 
     def _causes(self, submission: LiveSubmission, now: Now) -> list[Cause]:
@@ -152,16 +152,12 @@ class WorkExplainer:
         if ended:
             return ended
         if submission.is_closing:
-            return [Cause("ending", _found("settling"), [])]
+            return [Cause("ending", finding("settling"), [])]
         state = self._state
         holding = list(self._holding(submission, now))
-        causes: list[Cause] = []
-        if state.is_full:
-            causes.append(Cause("full", _found("full"), []))
-        if state.is_draining:
-            causes.append(Cause("draining", _found("draining"), []))
+        causes = self._held_back.engine()
         if state.database.is_read_only:
-            causes.append(Cause("stopped", _found("stopped"), [_found("start")]))
+            causes.append(Cause("stopped", finding("stopped"), [finding("start")]))
         causes += self._held_back.rules(submission)
         if next(free_chunks(submission, state.reader), None) is None:
             busy = self._busy(submission, holding, now)
@@ -174,12 +170,12 @@ class WorkExplainer:
         """Nothing of a submission is free."""
         found = []
         if holding:
-            found.append(Cause("reserved", _found("reserved", chunks=submission.reserved_count), holding))
+            found.append(Cause("reserved", finding("reserved", chunks=submission.reserved_count), holding))
         due = self._next_retry(submission) if submission.delayed_count else None
         if due is not None:
             _, _, due_at = due
-            found.append(Cause("delayed", _found("retries", due_at=due_at), []))
-        return found or [Cause("reserved", _found("finishing"), [])]
+            found.append(Cause("delayed", finding("retries", due_at=due_at), []))
+        return found or [Cause("reserved", finding("finishing"), [])]
 
     def _holding(self, submission: LiveSubmission, now: Now) -> Iterator[Finding]:
         """Who holds how much of a submission."""
@@ -191,7 +187,7 @@ class WorkExplainer:
         for holder, count in holders[:HOLDERS_SHOWN]:
             yield _holder(holder, count, now)
         if len(holders) > HOLDERS_SHOWN:
-            yield _found("more_holders", count=len(holders) - HOLDERS_SHOWN)
+            yield finding("more_holders", count=len(holders) - HOLDERS_SHOWN)
 
     def _next_retry(self, submission: LiveSubmission, index: int | None = None) -> tuple[int, int, int] | None:
         """Attempts, losses and due time of the chunk in back-off that is due first (of one chunk, if named)."""
@@ -219,7 +215,7 @@ class WorkExplainer:
             return [rate, *asked]
         first = asked[0].finding
         code = "rate_behind_more" if first.code == "behind_more" else "rate_behind"
-        behind = _found(code, **rate.finding.details, **first.details)
+        behind = finding(code, **rate.finding.details, **first.details)
         return [rate._replace(finding=behind, facts=[*rate.facts, *asked[0].facts])]
 
     def _asked(self, submission: LiveSubmission, *, is_held: bool = False, minds_rates: bool = True) -> list[Cause]:
@@ -232,7 +228,7 @@ class WorkExplainer:
             return [no_consumer()]
         asked = Counter(consumers.values())
         waiting = len(set(self._reserve_calls.waiting()))
-        facts = [_found("consumers", consumers=len(consumers), waiting=waiting)]
+        facts = [finding("consumers", consumers=len(consumers), waiting=waiting)]
         rows_left = 2 * TURN_ROWS
         places: dict[str, list[Place]] = {}
         for text, count in asked.most_common(STRATEGIES_SHOWN):
@@ -240,28 +236,28 @@ class WorkExplainer:
             rows_left -= rows
             places.setdefault(place.verdict, []).append(place)
             before = {"chunks": place.chunks, "submissions": place.submissions}
-            facts.append(_found(f"place_{place.verdict}", consumers=count, strategy=text, **before, **place.slots))
+            facts.append(finding(f"place_{place.verdict}", consumers=count, strategy=text, **before, **place.slots))
         if len(asked) > STRATEGIES_SHOWN:
-            facts.append(_found("more_strategies", count=len(asked) - STRATEGIES_SHOWN))
+            facts.append(finding("more_strategies", count=len(asked) - STRATEGIES_SHOWN))
         if is_held and set(places) != {"unmatched"}:
             return []
         if "next" in places:
-            return [Cause("next", _found("next"), facts)]
+            return [Cause("next", finding("next"), facts)]
         for verdict, code in (("behind", "behind"), ("unknown", "behind_more")):
             if verdict in places:
                 best = min(places[verdict], key=lambda place: place.chunks)
-                found = _found(code, chunks=best.chunks, submissions=best.submissions)
+                found = finding(code, chunks=best.chunks, submissions=best.submissions)
                 return [Cause("behind", found, facts)]
         if "gated" in places:
-            return [Cause("gated", _found("gated", **places["gated"][0].slots), facts)]
+            return [Cause("gated", finding("gated", **places["gated"][0].slots), facts)]
         code = "unmatched" if len(consumers) == 1 else "unmatched_by_all"
         facts += self._same_but_for_type(asked, submission)
-        return [Cause("unmatched", _found(code, consumers=len(consumers)), facts)]
+        return [Cause("unmatched", finding(code, consumers=len(consumers)), facts)]
 
     def _same_but_for_type(self, texts: Iterable[str], submission: LiveSubmission) -> list[Finding]:
         """Pairs that strategies select and the submission has, but as text instead of a number, or the reverse."""
         return [
-            _found("text_for_number" if isinstance(has, str) else "number_for_text", key=entry.key, value=str(has))
+            finding("text_for_number" if isinstance(has, str) else "number_for_text", key=entry.key, value=str(has))
             for text in islice(texts, STRATEGIES_SHOWN)
             for _, arm in self._reserve_calls.plan(text).arms
             for entry in arm.filters
@@ -307,12 +303,8 @@ class WorkExplainer:
         return slots(gate.key, submission, count, bound) if count >= bound else {}
 
 
-def _found(code: str, **details: Detail) -> Finding:
-    return Finding(code, details)
-
-
 def _holder(holder: Reservation, count: int, now: Now) -> Finding:
-    return _found(
+    return finding(
         "lease" if holder.is_lease else "holder",
         consumer=holder.consumer,
         chunks=count,
@@ -331,4 +323,4 @@ def _counts(submission: LiveSubmission) -> Finding:
         "dead": counts.dead,
         "skipped": counts.skipped,
     }
-    return _found("counts", total=submission.total, **{name: count for name, count in shown.items() if count})
+    return finding("counts", total=submission.total, **{name: count for name, count in shown.items() if count})

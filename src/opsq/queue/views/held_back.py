@@ -64,10 +64,10 @@ class HeldBack:
             return scheduled(submission).findings
         if not submission.is_open or not submission.counts.waiting:
             return []
-        causes = [*self._engine(), *self.rules(submission)]
+        causes = [*self.engine(), *self.rules(submission)]
         if not causes and not submission.reserved_count:
             causes = self._consumers(submission)
-        return [finding for cause in causes for finding in cause.findings]
+        return [found for cause in causes for found in cause.findings]
 
     def of_strategy(self, text: str, now: Now) -> list[Finding]:
         """What holds back the work that a strategy takes; of all work, and its consumers, if it is "".
@@ -79,19 +79,19 @@ class HeldBack:
         """
         state = self._state
         arms = [arm for _, arm in self._reserve_calls.plan(text or EVERYTHING).arms]
-        causes = self._engine()
+        causes = self.engine()
         if state.states["open"]:
             causes += [_paused(row) for row in islice(self._pauses(arms), RULES_SHOWN)]
             causes += islice(self._limits(arms), RULES_SHOWN)
         unmatched = [each for each in self._watchdog.unmatched if text in {"", each}]
-        causes += [Cause("unmatched", _found("unmatched_strategy", strategy=each), []) for each in unmatched]
+        causes += [Cause("unmatched", finding("unmatched_strategy", strategy=each), []) for each in unmatched]
         if state.states["scheduled"] and any(not arm.filters for arm in arms):
             due_at = submissions.next_due_at(state.reader) or now.wall
             count = state.states["scheduled"]
-            causes.append(Cause("scheduled", _found("some_scheduled", submissions=count, due_at=due_at), []))
+            causes.append(Cause("scheduled", finding("some_scheduled", submissions=count, due_at=due_at), []))
         if not text and len(self._admission):
-            causes.append(Cause("room", _found("room", submissions=len(self._admission)), []))
-        return [finding for cause in causes for finding in cause.findings]
+            causes.append(Cause("room", finding("room", submissions=len(self._admission)), []))
+        return [found for cause in causes for found in cause.findings]
 
     # --- parts, also for `explain_work` ---
 
@@ -100,11 +100,12 @@ class HeldBack:
         pauses, limits = self._state.rules.of(submission)
         return [*map(_paused, pauses), *self._closed(submission, limits)]
 
-    def _engine(self) -> list[Cause]:
+    def engine(self) -> list[Cause]:
+        """What holds everything back: a full disk, a daemon that is stopping."""
         state = self._state
-        causes = [Cause("full", _found("full"), [])] if state.is_full else []
+        causes = [Cause("full", finding("full"), [])] if state.is_full else []
         if state.is_draining:
-            causes.append(Cause("draining", _found("draining"), []))
+            causes.append(Cause("draining", finding("draining"), []))
         return causes
 
     def _closed(self, submission: LiveSubmission, limits: list[tuple[LimitRow, int]]) -> Iterator[Cause]:
@@ -112,11 +113,11 @@ class HeldBack:
         for row, lane_id in limits:
             if row.concurrency is not None and (count := gates.reserved_under(row.key, submission)) >= row.concurrency:
                 found = slots(row.key, submission, count, row.concurrency)
-                fact = _found("limit", bounded=_bounded(row), concurrency=row.concurrency)
-                yield Cause("limited", _found("limited", **found), [fact])
+                fact = finding("limit", bounded=_bounded(row), concurrency=row.concurrency)
+                yield Cause("limited", finding("limited", **found), [fact])
             if row.rate_per_s is not None and (wait_s := gates.next_token_s(row, lane_id)) > 0:
-                fact = _found("rate", bounded=_bounded(row), rate=format_rate(row.rate_per_s, row.rate_span_s))
-                yield Cause("limited", _found("rate_limited", wait_s=wait_s), [fact])
+                fact = finding("rate", bounded=_bounded(row), rate=format_rate(row.rate_per_s, row.rate_span_s))
+                yield Cause("limited", finding("rate_limited", wait_s=wait_s), [fact])
 
     def _consumers(self, submission: LiveSubmission) -> list[Cause]:
         """Whether nobody asks for a submission."""
@@ -129,7 +130,7 @@ class HeldBack:
         ):
             return []
         code = "unmatched" if len(consumers) == 1 else "unmatched_by_all"
-        return [Cause("unmatched", _found(code, consumers=len(consumers)), [])]
+        return [Cause("unmatched", finding(code, consumers=len(consumers)), [])]
 
     # --- of many submissions ---
 
@@ -193,12 +194,12 @@ class HeldBack:
 
 def scheduled(submission: LiveSubmission) -> Cause:
     """It waits for its date."""
-    return Cause("scheduled", _found("scheduled", due_at=submission.row.not_before_at or 0), [])
+    return Cause("scheduled", finding("scheduled", due_at=submission.row.not_before_at or 0), [])
 
 
 def no_consumer() -> Cause:
     """Nobody asks for anything."""
-    return Cause("no_consumer", _found("no_consumer"), [_found("take")])
+    return Cause("no_consumer", finding("no_consumer"), [finding("take")])
 
 
 def slots(key: str, submission: LiveSubmission, count: int, bound: int) -> dict[str, Detail]:
@@ -210,11 +211,12 @@ def slots(key: str, submission: LiveSubmission, count: int, bound: int) -> dict[
 def _paused(row: PauseRow) -> Cause:
     pairs = " ".join(_pair(key, value) for key, value in row.pairs)
     code, fact = ("paused_by_operator", "resume_operator") if row.by_operator else ("paused", "resume")
-    paused = _found(code, by=row.by_name or "", paused_at=row.paused_at, pairs=pairs)
-    return Cause("paused", paused, [_found(fact, pairs=pairs)])
+    paused = finding(code, by=row.by_name or "", paused_at=row.paused_at, pairs=pairs)
+    return Cause("paused", paused, [finding(fact, pairs=pairs)])
 
 
-def _found(code: str, **details: Detail) -> Finding:
+def finding(code: str, **details: Detail) -> Finding:
+    """One thing that was found."""
     return Finding(code, details)
 
 

@@ -9,11 +9,12 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from opsq.cli.caller import Caller
 from opsq.cli.output.console import SafeConsole
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_documents import RunningShape
 from opsq.cli.output.top_frame import footer, frame
-from opsq.cli.output.top_view import FAILURES_KEPT, RUNNING_ASKED, Sight, TopView, TopWatch, blockers
+from opsq.cli.output.top_view import FAILURES_KEPT, RUNNING_ASKED, Sight, TopView, TopWatch
 from opsq.wire.messages import (
     ConsumerState,
     Counts,
@@ -27,6 +28,7 @@ from opsq.wire.messages import (
     RunningChunks,
 )
 
+CALLER = Caller({}, frozenset())
 SUBMISSION = 252687752515026944
 STATE = DaemonState(
     id=1,
@@ -60,11 +62,14 @@ def failure(seq: int, event: str = "failed", reason: str = "no such\nfile") -> H
     return HistoryEvent(seq, 1_800_000_000_000, event, SUBMISSION, 0, 0b1000, 1, "me", 1.0, 1.0, 0.0, 3, None, reason)
 
 
+def paused(tenant: str, by: str) -> Finding:
+    return Finding("paused", {"by": by, "paused_at": 1_700_000_000_000, "pairs": f"tenant={tenant}"})
+
+
 def view(**changes: Any) -> TopView:
     found = TopView(
         STATE,
         ProgressMeter(),
-        [],
         [chunk(n, 600.0 - n) for n in range(30)],
         False,
         [failure(seq) for seq in range(20, 0, -1)],
@@ -77,25 +82,25 @@ def drawn(
 ) -> list[str]:
     console = SafeConsole(file=io.StringIO(), width=columns, height=rows or 500)
     line = None if rows is None else footer(sight or Sight(), is_paused=False)
-    console.print(frame(shown, sight or Sight(), height=rows, footer=line, **more))
+    console.print(frame(CALLER, shown, sight or Sight(), height=rows, footer=line, **more))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return [each.rstrip() for each in text.splitlines()]
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 50), (40, 10), (200, 24), (20, 5)])
 def test_frame_fits_the_screen_whatever_there_is(columns: int, rows: int) -> None:
-    shown = view(blockers=[f"tenant=t{n} is paused by {'x' * 90}" for n in range(9)])
+    shown = view(state=replace(STATE, held_back=[paused(f"t{n}", "x" * 90) for n in range(9)]))
     lines = drawn(shown, columns=columns, rows=rows, trouble="No daemon answers.")
     assert len(lines) <= max(rows, 9)
     assert all(cell_len(line) <= columns for line in lines)
 
 
 def test_screen_of_80_columns_has_a_part_of_everything() -> None:
-    lines = drawn(view(blockers=["tenant=a is paused"]))
+    lines = drawn(view(state=replace(STATE, held_back=[paused("a", "ada@node7")])))
     text = "\n".join(lines)
     assert lines[0].startswith("running  pid 4711, up 2h, 21 connections")
     assert "90 waiting, 1 delayed, 9 reserved, 100 completed, 2 dead" in text
-    assert "blocked: tenant=a is paused" in text
+    assert "blocked: Waiting work has been paused by ada@node7" in text
     assert "backlog 100, 2 open" in text
     for head in ("running 30", "failures 20", "consumers 20"):
         assert head in text
@@ -136,13 +141,16 @@ def test_text_of_others_moves_no_cursor() -> None:
 
 
 def test_what_blocks_is_named() -> None:
-    held = [Finding("paused", {"by": "ada@node7", "paused_at": 1_700_000_000_000, "pairs": "tenant=a"})]
-    state = replace(STATE, consumers=[], state="draining", held_back=held)
-    paused, nobody = blockers(state)
-    assert "paused by ada@node7" in paused
-    assert "tenant=a" in paused
-    assert nobody.startswith("90 chunks waiting, and no consumer")
-    assert list(blockers(STATE)) == []
+    state = replace(STATE, consumers=[], held_back=[paused("a", "ada@node7"), Finding("draining")])
+    text = "\n".join(drawn(view(state=state), columns=200))
+    for words in (
+        "paused by ada@node7",
+        "tenant=a",
+        "the daemon is stopping",
+        "90 chunks waiting, and no consumer is connected",
+    ):
+        assert words in text
+    assert "blocked" not in "\n".join(drawn(view()))
 
 
 class Daemon:
