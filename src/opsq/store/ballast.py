@@ -78,7 +78,8 @@ class Ballast:
     def give_to(self, path: Path, used_bytes: int) -> None:
         """Make a file longer than what is used of it by half of the room, or by what there is; keep the rest.
 
-        Its half in two system calls: what is free on a full disk, others take at once.
+        What is used may have no blocks yet, in a file that was cut to nothing. Its half in two system calls: what is
+        free on a full disk, others take at once.
         """
         try:
             descriptor = open_file(path, os.O_RDWR)
@@ -90,7 +91,7 @@ class Ballast:
             self.drop()
             while size_bytes >= _LEAST_BYTES:
                 with contextlib.suppress(OSError):
-                    _allocate(descriptor, used_bytes, size_bytes)
+                    _allocate(descriptor, 0, used_bytes + size_bytes)
                     return
                 size_bytes //= 2
         finally:
