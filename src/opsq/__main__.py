@@ -8,11 +8,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 HOT_VERBS = frozenset({"reserve", "read", "complete", "fail", "release", "extend"})
+_SWALLOWS = frozenset({"typing", "msgspec._utils"})
+"""What msgspec calls while it makes a decoder. An exception of theirs may be lost there, as one in an import may."""
+_LATER_S = 0.005
 
 
 def main() -> NoReturn:
@@ -22,6 +27,8 @@ def main() -> NoReturn:
     closed by the code that opened it, and output is flushed here.
     """
     gc.disable()  # nothing worth collecting is made while modules load; `app` enables it again
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     status = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -96,6 +103,18 @@ def _open_standard_descriptors() -> None:
             os.set_inheritable(opened, True)
             if descriptor > 0:
                 setattr(sys, name, os.fdopen(opened, "w", closefd=False))
+
+
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; a little later where it may be swallowed, or cause a crash."""
+    while frame is not None:
+        name = frame.f_globals.get("__name__")
+        if name in _SWALLOWS or frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.signal(signal.SIGALRM, _interrupt)
+            signal.setitimer(signal.ITIMER_REAL, _LATER_S)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _silenced(status: int) -> int:

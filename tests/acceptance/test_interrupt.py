@@ -6,6 +6,7 @@ People are told how to go on.
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -83,3 +84,37 @@ def test_interrupted_or_terminated_demo_leaves_nothing(opsq, number):
         process.communicate()
     assert process.returncode == 128 + number
     assert not os.path.exists(folder)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        ("importlib._bootstrap>", "_find_and_load"),
+        ("importlib._bootstrap>", "cb"),
+        ("msgspec/_utils.py", "get_class_annotations"),
+        ("/typing.py", "__hash__"),
+    ],
+)
+@pytest.mark.parametrize("after", ["opsq.__main__", "opsq.client.sync.connection"])
+def test_interrupt_where_it_may_be_swallowed_ends_with_130_and_quietly(queue, frame, after):
+    """What loads modules and what makes decoders may lose an exception, print it, or crash."""
+    program = f"""
+import os, signal, sys
+
+def look(frame, event, _):
+    code = frame.f_code
+    found = code.co_filename[-len({frame[0]!r}):], code.co_name
+    if event == "call" and found == {frame!r} and {after!r} in sys.modules:
+        sys.setprofile(None)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except BaseException:
+            pass
+
+sys.argv = ["opsq", "reserve", "--wait", "60"]
+from opsq.__main__ import main
+sys.setprofile(look)
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], env=queue.environ, capture_output=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
