@@ -50,8 +50,8 @@ def test_attempts_that_failed_are_told_below_and_of_one_chunk_all(queue):
     assert shape["has_more_attempts"] is False
     lines = [line.split("\t") for line in queue.ok("show", submission).lines]
     (first, second) = [words.split() for name, words in lines if name == "attempt"]
-    assert first[:3] == [f"{submission}/1", "failed", "0"]
-    assert (second[2], second[3].startswith("me-"), second[6:8], second[-1]) == ("1", True, ["exit", "3"], "sorry")
+    assert first[:3] == [f"{submission}/1", "failed", "1"]
+    assert (second[2], second[3].startswith("me-"), second[6:8], second[-1]) == ("2", True, ["exit", "3"], "sorry")
     assert first[4] <= first[5] <= second[4] <= second[5]
     chunk = queue.ok("show", "--json", f"{submission}/1").json
     assert (chunk["state"], [event["event"] for event in chunk["events"]]) == ("dead", ["failed", "failed", "dead"])

@@ -86,7 +86,11 @@ class PendingFailures:
             follows = "dead"
         else:
             follows = f"again in {format_span(found.delay_s)}" if found.delay_s >= _AT_ONCE_S else "again at once"
-        return f" (attempt {found.attempts} of {found.max_attempts}, {follows})"
+        number = failed.chunk.attempt + 1
+        if number == found.attempts:
+            return f" (attempt {number} of {found.max_attempts}, {follows})"
+        # Losses are attempts that do not count against the limit.
+        return f" (attempt {number}, failure {found.attempts} of {found.max_attempts}, {follows})"
 
     def _is_refused(self, failed: _Failed) -> bool:
         # What was sent again may be refused because it was taken the first time.

@@ -19,7 +19,7 @@ def test_show_tells_each_attempt_and_the_end_of_stderr(queue):
         assert event["run_s"] > 0
     lines = [line.split("\t") for line in queue.ok("dead", "show", f"{submission}/0").lines]
     assert ["ended", "exit 9"] in lines
-    assert next(words for name, words in lines if name == "attempt").split()[:3] == [f"{submission}/0", "failed", "0"]
+    assert next(words for name, words in lines if name == "attempt").split()[:3] == [f"{submission}/0", "failed", "1"]
 
 
 def test_show_of_what_is_not_a_dead_chunk_is_told(queue, dead):

@@ -19,7 +19,7 @@ def test_attempts_are_listed_with_how_they_ended_and_how_long_they_ran(queue, wo
     assert abs((ended - began).total_seconds() - failed["run_s"]) < 0.002  # instants are told to the millisecond
     (line,) = queue.ok("history", worked, "--event", "failed").lines
     fields = line.split("\t")
-    assert fields[1:4] == ["failed", f"{worked}/3", "0"]
+    assert fields[1:4] == ["failed", f"{worked}/3", "1"]
     assert fields[7] == "exit 3"
 
 

@@ -55,6 +55,11 @@ def newest(daemon: Asked, where: HistoryFilter, limit: int, pages_count: int) ->
     return found[::-1], False
 
 
+def nth(before_count: int) -> int:
+    """Which attempt it is, as people count: from 1. JSON, variables and Python have how many there were before."""
+    return before_count + 1
+
+
 def ended(exit_status: int | None, signal: int | None) -> str:
     """How a program ended, in a word."""
     if signal is not None:
@@ -69,7 +74,7 @@ def row(caller: Caller, event: HistoryEvent, *, is_alone: bool) -> list[object]:
         caller.instant(event.at),
         event.event,
         _chunks(event, is_alone=is_alone),
-        event.attempt if is_attempt else None,
+        nth(event.attempt) if is_attempt else None,
         event.consumer,
         f"{event.wait_s:.3f}" if is_attempt else None,
         f"{event.run_s:.3f}" if is_attempt else None,
@@ -98,7 +103,7 @@ def _shown(caller: Caller, event: HistoryEvent) -> list[object]:
     return [
         _chunks(event, is_alone=caller.is_rich),
         event.event,
-        event.attempt if event.consumer else None,
+        nth(event.attempt) if event.consumer else None,
         event.consumer,
         None if began is None else caller.instant(began),
         caller.instant(event.at),

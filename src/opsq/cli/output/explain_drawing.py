@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from opsq.cli.output.attempts import nth
 from opsq.cli.output.rows import Rows
 from opsq.cli.output.strategy_explanation import analysis_texts, arm_name, front_text
 from opsq.cli.output.submission_text import pairs_text
@@ -127,7 +128,7 @@ def _offers(reply: Explained) -> Rows:
     table = Rows(("", "chunk", "attempt", "arm", "metadata"), title="First offers", right=("", "attempt", "arm"))
     for number, offer in enumerate(reply.offers, 1):
         chunk = f"{offer.submission_id}/{offer.index}"
-        table.add_row(str(number), chunk, str(offer.attempt), str(offer.arm), Text(pairs_text(offer.metadata)))
+        table.add_row(str(number), chunk, str(nth(offer.attempt)), str(offer.arm), Text(pairs_text(offer.metadata)))
     return table
 
 

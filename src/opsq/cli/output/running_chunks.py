@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import now_ms
-from opsq.cli.output.attempts import Asked
+from opsq.cli.output.attempts import Asked, nth
 from opsq.cli.output.json_output import instant
 from opsq.cli.output.submission_documents import RunningShape
 from opsq.ids import SubmissionId, mask_indexes
@@ -73,11 +73,11 @@ def span_of(chunk: RunningShape) -> str:
 
 def _drawn(caller: Caller, chunk: RunningShape) -> list[object]:
     since = caller.instant(now_ms() - round(chunk.run_s * 1000))
-    return [chunk.index, chunk.attempt, chunk.consumer, place_of(chunk), since, span_of(chunk)]
+    return [chunk.index, nth(chunk.attempt), chunk.consumer, place_of(chunk), since, span_of(chunk)]
 
 
 def plain(chunk: RunningShape) -> list[object]:
     """A chunk as a line of fields: chunk, attempt, consumer, host, process, since, seconds."""
     name = f"{chunk.submission_id}/{chunk.index}"
     place = [chunk.host or "-", chunk.pid or "-"]
-    return [name, chunk.attempt, chunk.consumer, *place, chunk.since_at, f"{chunk.run_s:.3f}"]
+    return [name, nth(chunk.attempt), chunk.consumer, *place, chunk.since_at, f"{chunk.run_s:.3f}"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from opsq.cli.output.attempts import nth
 from opsq.cli.output.submission_text import pairs_text
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
@@ -22,7 +23,7 @@ def strategy_lines(reply: Explained) -> list[str]:
     for number, arm in enumerate(reply.arms, 1):
         lines += _lines(f"arm {number}: ", arm, "")
     lines += [
-        f"offer: {offer.submission_id}/{offer.index} arm {offer.arm} attempt {offer.attempt}"
+        f"offer: {offer.submission_id}/{offer.index} arm {offer.arm} attempt {nth(offer.attempt)}"
         f" {pairs_text(offer.metadata)}".rstrip()
         for offer in reply.offers
     ]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted, now_ms
-from opsq.cli.output.attempts import ended
+from opsq.cli.output.attempts import ended, nth
 from opsq.cli.output.readable import clean
 from opsq.cli.output.running_chunks import place_of, span_of
 from opsq.cli.output.submission_documents import RunningShape, ranges
@@ -118,7 +118,7 @@ def _sections(caller: Caller, view: TopView, sight: Sight) -> list[Section]:
             (
                 f"{each.submission_id}/{each.index}",
                 span_of(each),
-                str(each.attempt),
+                str(nth(each.attempt)),
                 _where(each),
                 pairs_text(each.metadata),
             )
