@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_origins import ChunkOrigins
+from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts
 from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.output.readable import brief
-from opsq.cli.output.submission_documents import DeadDocument, DeadShape, place_fields
+from opsq.cli.output.submission_documents import DeadDocument, DeadShape, input_fields
 from opsq.cli.stopped_queue import asked
 from opsq.client.core.result_pages import request_parts
 from opsq.content.manifest import InputRange
@@ -32,7 +32,7 @@ DRY_RUN = option("--dry-run", "Change nothing; list the chunks that would change
 _NO_CONDITION = DeadFilter()
 
 _Found = tuple[DeadChunk, InputRange | None]
-"""A dead chunk, and where it comes from."""
+"""A dead chunk and its input."""
 
 
 class DeadChoice(NamedTuple):
@@ -93,25 +93,25 @@ def _chosen(names: Sequence[str], where: DeadFilter, *, is_all: bool) -> list[De
 def print_dead(caller: Caller, chosen: Sequence[DeadChoice], limit: int | None) -> None:
     """Print the chosen chunks; at most `limit`."""
     with asked(caller) as daemon:
-        origins = ChunkOrigins(daemon)
-        print_list(caller, (page for choice in chosen for page in _pages(daemon, choice, origins)), _LISTING, limit)
+        inputs = ChunkInputs(daemon)
+        print_list(caller, (page for choice in chosen for page in _pages(daemon, choice, inputs)), _LISTING, limit)
 
 
-def _pages(daemon: attempts.Asked, choice: DeadChoice, origins: ChunkOrigins) -> Iterator[list[_Found]]:
+def _pages(daemon: attempts.Asked, choice: DeadChoice, inputs: ChunkInputs) -> Iterator[list[_Found]]:
     """The chunks of a choice, by submission and index: each that is dead all the time once, and none twice."""
     wanted = None if choice.indexes is None else set(choice.indexes)
     after: tuple[int, int] | None = (0, -1)
     while after is not None:
         page = daemon.call(Dead(daemon.next_id(), choice.submission_id, after, where=choice.where), DeadChunks)
         chunks = [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
-        origins.look_up(chunk.submission_id for chunk in chunks)
-        yield [(chunk, origins.of(chunk.submission_id, chunk.index)) for chunk in chunks]
+        inputs.look_up(chunk.submission_id for chunk in chunks)
+        yield [(chunk, inputs.of(chunk.submission_id, chunk.index)) for chunk in chunks]
         after = page.next_after
 
 
 def _row(caller: Caller, found: _Found) -> list[object]:
-    chunk, place = found
-    came_from = "" if place is None else place.text
+    chunk, input_range = found
+    came_from = "" if input_range is None else input_range.text
     row: list[object] = [
         f"{chunk.submission_id}/{chunk.index}",
         chunk.attempts,
@@ -128,7 +128,7 @@ _LISTING: Listing[_Found] = Listing(
     document=DeadDocument,
     columns=("chunk", "attempts", "lost", "died", "ended", "reason"),
     right=frozenset({"attempts", "lost"}),
-    shape=lambda found: DeadShape.from_message(found[0], **place_fields(found[1])),
+    shape=lambda found: DeadShape.from_message(found[0], **input_fields(found[1])),
     row=_row,
     instant="died",
 )

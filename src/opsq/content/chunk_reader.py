@@ -183,7 +183,7 @@ class ChunkReader:
         return part.name
 
     def input_of(self, index: int) -> InputRange | None:
-        """Where a chunk comes from; None if no producer of files made it. Raises as `read`, where a table is read."""
+        """The input of a chunk; None if no producer of files made it. Raises as `read`, where a table is read."""
         content = self.content
         self._checked(index)
         if content.inline is not None:

@@ -83,7 +83,7 @@ class Inputs(msgspec.Struct, array_like=True, frozen=True):
 
 
 class InputRange(NamedTuple):
-    """Where a chunk comes from: bytes of an input as it was read, decompressed and without carriage returns if asked.
+    """The input of a chunk, and which bytes of it as it was read, decompressed and without carriage returns if asked.
 
     Attributes:
         name: as it was given, `-` for stdin; of a file in place its absolute path.
@@ -99,6 +99,11 @@ class InputRange(NamedTuple):
         name = "stdin" if self.name == "-" else printable(self.name)
         end = self.offset_bytes + self.size_bytes
         return f"{name}, bytes {self.offset_bytes}-{end - 1}" if self.size_bytes else f"{name}, empty"
+
+
+def input_note(found: InputRange | None) -> str:
+    """What a sentence says behind the name of a chunk: ` (access.log, bytes 0-1023)`, nothing if that is unknown."""
+    return "" if found is None else f" ({found.text})"
 
 
 class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from opsq.client.sync.chunk import Chunk
-from opsq.content.manifest import InputRange
+from opsq.content.manifest import InputRange, input_note
 from opsq.errors import (
     READER_ERRORS,
     CommandNotExecutable,
@@ -188,7 +188,7 @@ class VerdictGiver:
         if chunk.is_revoked:
             chunk.release()
             return
-        text = " ".join(word for word in (f"Chunk {name_of(chunk)}{_place_of(chunk)} failed", how) if word)
+        text = " ".join(word for word in (f"Chunk {name_of(chunk)}{input_note(_input_of(chunk))} failed", how) if word)
         end = _end_of(chunk, "failed", reason, run_s, status, number)
         self.failures.enter(chunk, end, text, told, is_shared=is_shared)
         self._tally.ended_with(
@@ -217,13 +217,8 @@ def _end_of(
 
 
 def _input_of(chunk: Chunk) -> InputRange | None:
-    """Where a chunk comes from, as far as that can be read: what is reported may be that it cannot."""
+    """The input of a chunk, if it can be read: what is reported may be that it cannot."""
     try:
         return chunk.input
     except OpsqError:
         return None
-
-
-def _place_of(chunk: Chunk) -> str:
-    place = _input_of(chunk)
-    return "" if place is None else f" ({place.text})"

@@ -6,9 +6,9 @@ It must not change anything.
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_origins import ChunkOrigins
+from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.output import attempts
-from opsq.cli.output.submission_documents import ChunkDocument, DeadShape, EventShape, place_fields
+from opsq.cli.output.submission_documents import ChunkDocument, DeadShape, EventShape, input_fields
 from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.stopped_queue import asked
 from opsq.errors import NotFound
@@ -34,8 +34,8 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
             hint = f"`opsq show {submission_id}/{index}` shows what has happened to it."
             raise NotFound(f"Chunk {submission_id}/{index} is not dead: {explained.reasons[0]}", hint=hint)
         events, has_more = attempts.newest(daemon, HistoryFilter(submission_id, index), EVENTS_SHOWN, _ALL_PAGES)
-        origins = ChunkOrigins(daemon)
-        place, places = origins.of(submission_id, index), origins.of_events(events)
+        inputs = ChunkInputs(daemon)
+        input_range, input_ranges = inputs.of(submission_id, index), inputs.of_events(events)
     caller.document(
         ChunkDocument(
             submission_id=str(submission_id),
@@ -43,10 +43,10 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
             state=explained.verdict,
             submission_state=state.state,
             metadata=state.metadata,
-            dead=None if letter is None else DeadShape.from_message(letter, **place_fields(place)),
-            events=[EventShape.from_event(event, {}, places.get(event.seq)) for event in events],
+            dead=None if letter is None else DeadShape.from_message(letter, **input_fields(input_range)),
+            events=[EventShape.from_event(event, {}, input_ranges.get(event.seq)) for event in events],
             has_more_events=has_more,
-            **place_fields(place),
+            **input_fields(input_range),
         )
     )
     rows: list[tuple[str, object]] = [
@@ -55,7 +55,7 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
         ("" if caller.is_rich else "explained", caller.reworded(explained.reasons[0])),
         ("submission", state.state),
         ("metadata", pairs_text(state.metadata)),
-        ("input", None if place is None else place.text),
+        ("input", None if input_range is None else input_range.text),
     ]
     if letter is not None:
         rows += [

@@ -45,8 +45,8 @@ class Known(NamedTuple):
 
     metadata: Mapping[int, dict[str, int | str]]
     """By submission."""
-    places: Mapping[int, InputRange]
-    """By seq: where the first chunk comes from."""
+    input_ranges: Mapping[int, InputRange]
+    """By seq: the input of the first chunk."""
 
 
 class Writer(ABC):
@@ -76,7 +76,7 @@ class JsonLines(Writer):
             self._encoder.encode_lines(
                 [
                     EventShape.from_event(
-                        event, known.metadata.get(event.submission_id, {}), known.places.get(event.seq)
+                        event, known.metadata.get(event.submission_id, {}), known.input_ranges.get(event.seq)
                     )
                     for event in events
                 ]
@@ -99,7 +99,7 @@ class Csv(Writer):
             submission_id: msgspec.json.encode(pairs).decode() for submission_id, pairs in known.metadata.items()
         }
         for event in events:
-            shape = EventShape.from_event(event, {}, known.places.get(event.seq))
+            shape = EventShape.from_event(event, {}, known.input_ranges.get(event.seq))
             fields = dict(zip(COLUMNS, msgspec.structs.astuple(shape), strict=True))
             rows.writerow((fields | {"metadata": objects.get(event.submission_id, "{}")}).values())
         self._out.write(text.getvalue().encode())
@@ -117,7 +117,7 @@ class Parquet(Writer):
     def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows."""
         self._rows += [
-            (event, known.metadata.get(event.submission_id, {}), known.places.get(event.seq)) for event in events
+            (event, known.metadata.get(event.submission_id, {}), known.input_ranges.get(event.seq)) for event in events
         ]
         if len(self._rows) >= ROW_GROUP:
             self._flush()

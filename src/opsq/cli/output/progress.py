@@ -18,7 +18,7 @@ from opsq.cli.options.values import counted
 from opsq.cli.output.output_thread import OutputThread
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.readable import clean
-from opsq.cli.output.submission_documents import ChunkEndShape, place_fields
+from opsq.cli.output.submission_documents import ChunkEndShape, input_fields
 from opsq.cli.output.submission_text import pairs_text
 from opsq.runner.process.process_group import signal_name
 from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
@@ -152,7 +152,7 @@ class WorkViewer(ProgressViewer):
                 signal,
                 round(end.run_s, 6),
                 end.reason,
-                **place_fields(end.input),
+                **input_fields(end.input),
             )
             self._output.out(msgspec.json.encode(shape) + b"\n")
 

@@ -60,10 +60,10 @@ def draw(caller: Caller, submission_id: SubmissionId, chunks: Sequence[RunningSh
     )
 
 
-def place_of(chunk: RunningShape) -> str:
+def host_of(chunk: RunningShape) -> str:
     """Host and process of its consumer; "" if that is unknown, or how the consumer is called anyway."""
-    place = f"{chunk.host}-{chunk.pid}" if chunk.pid else chunk.host
-    return "" if chunk.consumer.startswith(place) else place
+    host = f"{chunk.host}-{chunk.pid}" if chunk.pid else chunk.host
+    return "" if chunk.consumer.startswith(host) else host
 
 
 def span_of(chunk: RunningShape) -> str:
@@ -73,7 +73,7 @@ def span_of(chunk: RunningShape) -> str:
 
 def _drawn(caller: Caller, chunk: RunningShape) -> list[object]:
     since = caller.instant(now_ms() - round(chunk.run_s * 1000))
-    return [chunk.index, nth(chunk.attempt), chunk.consumer, place_of(chunk), since, span_of(chunk)]
+    return [chunk.index, nth(chunk.attempt), chunk.consumer, host_of(chunk), since, span_of(chunk)]
 
 
 def plain(chunk: RunningShape) -> list[object]:

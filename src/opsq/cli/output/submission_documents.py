@@ -273,7 +273,7 @@ class EventShape(Shape):
     offset: int | None = None
 
     @classmethod
-    def from_event(cls, event: HistoryEvent, metadata: dict[str, int | str], place: InputRange | None = None) -> Self:
+    def from_event(cls, event: HistoryEvent, metadata: dict[str, int | str], found: InputRange | None = None) -> Self:
         """An event of the history; field by field, for exports have millions."""
         mask, first = event.mask, event.block * 64
         low = (mask & -mask).bit_length() - 1
@@ -295,8 +295,8 @@ class EventShape(Shape):
             signal=event.signal,
             reason=event.reason,
             metadata=metadata,
-            input=None if place is None else path_text(place.name),
-            offset=None if place is None else place.offset_bytes,
+            input=None if found is None else path_text(found.name),
+            offset=None if found is None else found.offset_bytes,
         )
 
 
@@ -372,11 +372,11 @@ class ConsumeDocument(Shape):
     error: ErrorShape | UnsetType = UNSET
 
 
-def place_fields(place: InputRange | None) -> dict[str, Any]:
-    """The fields `input`, `offset` and `length` of a chunk that comes from there."""
-    if place is None:
+def input_fields(found: InputRange | None) -> dict[str, Any]:
+    """The fields `input`, `offset` and `length` of a chunk that was cut from there."""
+    if found is None:
         return {}
-    return {"input": path_text(place.name), "offset": place.offset_bytes, "length": place.size_bytes}
+    return {"input": path_text(found.name), "offset": found.offset_bytes, "length": found.size_bytes}
 
 
 def started_at(event: HistoryEvent) -> int | None:

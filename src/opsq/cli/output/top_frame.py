@@ -16,7 +16,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted, now_ms
 from opsq.cli.output.attempts import ended, nth
 from opsq.cli.output.readable import clean
-from opsq.cli.output.running_chunks import place_of, span_of
+from opsq.cli.output.running_chunks import host_of, span_of
 from opsq.cli.output.submission_documents import RunningShape, ranges
 from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.output.top_view import Sight, TopView
@@ -141,8 +141,8 @@ def _sections(caller: Caller, view: TopView, sight: Sight) -> list[Section]:
 
 
 def _where(chunk: RunningShape) -> str:
-    place = place_of(chunk)
-    text = f"{chunk.consumer} on {place}" if place else chunk.consumer
+    host = host_of(chunk)
+    text = f"{chunk.consumer} on {host}" if host else chunk.consumer
     return text if len(text) <= _WHERE_CHARACTERS else f"{text[: _WHERE_CHARACTERS - 1]}…"
 
 

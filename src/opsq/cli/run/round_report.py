@@ -15,6 +15,7 @@ from opsq.cli.output.readable import brief
 from opsq.cli.output.submission_documents import RunDocument
 from opsq.cli.run.round_run import Ended, RunPlan
 from opsq.cli.run.rounds import Round
+from opsq.content.manifest import input_note
 from opsq.errors import CommandNotExecutable, CommandNotFound, OpsqError, Unreachable, UsageError, WorkFailed
 
 _NAMED_DEAD_COUNT = 3
@@ -112,7 +113,7 @@ class RoundReport:
                 f" During the run {self._changes_text}, and the rest of the old content cannot be read any more."
             )
         lines += [
-            f"Chunk {submission_id}/{chunk.index}{self._place_text(submission_id, chunk.index)}: "
+            f"Chunk {submission_id}/{chunk.index}{input_note(self._round.input_of(submission_id, chunk.index))}: "
             f"{brief(chunk.reason.strip())}"
             for chunk in self._round.dead(submission_id, _NAMED_DEAD_COUNT)
         ]
@@ -127,10 +128,6 @@ class RoundReport:
             hint += f"`opsq dead requeue {submission_id}` gives them new attempts"
             hint += ", and so does the same command, which continues with the rest." if self._plan.is_resumable else "."
         return WorkFailed("\n".join(lines), hint=hint)
-
-    def _place_text(self, submission_id: int, index: int) -> str:
-        place = self._round.place_of(submission_id, index)
-        return f" ({place})" if place else ""
 
     def _remark_interrupted(self) -> None:
         done = f"{sum(state.completed_count for state in self._states)} of {self._chunks_text} are done"

@@ -16,7 +16,7 @@ import msgspec
 
 from opsq.client.sync.producer import Producer
 from opsq.content.content_writer import ContentWriter
-from opsq.content.manifest import Content
+from opsq.content.manifest import Content, InputRange
 from opsq.errors import Conflict, NotFound, OpsqError
 from opsq.wire.messages import Cancel, Changed, DeadChunk, History, HistoryFilter, HistoryRows, SubmissionState
 
@@ -189,13 +189,12 @@ class Round:
         """Whether a segment has dead chunks."""
         return bool(self._producer.submission(submission_id).state().dead_count)
 
-    def place_of(self, submission_id: int, index: int) -> str:
-        """Where a chunk comes from, in words; "" if that cannot be told."""
+    def input_of(self, submission_id: int, index: int) -> InputRange | None:
+        """The input of a chunk, if it can be told."""
         try:
-            found = self._producer.submission(submission_id).input(index)
+            return self._producer.submission(submission_id).input(index)
         except OpsqError:
-            return ""
-        return "" if found is None else found.text
+            return None
 
     def dead(self, submission_id: int, count: int) -> list[DeadChunk]:
         """The first dead chunks of a segment."""

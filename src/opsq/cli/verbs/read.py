@@ -24,7 +24,7 @@ def read(
         submission_id, index = _chunk_of(chunk.strip())
         reader = reader_of(daemon, submission_id)
         found = reader.read(index)
-        place = reader.input_of(index) if caller.is_json else None
+        input_range = reader.input_of(index) if caller.is_json else None
         if output is not None:
             from opsq.content.output_file import is_stdout, open_output
 
@@ -35,9 +35,9 @@ def read(
                     file.write(found)
     if caller.is_json:
         from opsq.cli.output.json_output import text_or_base64
-        from opsq.cli.output.submission_documents import ReadDocument, place_fields
+        from opsq.cli.output.submission_documents import ReadDocument, input_fields
 
-        shown = place_fields(place) | ({"path": output} if output else text_or_base64(found))
+        shown = input_fields(input_range) | ({"path": output} if output else text_or_base64(found))
         caller.document(ReadDocument(str(submission_id), index, len(found), **shown))
     elif output is None:
         sys.stdout.buffer.write(found)

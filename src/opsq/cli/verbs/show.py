@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import UNSET
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_origins import ChunkOrigins
+from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
@@ -63,13 +63,13 @@ def show(
         if state.state == "open":
             ends = HistoryFilter(submission_id, events=["completed", "dead"])
             meter.recall(state, attempts.newest(daemon, ends, RATE_EVENTS, 1)[0], time.time())
-        origins = ChunkOrigins(daemon)
-        inputs_count, names = origins.inputs(submission_id, INPUTS_SHOWN)
-        places = origins.of_events(failed)
+        inputs = ChunkInputs(daemon)
+        inputs_count, names = inputs.names(submission_id, INPUTS_SHOWN)
+        input_ranges = inputs.of_events(failed)
     shape = SubmissionShape.from_state(state)
     shape.rate_per_s, shape.left_s = meter.rate_per_s or UNSET, meter.left_s or UNSET
     shape.inputs_count, shape.inputs = inputs_count, list(map(path_text, names))
-    shape.attempts = [EventShape.from_event(event, {}, places.get(event.seq)) for event in failed]
+    shape.attempts = [EventShape.from_event(event, {}, input_ranges.get(event.seq)) for event in failed]
     shape.has_more_attempts = has_more
     shape.held_back = CauseShape.of(shown.held_back)
     caller.document(shape)

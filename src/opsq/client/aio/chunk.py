@@ -43,7 +43,7 @@ class AsyncChunk(ChunkBase):
         return await self._consumer.read(self.described, self.index)
 
     async def input(self) -> InputRange | None:
-        """Where it comes from; see `Chunk.input`."""
+        """Its input; see `Chunk.input`."""
         return await self._consumer.look(self.described, lambda reader: reader.input_of(self.index))
 
     async def file_path(self) -> bytes | None:

@@ -102,7 +102,7 @@ class AsyncSubmission:
         return (await self._link.call(Dead(self._link.next_id(), self.id, (0, -1), count), DeadChunks)).chunks
 
     async def input(self, index: int) -> InputRange | None:
-        """Where a chunk of it comes from; see `Submission.input`."""
+        """The input of a chunk of it; see `Submission.input`."""
         reply = await self._link.call(Describe(self._link.next_id(), [self.id]), Described)
         described = only_described(reply, self.id)
         return await asyncio.to_thread(lambda: self._queue.contents.reader(described).input_of(index))

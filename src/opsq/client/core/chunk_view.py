@@ -54,7 +54,7 @@ class ChunkView:
 
     @property
     def input(self) -> InputRange | None:
-        """Where it comes from; see `Chunk.input`."""
+        """Its input; see `Chunk.input`."""
         return self._open_reader().input_of(self.index)
 
     def __bytes__(self) -> bytes:

@@ -116,7 +116,7 @@ class Submission:
             after = page.next_after
 
     def input(self, index: int) -> InputRange | None:
-        """Where a chunk of it comes from, a dead one for example; see `Chunk.input`."""
+        """The input of a chunk of it, a dead one for example; see `Chunk.input`."""
         described = self._link.call(Describe(self._link.next_id(), [self.id]), Described)
         return self._contents.reader(only_described(described, self.id)).input_of(index)
 

@@ -97,9 +97,9 @@ def value_texts(chunk: Chunk, names: frozenset[str], environment: Mapping[str, s
 
 
 def input_variables(chunk: Chunk) -> dict[str, str]:
-    """Where a chunk comes from, as variables; none if its producer named no input."""
-    place = chunk.input
-    return {} if place is None else {"OPSQ_INPUT": place.name, "OPSQ_OFFSET": str(place.offset_bytes)}
+    """The input of a chunk, as variables; none if its producer named no input."""
+    input_range = chunk.input
+    return {} if input_range is None else {"OPSQ_INPUT": input_range.name, "OPSQ_OFFSET": str(input_range.offset_bytes)}
 
 
 class Environments:

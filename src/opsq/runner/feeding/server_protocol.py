@@ -74,9 +74,9 @@ class FrameWriter:
     def question(self, chunk: Chunk, content: bytes | Range) -> Question:
         """The frame of a chunk."""
         _, submission, more = self._of_submission(chunk)
-        place = chunk.input
-        if place is not None:
-            about = json.dumps({"input": place.name, "offset": place.offset_bytes})
+        input_range = chunk.input
+        if input_range is not None:
+            about = json.dumps({"input": input_range.name, "offset": input_range.offset_bytes})
             more = b"%b, %b" % (more[:-1], about.encode()[1:])
         name = b"%b/%d" % (submission, chunk.index)
         if isinstance(content, Range):

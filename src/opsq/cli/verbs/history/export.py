@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_origins import ChunkOrigins
+from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.options import values
 from opsq.cli.options.conditions import SUBJECT, EventConditions
 from opsq.cli.options.option import COUNT, Whole, option, options
@@ -42,9 +42,9 @@ def export(
         raise UsageError("--json and an export to stdout cannot be combined.", hint="Give --output.")
     with asked(caller) as daemon, caller.progress("rows") as progress, target:
         task = progress.add_task("exporting", total=None) if progress else None
-        origins = ChunkOrigins(daemon)
+        inputs = ChunkInputs(daemon)
         for page in attempts.pages(daemon, where, after=target.last_seq if after_last else after):
-            target.write(page.rows, event_export.Known(page.metadata, origins.of_events(page.rows)))
+            target.write(page.rows, event_export.Known(page.metadata, inputs.of_events(page.rows)))
             if progress:
                 progress.update(task, completed=target.rows_count)
     if not target.is_stdout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_origins import ChunkOrigins
+from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.options.conditions import SUBJECT, EventConditions
 from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import attempts
@@ -18,7 +18,7 @@ from opsq.wire.messages import HistoryEvent, HistoryFilter
 _PAGE_ROWS = 1000
 
 _Described = tuple[HistoryEvent, dict[str, int | str], InputRange | None]
-"""An event, the metadata of its submission, and where its first chunk comes from."""
+"""An event, the metadata of its submission, and the input of its first chunk."""
 
 
 def list_(
@@ -35,8 +35,8 @@ def list_(
     where = conditions.as_filter(subject)
     count = _PAGE_ROWS if limit is None else min(limit + 1, _PAGE_ROWS)
     with asked(caller) as daemon:
-        origins = ChunkOrigins(daemon) if caller.is_json else None
-        pages = _pages(daemon, where, after, count, origins, newest_first=not oldest_first)
+        inputs = ChunkInputs(daemon) if caller.is_json else None
+        pages = _pages(daemon, where, after, count, inputs, newest_first=not oldest_first)
         print_list(caller, pages, _listing(caller, where.submission_id), limit)
 
 
@@ -45,13 +45,13 @@ def _pages(
     where: HistoryFilter,
     after: int | None,
     count: int,
-    origins: ChunkOrigins | None,
+    inputs: ChunkInputs | None,
     *,
     newest_first: bool,
 ) -> Iterator[list[_Described]]:
     for page in attempts.pages(daemon, where, after=after, newest_first=newest_first, limit=count):
-        places = {} if origins is None else origins.of_events(page.rows)
-        yield [(event, page.metadata.get(event.submission_id, {}), places.get(event.seq)) for event in page.rows]
+        input_ranges = {} if inputs is None else inputs.of_events(page.rows)
+        yield [(event, page.metadata.get(event.submission_id, {}), input_ranges.get(event.seq)) for event in page.rows]
 
 
 def _listing(caller: Caller, submission_id: int | None) -> Listing[_Described]:

@@ -1,4 +1,4 @@
-"""Tells where chunks come from, for verbs that list many: asks for the content of submissions, and reads their tables.
+"""The inputs of chunks, for verbs that list many: asks for the content of submissions, and reads their tables.
 
 It must not print. What cannot be read here, because its submission was removed or its store is not seen, is unknown.
 """
@@ -24,8 +24,8 @@ _ASKED_COUNT = 1000
 _KEPT_COUNT = 1000
 
 
-class ChunkOrigins:
-    """Where chunks of any submission come from.
+class ChunkInputs:
+    """The inputs of the chunks of any submission.
 
     Args:
         daemon: knows the content of submissions.
@@ -38,7 +38,7 @@ class ChunkOrigins:
         """By submission, the one that was asked for first first; None: nothing is known of it."""
 
     def of(self, submission_id: int, index: int) -> InputRange | None:
-        """Where a chunk comes from, if that is known."""
+        """The input of a chunk, if it is known."""
         reader = self._reader(submission_id)
         try:
             return None if reader is None else reader.input_of(index)
@@ -46,16 +46,16 @@ class ChunkOrigins:
             return None
 
     def of_events(self, events: Sequence[HistoryEvent]) -> dict[int, InputRange]:
-        """Where the first chunk of each event comes from, by the seq of the event, as far as that is known."""
+        """The input of the first chunk of each event, by the seq of the event, as far as it is known."""
         self.look_up(event.submission_id for event in events)
-        places = (
+        input_ranges = (
             (event.seq, self.of(event.submission_id, next(mask_indexes(event.block, event.mask))))
             for event in events
             if event.mask
         )
-        return {seq: place for seq, place in places if place is not None}
+        return {seq: input_range for seq, input_range in input_ranges if input_range is not None}
 
-    def inputs(self, submission_id: int, limit: int) -> tuple[int, list[str]]:
+    def names(self, submission_id: int, limit: int) -> tuple[int, list[str]]:
         """How many inputs a submission has, and the names of the first."""
         reader = self._reader(submission_id)
         try:
