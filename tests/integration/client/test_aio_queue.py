@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import opsq
 from daemons import kill, running
@@ -23,9 +24,9 @@ from opsq.settings import Settings
 DEADLINE_S = 180
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, None], loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run) -> None:
     """Run a test on a plain event loop, not longer than the deadline."""
-    asyncio.run(asyncio.wait_for(work, DEADLINE_S))
+    loop(asyncio.wait_for(work, DEADLINE_S))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,8 @@ def test_submission_is_cut_from_operations_too(settings: Settings) -> None:
     run(work())
 
 
-def test_the_whole_way_of_a_submission(settings: Settings) -> None:
+@pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
+def test_the_whole_way_of_a_submission(settings: Settings, loop: Callable[..., None]) -> None:
     async def work() -> None:
         async with connect(settings) as queue:
             submission = await queue.submit([b"a\n", b"b\n"], metadata={"tenant": "x"}, attachment=b"how")
@@ -69,7 +71,7 @@ def test_the_whole_way_of_a_submission(settings: Settings) -> None:
             with pytest.raises(NotFound):
                 await submission.state()
 
-    run(work())
+    run(work(), loop)
 
 
 def test_a_handle_may_be_made_before_the_queue_is_open(settings: Settings) -> None:

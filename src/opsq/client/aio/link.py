@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -61,8 +61,7 @@ class _Transport(asyncio.Protocol):
         self._reader = reply_reader(max(limit_bytes, REPLY_LIMIT_BYTES))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # a stream has no other kind
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # a stream has no other kind; uvloop's derives from none
 
     def data_received(self, data: bytes) -> None:
         self._has_replies = True
