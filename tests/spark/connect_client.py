@@ -100,8 +100,11 @@ def fleet(spark: SparkSession, reach: dict[str, str]) -> dict[str, Any]:
 
 
 def streams(spark: SparkSession, reach: dict[str, str], folder: str) -> dict[str, Any]:
-    """Write a stream, work off its submission, and read the results and another submission's chunks as streams."""
-    spark.range(40).selectExpr("id AS n").coalesce(1).write.json(f"{folder}/in")
+    """Write a stream, work off its submission, and read the results and another submission's chunks as streams.
+
+    On a busy machine it is called again, and goes on where it was.
+    """
+    spark.range(40).selectExpr("id AS n").coalesce(1).write.mode("ignore").json(f"{folder}/in")
     rows = spark.readStream.schema("n BIGINT").json(f"{folder}/in")
     once = {"availableNow": True}
     query = (
@@ -112,9 +115,9 @@ def streams(spark: SparkSession, reach: dict[str, str], folder: str) -> dict[str
     )
     query.awaitTermination()
     with opsq.connect(**named(reach)) as queue:
-        [made] = [state.submission_id for state in queue.submissions()]
+        made = min(state.submission_id for state in queue.submissions())
         completed = opsq.spark.consume(spark, function=lambda table: table, tasks=1, **named(reach)).completed
-        queue.submit([b"%d\n" % number for number in range(12)])
+        queue.submit([b"%d\n" % number for number in range(12)], idempotency_key="other")
 
         def drained(source: DataFrame, name: str) -> list[int]:
             sink = source.writeStream.format("parquet").options(
