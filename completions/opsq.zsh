@@ -58,6 +58,7 @@ _opsq() {
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
         'top:Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
+        'gateway:Serve HTTP until SIGTERM: prints the URL when it is ready, and lets what is under way end.'
         'submit:Submit files or stdin as chunks; prints only the id of the submission.'
         'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
         'results:Write the results of a submission to stdout, in chunk order.'
@@ -191,6 +192,11 @@ _opsq() {
             '*-m+[Only chunks of submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Only chunks of submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
             '--interval=[How often the screen refreshes.]:D: ' && ret=0
+          ;;
+        gateway)
+          _arguments -s -S $flags \
+            '--listen=[Serve on this address; port 0 takes a free one.]:HOST\:PORT: ' \
+            '--uds=[Serve on a Unix socket instead.]:PATH:_files' && ret=0
           ;;
         submit)
           _arguments -s -S $flags \

@@ -34,6 +34,7 @@ ARROWS: dict[str, frozenset[str]] = {
         {"", "client", "content", "runner", "strategy.tree", "wire.messages"}
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
+    "gateway": frozenset({"client", "daemon.sockets", "wire.messages"}),  # it listens as the daemon does
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "daemon": frozenset(

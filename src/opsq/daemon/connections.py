@@ -77,7 +77,7 @@ class Connections:
     def end_revoked(self, tokens: AccessTokens) -> None:
         """End the connections whose token is not in force any more."""
         for session in list(self.greeted.values()):
-            if session.is_tcp and not tokens.is_in_force(session.access):
+            if session.access.digest and not tokens.is_in_force(session.access):
                 session.end(NotPermitted(f"The token {session.access.name} was changed or revoked."))
 
     async def close(self) -> None:

@@ -37,7 +37,7 @@ from opsq.daemon.session import Session
 from opsq.daemon.sockets import ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
 from opsq.daemon.tokens_file import TokenEntry
-from opsq.errors import Bug, NotPermitted, OpsqError
+from opsq.errors import Bug, OpsqError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
 from opsq.store.database import Database
@@ -244,9 +244,9 @@ class Daemon:
             self.pulse_soon()
 
     def access_of(self, token: str) -> TokenEntry:
-        """What a token presented over TCP permits; raises `NotPermitted` if nothing."""
+        """What a token permits; raises `NotPermitted` if nothing."""
         if self._tokens is None:
-            raise NotPermitted("This daemon has no tokens.")
+            self._tokens = AccessTokens(self.settings)
         return self._tokens.find(token)
 
     # --- requests that the engine does not handle -----------------------------------------------------------

@@ -227,8 +227,8 @@ class Session(asyncio.Protocol):
 
     @property
     def who(self) -> str | int | None:
-        """The id of the user, or the token with the client's certificate, for the audit."""
-        return token_holder(self.access.name, self._transport) if self.is_tcp else self.uid
+        """The token with the client's certificate, or else the id of the user, for the audit."""
+        return token_holder(self.access.name, self._transport) if self.access.digest else self.uid
 
     @property
     def uid(self) -> int | None:
@@ -250,7 +250,7 @@ class Session(asyncio.Protocol):
         host = self._host
         try:
             check_version(hello)
-            if self.is_tcp:
+            if self.is_tcp or hello.token:
                 self.access = host.access_of(hello.token)
             self._straight = straight(self.access.roles)
             self.peer = host.connect(self, hello, now)

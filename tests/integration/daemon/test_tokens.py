@@ -91,6 +91,21 @@ def test_named_token_works_at_once_and_a_revoked_one_ends_its_connections(settin
     assert token not in Path(settings.log_path).read_text()
 
 
+def test_token_narrows_what_its_client_may_do_over_the_unix_socket_too(runtime_dir: Path) -> None:
+    """Of a daemon that does not listen on TCP; a wrong one lets nobody in, and a revoked one ends its connections."""
+    with running(runtime_dir / "state") as settings:
+        token = created(settings, "etl", "producer")
+        with Client(settings.socket) as client, connected(settings) as other:
+            assert isinstance(client.greet(token=token), Welcome)
+            assert isinstance(client.ask(Submit(2, [NewSubmission(os.urandom(16), 1)])), Submitted)
+            assert error_of(client.ask(Reserve(3, 1))).code == "not_permitted"
+            assert error_of(client.ask(Limit(4, "tenant", "x", 1, None))).code == "not_permitted"
+            assert code_with(settings.socket, token + "0") == "not_permitted"
+            tokens_file.revoke(settings.tokens_file, "etl")
+            assert error_of(client.receive()).code == "not_permitted"
+            assert other.ask(Heartbeat(5)) == Alive(5)
+
+
 def test_plain_tokens_are_rotated_without_a_restart(settings: Settings) -> None:
     """By writing another file and renaming it, as one rotates secrets."""
     address = address_of(settings)

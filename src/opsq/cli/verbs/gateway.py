@@ -1,0 +1,51 @@
+"""The verb gateway: serves HTTP in front of a daemon.
+
+It must not import anything of `opsq[gateway]` before it is called.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from opsq.cli.caller import Caller
+from opsq.cli.daemon_address import is_remote
+from opsq.cli.options.option import as_option, option
+from opsq.client.core.address import address_of, read_token
+from opsq.errors import UsageError
+from opsq.setting_kinds import ADDRESS
+
+DEFAULT_LISTEN = "127.0.0.1:7480"
+
+
+def gateway(
+    caller: Caller,
+    listen: str = option(
+        "--listen HOST:PORT",
+        "Serve on this address; port 0 takes a free one.",
+        lambda origin, given: as_option(origin, given, ADDRESS.read),
+        DEFAULT_LISTEN,
+    ),
+    uds: str = option("--uds PATH", "Serve on a Unix socket instead.", default=""),
+) -> None:
+    """Serve HTTP until SIGTERM: prints the URL when it is ready, and lets what is under way end.
+
+    Beyond this machine each request needs a token of the daemon; see opsq-gateway(1).
+    """
+    try:
+        from opsq.gateway.process import open_socket, serve
+    except ImportError as error:
+        raise UsageError(
+            f"The gateway needs {error.name}, which is not installed.", hint="Install it: pip install 'opsq[gateway]'"
+        ) from error
+    if uds and listen != DEFAULT_LISTEN:
+        raise UsageError("--listen and --uds cannot be combined.")
+    address = address_of(caller.settings)
+    token = read_token(caller.settings) if is_remote(caller.settings) else ""
+    listening = open_socket(listen, uds)
+    url = f"http://{listening.name}" if listening.is_tcp else f"unix:{listening.name}"
+
+    def ready() -> None:
+        caller.lines([url])
+        sys.stdout.flush()
+
+    serve(listening, address, token, ready)

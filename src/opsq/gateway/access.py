@@ -1,0 +1,86 @@
+"""Who may come in: the token of a request, and requests that pages of other sites have a browser make.
+
+Without a token only this machine is served. What a token permits, the daemon decides.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import Enum
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from opsq.gateway.problems import problem
+
+_OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+"""Served to everybody: they say only whether there is a daemon."""
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="opsq"'}
+
+
+class Way(Enum):
+    """What a gateway listens on."""
+
+    UNIX = "unix"
+    """The mode of the socket says who may use it."""
+    LOOPBACK = "loopback"
+    """Everybody on this machine may use it, but no page of another site that a browser shows here."""
+    NETWORK = "network"
+    """Each request needs a token."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as in a URL, is this machine by name or address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def token_of(connection: HTTPConnection) -> str | None:
+    """The token that a request has shown; None: it needs none, and may do what the gateway may."""
+    token: str | None = connection.scope["opsq.token"]
+    return token
+
+
+class Access:
+    """Middleware that lets requests in.
+
+    Args:
+        way: what the gateway listens on, which decides whether a token is needed.
+    """
+
+    def __init__(self, app: ASGIApp, way: Way) -> None:
+        self._app = app
+        self._way = way
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer why not."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        scope["opsq.token"] = token = _bearer(headers.get("authorization", ""))
+        refusal = None
+        if "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host", ""):
+            refusal = problem(403, "http", f"Pages of {headers['origin']} may not use this gateway.")
+        elif token is None and self._way is Way.LOOPBACK and not self._is_own_name(headers):
+            refusal = problem(
+                403, "http", f"Without a token this gateway does not answer as {headers['host']}.", "Use localhost."
+            )
+        elif token is None and self._way is Way.NETWORK and scope["path"] not in _OPEN_PATHS:
+            hint = "Send a token of the daemon: `Authorization: Bearer TOKEN`."
+            refusal = problem(401, "not_permitted", "A token is needed.", hint, _CHALLENGE)
+        await (refusal or self._app)(scope, receive, send)
+
+    @staticmethod
+    def _is_own_name(headers: Headers) -> bool:
+        """Whether it names this machine: a name of another site may have been made to point here."""
+        return is_loopback(urlsplit(f"//{headers.get('host', 'localhost')}").hostname or "")
+
+
+def _bearer(authorization: str) -> str | None:
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None

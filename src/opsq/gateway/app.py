@@ -1,0 +1,40 @@
+"""The application: all doors behind one way in. Each door is a module with `routes`, and knows no other door."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
+
+from opsq.errors import OpsqError
+from opsq.gateway import health, problems
+from opsq.gateway.access import Access
+from opsq.gateway.context import Context
+
+DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (health.routes,)
+
+
+def make_app(context: Context) -> Starlette:
+    """The application of a gateway. Its connections are closed when it ends."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await context.connections.close()
+
+    return Starlette(
+        routes=[route for door in DOORS for route in door(context)],
+        middleware=[Middleware(Access, way=context.way)],
+        exception_handlers={
+            OpsqError: problems.opsq_problem,
+            HTTPException: problems.http_problem,
+            Exception: problems.bug_problem,
+        },
+        lifespan=lifespan,
+    )

@@ -1,0 +1,33 @@
+"""What all doors of a gateway share: its connections, how it was started, and that it is stopping.
+
+It must not know any door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from starlette.requests import HTTPConnection
+
+from opsq.client.aio.queue import AsyncQueue
+from opsq.gateway.access import Way, token_of
+from opsq.gateway.connections import Connections
+
+
+@dataclass
+class Context:
+    """A gateway."""
+
+    connections: Connections
+    way: Way
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the gateway begins to end: what waits for long answers now."""
+
+    async def queue(self, connection: HTTPConnection) -> AsyncQueue:
+        """The queue as whoever has made a request may use it.
+
+        Raises:
+            NotPermitted, Unreachable: as `Connections.queue`.
+        """
+        return await self.connections.queue(token_of(connection))

@@ -1,0 +1,73 @@
+"""Errors as problem documents (RFC 9457): the status of each error, and a body with the code and hint of opsq.
+
+It must not word anything: errors do.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from opsq import errors
+from opsq.errors import OpsqError
+
+STATUSES: dict[type[OpsqError], int] = {
+    errors.ChunkTooLarge: 413,
+    errors.UsageError: 400,
+    errors.NotFound: 404,
+    errors.Unreachable: 503,
+    errors.Conflict: 409,
+    errors.StorageFull: 507,
+    errors.TooManyConnections: 503,
+    errors.NoRoom: 429,
+    errors.Refused: 503,
+    errors.NotPermitted: 403,
+    errors.VersionMismatch: 502,
+    errors.WorkFailed: 422,
+    errors.TimedOut: 504,
+    OpsqError: 500,
+}
+"""The status of each class of errors, and of what derives from it and is not named itself."""
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def status_of(error: OpsqError) -> int:
+    """The status that says what happened."""
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+def problem(status: int, code: str, detail: str, hint: str = "", headers: dict[str, str] | None = None) -> JSONResponse:
+    """A problem document.
+
+    Args:
+        code: as in `--json`; "http" for what HTTP itself has refused.
+        detail: what happened, and to what.
+        hint: what to do next; may be empty.
+    """
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, "code": code}
+    if hint:
+        body["hint"] = hint
+    return JSONResponse(body, status, headers, MEDIA_TYPE)
+
+
+async def opsq_problem(_: Request, error: Exception) -> Response:
+    """The answer to a request that opsq refused."""
+    error = cast(OpsqError, error)
+    return problem(status_of(error), error.code, error.message, error.hint)
+
+
+async def http_problem(_: Request, error: Exception) -> Response:
+    """The answer to a request that HTTP or the framework refused."""
+    error = cast(HTTPException, error)
+    return problem(error.status_code, "http", error.detail, headers=dict(error.headers or {}))
+
+
+async def bug_problem(_: Request, error: Exception) -> Response:
+    """The answer to a request that met a bug; the log has its traceback."""
+    bug = errors.Bug(f"This is a bug in opsq ({type(error).__name__}).", hint="The log of the gateway has the details.")
+    return problem(500, bug.code, bug.message, bug.hint)
