@@ -134,7 +134,6 @@ _opsq() {
             'submit --attach' | 'submit -o' | 'submit --output' | 'submit --from-json') kind=file ;;
             'submit --on-dead') kind=words words='fail keep' ;;
             'submit --unique-until') kind=words words='start done' ;;
-            'submit --idempotency-key') kind=keys ;;
             'wait --state') kind=words words='scheduled open' ;;
             'wait -m' | 'wait --metadata') kind=pair ;;
             'results -o' | 'results --output') kind=file ;;
@@ -155,7 +154,6 @@ _opsq() {
             'run -m' | 'run --metadata') kind=pair ;;
             'run --attach' | 'run -o' | 'run --output') kind=file ;;
             'run --on-dead') kind=words words='fail keep' ;;
-            'run --resume') kind=keys ;;
             'consume --server') kind=words words='frames records' ;;
             'consume --on-lost') kind=words words='stop finish' ;;
             'consume --log-dir') kind=dir ;;
@@ -169,7 +167,6 @@ _opsq() {
             'spark submit --option' | 'spark submit -m' | 'spark submit --metadata' | 'spark submit --conf') kind=pair ;;
             'spark submit --chunk-format') kind=words words='jsonl csv text parquet arrow' ;;
             'spark submit --on-dead') kind=words words='fail keep' ;;
-            'spark submit --idempotency-key') kind=keys ;;
             'spark consume --server') kind=words words='frames records' ;;
             'spark consume --on-lost') kind=words words='stop finish' ;;
             'spark consume --log-dir') kind=dir ;;
@@ -181,7 +178,6 @@ _opsq() {
             'spark run --option' | 'spark run -m' | 'spark run --metadata' | 'spark run --output-option' | 'spark run --conf') kind=pair ;;
             'spark run --chunk-format') kind=words words='jsonl csv text parquet arrow' ;;
             'spark run --on-dead') kind=words words='fail keep' ;;
-            'spark run --idempotency-key') kind=keys ;;
             'spark run --server') kind=words words='frames records' ;;
             'spark run --on-lost') kind=words words='stop finish' ;;
             'spark run --log-dir' | 'spark run -o' | 'spark run --output') kind=dir ;;

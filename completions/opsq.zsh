@@ -230,7 +230,7 @@ _opsq() {
             '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
             '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
-            '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY:_opsq_keys' \
+            '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY: ' \
             '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
             '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
             '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
@@ -415,7 +415,7 @@ _opsq() {
             '(-o --output)--output=[Write the results to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
             '--end-lines[Add a line end to each result that lacks one.]' \
-            '--resume=[Name the round, so that it can continue later even if its input is a stream.]:KEY:_opsq_keys' \
+            '--resume=[Name the round, so that it can continue later even if its input is a stream.]:KEY: ' \
             '--fresh[Discard what the same command has done before, and start over.]' \
             '(-)1: : _command_names -e' \
             '*::argument: _normal' && ret=0
@@ -535,7 +535,7 @@ _opsq() {
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
-                '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY:_opsq_keys' \
+                '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY: ' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Show the whole log of Spark on stderr.]' \
@@ -609,7 +609,7 @@ _opsq() {
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
-                '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY:_opsq_keys' \
+                '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY: ' \
                 '(-j --jobs)-j+[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '(-j --jobs)--jobs=[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '--each[Run once per record of the chunk, which replaces {} or comes last.]' \

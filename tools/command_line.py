@@ -131,6 +131,8 @@ _BY_METAVAR = {
 }
 _BY_PLACE = {
     ("submit", "--unique"): "",
+    ("run", "--resume"): "",
+    **{(verb, "--idempotency-key"): "" for verb in ("submit", "run", "spark submit", "spark run")},
     ("list", "--before"): "ids",
     ("release", "--consumer"): "consumers",
     ("cancel", "ID"): "open",
