@@ -330,6 +330,14 @@ def test_line_is_another_one_when_a_file_has_changed_or_with_fresh(opsq: Opsq):
     assert _read(opsq, "runs").count(b"line 0\n") == 2
 
 
+def test_interrupted_line_with_an_output_that_cannot_be_written_loses_nothing(opsq: Opsq):
+    opsq.file("in", lines(6))
+    interrupted(opsq, signal.SIGTERM, "in")
+    assert line_again(opsq, "-o", "no/such/folder", "in").status == 2
+    assert again(opsq, "in").count(b"\n") == 6
+    assert _read(opsq, "runs").count(b"line 0\n") == 1
+
+
 def test_file_that_changed_under_a_round_is_told_and_the_same_line_begins_anew(opsq: Opsq):
     """What was not read yet cannot be read any more; new attempts would not help."""
     opsq.file("in", lines(6))

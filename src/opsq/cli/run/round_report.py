@@ -84,7 +84,7 @@ class RoundReport:
         """Whether the same command line has nothing to continue with."""
         if isinstance(failure, CommandNotFound | CommandNotExecutable):
             return not any(state.completed_count for state in self._states)
-        return isinstance(failure, UsageError)
+        return isinstance(failure, UsageError) and not self._round.is_continued
 
     def _document(self, failure: OpsqError | None, *, is_done: bool) -> RunDocument:
         outcome, output = self._ended.outcome, self._plan.output

@@ -54,6 +54,8 @@ class Round:
         self._is_resumable = is_resumable
         self._lock = threading.Lock()
         self._submissions: list[int] = []
+        self.is_continued = False
+        """An earlier run began it."""
 
     @property
     def strategy(self) -> str:
@@ -106,6 +108,7 @@ class Round:
                 self._producer.submission(segment.submission_id).requeue()
         with self._lock:
             self._submissions = [segment.submission_id for segment in found]
+        self.is_continued = True
         return found
 
     def forget_all(self) -> None:
