@@ -371,6 +371,8 @@ complete -c opsq -n '__opsq_at run' -s o -l output -r -F -d 'Write the results t
 complete -c opsq -n '__opsq_at run' -l header-once -d 'Results are CSV with a header: write the first, and leave the same header out of the others.'
 complete -c opsq -n '__opsq_at run' -l end-lines -d 'Add a line end to each result that lacks one.'
 complete -c opsq -n '__opsq_at run' -l resume -x -d 'Name the round, so that it can continue later even if its input is a stream.'
+complete -c opsq -n '__opsq_at run' -l idempotency-key -x -d 'As --resume, and once the round is done, it is not done again.'
+complete -c opsq -n '__opsq_at run' -l keep -x -d 'With --idempotency-key: how long after its end a round is not done again; else as long as it is known.'
 complete -c opsq -n '__opsq_at run' -l fresh -d 'Discard what the same command has done before, and start over.'
 
 # opsq consume

@@ -416,6 +416,8 @@ _opsq() {
             '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
             '--end-lines[Add a line end to each result that lacks one.]' \
             '--resume=[Name the round, so that it can continue later even if its input is a stream.]:KEY: ' \
+            '--idempotency-key=[As --resume, and once the round is done, it is not done again.]:KEY: ' \
+            '--keep=[With --idempotency-key\: how long after its end a round is not done again; else as long as it is known.]:D: ' \
             '--fresh[Discard what the same command has done before, and start over.]' \
             '(-)1: : _command_names -e' \
             '*::argument: _normal' && ret=0

@@ -213,6 +213,7 @@ def test_programs_are_fed_and_told_as_by_consume(opsq: Opsq):
         ([".", "--", "cat"], "Is a directory"),
         (["in", "--lines", "1", "--bytes", "1", "--", "cat"], "cannot be combined"),
         (["in", "--skip-dead", "--", "cat"], "needs --on-dead keep"),
+        (["in", "-m", "run=x", "--", "cat"], "uses the metadata key run itself"),
         (["in", "-o", "no/such/folder", "--", "cat"], "cannot be written"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -127,7 +127,7 @@ def run_conflict() -> Conflict:
     """The error for a run that another process has locked."""
     return Conflict(
         "The same run is already active in another process.",
-        hint="Wait until it ends, or make this a different run with --resume KEY.",
+        hint="Wait until it ends, or make this a different run with --resume KEY or --idempotency-key KEY.",
     )
 
 

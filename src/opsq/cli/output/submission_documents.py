@@ -175,7 +175,10 @@ class SubmitDocument(Shape):
 
 
 class RunDocument(Shape):
-    """`opsq run`. `results` is there without --output, `error` when `state` is failed; `submissions` are those kept."""
+    """`opsq run`. `results` is there without --output, `error` when `state` is failed; `submissions` are those kept.
+
+    `finished_at` is there if an earlier run with the same idempotency key had written all results.
+    """
 
     state: str
     submissions: list[str]
@@ -187,6 +190,7 @@ class RunDocument(Shape):
     results: list[ResultShape] | UnsetType = UNSET
     output: str | UnsetType = UNSET
     error: ErrorShape | UnsetType = UNSET
+    finished_at: str | UnsetType = UNSET
 
 
 class PlannedChunk(Shape):

@@ -77,7 +77,9 @@ class RoundReport:
                 for state in self._states:
                     if not state.dead_count:
                         self._round.forget(state.submission_id)
-        elif self._has_daemon and (is_done or not self._plan.is_resumable or self._is_useless(failure)):
+        elif is_done:
+            self._round.end(self._plan.output)
+        elif self._has_daemon and (not self._plan.is_resumable or self._is_useless(failure)):
             self._round.forget_all()
 
     def _is_useless(self, failure: OpsqError | None) -> bool:
@@ -98,6 +100,7 @@ class RoundReport:
             bytes=self._ended.written_bytes,
             output=msgspec.UNSET if output is None else output,
             error=msgspec.UNSET if failure is None else ErrorShape.of(failure),
+            finished_at=self._round.finished_at,
         )
 
     def _explained(self, failure: WorkFailed) -> WorkFailed:

@@ -20,7 +20,7 @@ from opsq.cli.output.progress import WorkViewer
 from opsq.cli.output.result_writer import ByteSink, JsonSink
 from opsq.cli.run.delivery import Delivery
 from opsq.cli.run.feed import Feeder, Stopped
-from opsq.cli.run.rounds import KEY, PART, PARTS, Round
+from opsq.cli.run.rounds import ROUND_KEYS, Round
 from opsq.client.sync.producer import Producer
 from opsq.content.output_file import STDOUT, open_output
 from opsq.content.result_shaping import ResultShaping
@@ -36,9 +36,6 @@ RECONNECT_S = 30.0
 """How long a daemon that goes away may take to come back before the round fails."""
 _END_S = 1.0
 """How long to wait for a stopped thread, which may be blocked by a reader that does not read."""
-
-
-ROUND_KEYS = frozenset({KEY, PART, PARTS})
 
 
 class RunPlan(NamedTuple):
@@ -152,6 +149,7 @@ class RoundRun:
         if self._plan.is_fresh:
             self._round.forget_all()
         elif self._plan.is_resumable:
+            self._has_found = self._round.receipt is not None
             for segment in self._round.find():
                 self._round.check_own(segment.submission_id)
                 self._has_found = True

@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UnsetType
 
 from opsq.client.sync.producer import Producer
 from opsq.content.content_writer import ContentWriter
 from opsq.content.manifest import Content, InputRange
 from opsq.errors import Conflict, NotFound, OpsqError
+from opsq.units import format_instant
 from opsq.wire.messages import Cancel, Changed, DeadChunk, History, HistoryFilter, HistoryRows, SubmissionState
 
 KEY, PART, PARTS = "run", "run_part", "run_parts"
 """Metadata: the key of the round, which of its segments this is, and (only with the last) how many there are."""
+LINE, WRITTEN = "run_line", "run_written"
+"""With an idempotency key: digests of what the line is; and (only of the receipt) of where the results were written."""
+ROUND_KEYS = frozenset({KEY, PART, PARTS, LINE, WRITTEN})
 
 _VERSION = 1
 _KEY_BYTES = 15
+_DIGEST_BYTES = 6
 
 
 def key_of(what: Sequence[object]) -> bytes:
@@ -37,6 +44,30 @@ def new_key() -> bytes:
     return os.urandom(_KEY_BYTES)
 
 
+class Once(NamedTuple):
+    """What makes a round one that is done once.
+
+    Args:
+        key: the idempotency key.
+        keep_s: how long after its end the round is not done again; None: for as long as it is known.
+        line: what else must be the same under this key, by name.
+    """
+
+    key: str
+    keep_s: float | None
+    line: Mapping[str, object]
+
+    @property
+    def digests(self) -> str:
+        """Of each part of the line."""
+        return "-".join(map(_digest, self.line.values()))
+
+    def differences(self, digests: str) -> list[str]:
+        """The parts in which the line with these digests differs."""
+        own = zip(self.line, self.digests.split("-"), strict=True)
+        return [name for (name, digest), other in zip(own, digests.split("-"), strict=True) if digest != other]
+
+
 class Round:
     """One round on the daemon.
 
@@ -45,15 +76,27 @@ class Round:
         key: of this round.
         options: those of `Producer.submit` that hold for every segment.
         is_resumable: it can be found again, so its content must survive what happens to this machine.
+        once: with an idempotency key.
     """
 
-    def __init__(self, producer: Producer, key: bytes, options: Mapping[str, Any], *, is_resumable: bool) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        key: bytes,
+        options: Mapping[str, Any],
+        *,
+        is_resumable: bool,
+        once: Once | None = None,
+    ) -> None:
         self._producer = producer
         self._options = dict(options)
         self._name = "r" + key.hex()  # a letter first, so that it is never an integer
         self._is_resumable = is_resumable
+        self._once = once
         self._lock = threading.Lock()
         self._submissions: list[int] = []
+        self.receipt: SubmissionState | None = None
+        """A submission without chunks, made once all results were written."""
         self.is_continued = False
         """An earlier run began it."""
 
@@ -83,17 +126,74 @@ class Round:
         with self._lock:
             return list(self._submissions)
 
+    def find_receipt(self) -> None:
+        """Find out whether an earlier run with the same idempotency key has written all results.
+
+        Raises:
+            Conflict: the key belongs to something else.
+
+        Effects: what ended too long ago is removed.
+        """
+        if (once := self._once) is None:
+            return
+        found = self._all()
+        receipt = next((each for each in found if WRITTEN in each.metadata), None)
+        if receipt is not None and once.keep_s is not None and _age_s(receipt) > once.keep_s:
+            self.forget_all()
+            return
+        for each in found:
+            if differences := once.differences(str(each.metadata[LINE])):
+                raise Conflict(
+                    f"The idempotency key {once.key} belongs to another run (submission {each.submission_id}); "
+                    f"this one differs in: {', '.join(differences)}. Nothing was run.",
+                    hint="Use another key, or discard that run with --fresh.",
+                )
+        if receipt is not None:
+            self.receipt = receipt
+            self._submissions = [each.submission_id for each in found if each is not receipt]
+
+    @property
+    def finished_at(self) -> str | UnsetType:
+        """When an earlier run had written all results; unset if none has."""
+        at = None if self.receipt is None else self.receipt.finished_at
+        return msgspec.UNSET if at is None else format_instant(at)
+
+    def is_written_to(self, output: str | None) -> bool:
+        """Whether an earlier run has written the results to this file, and it is there."""
+        receipt = self.receipt
+        return (
+            receipt is not None
+            and output is not None
+            and receipt.metadata[WRITTEN] == _place_of(output)
+            and os.path.isfile(output)
+        )
+
+    def end(self, output: str | None) -> None:
+        """All results are written: remove the round, or with an idempotency key leave a receipt."""
+        if self._once is None:
+            self.forget_all()
+        elif self.receipt is None:
+            metadata: dict[str, int | str] = {KEY: self._name, LINE: self._once.digests}
+            metadata |= {PARTS: len(self.submissions), WRITTEN: _place_of(output)}
+            self._producer.submit([], metadata=metadata)
+
     def find(self) -> list[SubmissionState]:
         """What exists of it from an earlier run, in order.
 
         Returns:
             All its segments; nothing if it is not whole, or has ended in a way from which it cannot go on.
 
+        Raises:
+            NotFound: there is a receipt, but the results are not there any more.
+
         Effects: what cannot be continued is removed; dead chunks are requeued.
         """
-        found = sorted(
-            self._producer.submissions(metadata={KEY: self._name}), key=lambda segment: segment.submission_id
-        )
+        found = [each for each in self._all() if WRITTEN not in each.metadata]
+        if self.receipt is not None and len(found) != self.receipt.metadata[PARTS]:
+            raise NotFound(
+                "This run is done, but its results are not there any more, so they cannot be written again.",
+                hint="Run it with --fresh to do the work again.",
+            )
         if not found:
             return []
         is_whole = [segment.metadata.get(PART) for segment in found] == list(range(len(found))) and found[
@@ -113,8 +213,12 @@ class Round:
 
     def forget_all(self) -> None:
         """Remove what there is of it."""
-        for state in list(self._producer.submissions(metadata={KEY: self._name})):
+        for state in self._all():
             self.forget(state.submission_id)
+
+    def _all(self) -> list[SubmissionState]:
+        """What there is of it, in order, with the receipt."""
+        return list(self._producer.submissions(metadata={KEY: self._name}))[::-1]
 
     def forget(self, submission_id: int) -> None:
         """Remove a segment with its results, whatever its state is."""
@@ -149,8 +253,20 @@ class Round:
             PART: part,
             **({PARTS: part + 1} if is_last else {}),
         }
-        new = self._producer.describe(bytes.fromhex(content.folder), content, **{**self._options, "metadata": metadata})
-        submission_id = self._producer.submit_many([new])[0].id
+        options = {**self._options, "metadata": metadata}
+        if (once := self._once) is not None:
+            metadata[LINE] = once.digests
+            if part == 0:
+                options |= {"idempotency_key": once.key, "idempotency_keep_s": once.keep_s}
+        new = self._producer.describe(bytes.fromhex(content.folder), content, **options)
+        made = self._producer.submit_many([new])[0]
+        submission_id = made.id
+        if not made.is_new and once is not None and made.state().metadata.get(KEY) != self._name:
+            raise Conflict(
+                f"The idempotency key {once.key} belongs to submission {submission_id}, which no opsq run has made. "
+                "Nothing was run.",
+                hint=f"Use another key, or `opsq rm {submission_id}` once it has ended.",
+            )
         with self._lock:
             self._submissions.append(submission_id)
         return submission_id
@@ -207,3 +323,17 @@ class Round:
             if len(found) == count:
                 break
         return found
+
+
+def _digest(what: object) -> str:
+    return key_of([what])[:_DIGEST_BYTES].hex()
+
+
+def _place_of(output: str | None) -> str:
+    """Where results are written, as the receipt has it."""
+    return "stdout" if output is None else _digest(os.fsencode(os.path.realpath(output)))
+
+
+def _age_s(state: SubmissionState) -> float:
+    """How long ago it ended."""
+    return time.time() - (state.finished_at or 0) / 1000

@@ -13,17 +13,20 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from msgspec import UNSET
+
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
-from opsq.cli.options.option import COUNT, argument, option, options
+from opsq.cli.options.option import COUNT, argument, duration, option, options
 from opsq.cli.options.program_options import TTY, Consuming
 from opsq.cli.options.result_options import Shaping
+from opsq.cli.output.submission_documents import RunDocument
 from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_report import RoundReport
 from opsq.cli.run.round_run import RECONNECT_S, RoundRun, RunPlan
-from opsq.cli.run.rounds import Round, key_of, new_key
+from opsq.cli.run.rounds import ROUND_KEYS, Once, Round, key_of, new_key
 from opsq.cli.upload import expand, read_whole
 from opsq.client.sync.producer import Producer
 from opsq.content.input_file import STDIN
@@ -80,6 +83,14 @@ def run(
     resume: str | None = option(
         "--resume KEY", "Name the round, so that it can continue later even if its input is a stream."
     ),
+    idempotency_key: str | None = option(
+        "--idempotency-key KEY", "As --resume, and once the round is done, it is not done again."
+    ),
+    keep_s: float | None = option(
+        "--keep D",
+        "With --idempotency-key: how long after its end a round is not done again; else as long as it is known.",
+        duration,
+    ),
     fresh: bool = option("--fresh", "Discard what the same command has done before, and start over."),
 ) -> None:
     """Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one
@@ -101,20 +112,27 @@ def run(
     check_command(command, how.feeding)
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
-    is_resumable = resume is not None or all(map(is_plain, paths))
+    values.exclude(resume=resume, idempotency_key=idempotency_key)
+    if keep_s is not None and idempotency_key is None:
+        raise UsageError("--keep needs --idempotency-key.")
+    is_resumable = resume is not None or idempotency_key is not None or all(map(is_plain, paths))
+    pairs = values.metadata(metadata)
+    if taken := ROUND_KEYS & pairs.keys():
+        raise UsageError(f"opsq run uses the metadata key {min(taken)} itself.", hint="Use another key.")
     options: dict[str, Any] = {
-        "metadata": values.metadata(metadata),
+        "metadata": pairs,
         "attachment": None if attach is None else read_whole(attach),
         "max_attempts": max_attempts,
         "backoff": backoff,
         "on_dead": on_dead,
     }
     found = _stamps(paths)
-    key = (
-        _key(resume, found, [splitting, how.feeding, [os.fsencode(word) for word in command]], options)
-        if is_resumable
-        else new_key()
-    )
+    line = _line(found, [splitting, how.feeding, [os.fsencode(word) for word in command]], options)
+    once: Once | None = None
+    if idempotency_key is not None:
+        key, once = key_of(["once", idempotency_key]), Once(idempotency_key, keep_s, line)
+    else:
+        key = key_of([resume, *line.values()]) if is_resumable else new_key()
     plan = RunPlan(
         command=command,
         options=how,
@@ -132,7 +150,11 @@ def run(
         connect = _connect(caller, daemon_use)
         producer = _claiming(connect, key if is_resumable else None)
         try:
-            round_ = Round(producer, key, options, is_resumable=is_resumable)
+            round_ = Round(producer, key, options, is_resumable=is_resumable, once=once)
+            if not fresh:
+                round_.find_receipt()
+            if _is_left_alone(caller, round_, plan.output):
+                return
             ended = RoundRun(caller, connect, round_, plan).run()
             is_temporary = daemon_use is not None and daemon_use.is_temporary
             RoundReport(caller, round_, plan, ended, _changes(found), is_temporary=is_temporary).conclude()
@@ -190,7 +212,7 @@ def _changes(stamps: list[_Stamp]) -> list[str]:
     return [f"{path} {'changed' if os.path.exists(path) else 'went away'}" for path in changed]
 
 
-def _key(resume: str | None, stamps: list[_Stamp], line: list[object], options: dict[str, Any]) -> bytes:
+def _line(stamps: list[_Stamp], program: list[object], options: dict[str, Any]) -> dict[str, object]:
     """What makes a line the same: inputs with sizes and times, how they are cut, the program and the working folder."""
     inputs: list[list[object]] = []
     for path, size_bytes, time_ns in stamps:
@@ -203,7 +225,21 @@ def _key(resume: str | None, stamps: list[_Stamp], line: list[object], options: 
         folder = os.fsencode(os.getcwd())
     except FileNotFoundError:  # it was removed, so no other folder can have its name
         folder = b""
-    return key_of([resume, folder, inputs, line, rest])
+    return {"folder": folder, "input": inputs, "program or splitting": program, "options": rest}
+
+
+def _is_left_alone(caller: Caller, round_: Round, output: str | None) -> bool:
+    """Tell what an earlier run has done; whether nothing is left to do."""
+    finished_at = round_.finished_at
+    if not finished_at:
+        return False
+    is_written = round_.is_written_to(output)
+    rest = f"{output} is left as it is" if is_written else "writing its results again"
+    caller.warn(f"This run was done at {caller.reworded(finished_at)}; {rest}.")
+    if is_written:
+        kept = list(map(str, round_.submissions))
+        caller.document(RunDocument("completed", kept, 0, 0, 0, 0, 0, output=output or UNSET, finished_at=finished_at))
+    return is_written
 
 
 @contextlib.contextmanager
