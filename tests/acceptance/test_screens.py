@@ -13,6 +13,8 @@ import pyte
 import pytest
 
 from opsq.cli.app import run
+from opsq.cli.output.error_report import report_error
+from opsq.errors import OpsqError
 
 WIDE = 2000
 SPAN = r"[\d.]+[smhd](\s+\d+[smhd])?"
@@ -88,7 +90,10 @@ def drawn(queue, words, columns):
         patch.setattr(sys, "stdout", tty := Tty())
         patch.setattr(sys, "stderr", tty)
         time.tzset()
-        run(words)
+        try:
+            run(words)
+        except OpsqError as error:
+            report_error(error, words)
     time.tzset()
     return tty.getvalue()
 
@@ -146,3 +151,54 @@ def test_times_are_of_one_zone_that_is_named(busy):
         assert "UTC" in utc, name
         assert "XST" not in utc, name
         assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", utc), name
+
+
+SENTENCES = [
+    ["dead", "requeue", "ID/1"],
+    ["results", "AGAIN"],
+    ["wait", "ID", "-q"],
+    ["cancel", "ID"],
+    ["resume", "tenant=nobody"],
+    ["limit", "a-key-that-no-submission-of-this-queue-has-ever-had", "--lift"],
+    ["run", "in", "cat"],
+    ["submit", "in", "--delay", "5x"],
+    ["explain", "OldestFirst(tenant)"],
+]
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_sentences_break_between_words_and_commands_stay_whole(busy, columns):
+    for words in [named(busy, each) for each in SENTENCES]:
+        whole = drawn(busy, words, WIDE).strip()
+        told = drawn(busy, words, columns)
+        print(told)
+        assert told.split() == whole.split(), words
+        for line in told.split("\n"):
+            assert len(line) <= columns or " " not in re.sub("`[^`]*`", "", line).strip(), (words, line)
+            assert line.count("`") % 2 == 0, (words, line)
+
+
+def test_what_holds_work_back_stands_above_the_bar_that_waits(busy, terminal):
+    for words in (["wait", busy.ids["AGAIN"]], ["submit", "in", "--wait", *METADATA]):
+        shown = terminal(*words)
+        shown.wait("has been paused", "ends the pause.", "━━━")
+        lines = [line for line in shown.lines if line]
+        print(*lines, sep="\n")
+        bar = next(at for at, line in enumerate(lines) if "━━━" in line)
+        assert bar == len(lines) - 1
+        assert not [line for line in lines if "━" in line and "opsq:" in line]
+        assert "opsq: Submission" in shown.text
+        shown.type("\x03")
+        assert shown.ended() == 130
+        shown.wait("Only the wait has ended")
+        assert "━" not in shown.text
+
+
+def test_bar_is_gone_after_ctrl_c(queue, terminal):
+    queue.file("in", b"line\n" * 9)
+    shown = terminal("run", "in", "--lines", "1", "-o", "out", "-j", "2", "--", "sleep", "100")
+    shown.wait("2 running")
+    shown.type("\x03\x03")
+    assert shown.ended() == 130
+    shown.wait("the same command continues")
+    assert "━" not in shown.text

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from opsq.cli.daemon_address import connect, is_remote, settings_of
 from opsq.cli.output.error_report import Exit, error_text
+from opsq.cli.output.folding import folded
 from opsq.printable import printable
 from opsq.settings import Settings
 from opsq.units import format_instant
@@ -134,16 +135,16 @@ class Caller:
     def remark(self, text: str) -> None:
         """Print a remark on stderr for a person on a terminal; scripts get nothing, "" is nothing."""
         if text and self.is_remarking:
-            sys.stderr.write(printable(text, keep="\n") + "\n")
+            sys.stderr.write(folded(printable(text, keep="\n"), sys.stderr) + "\n")
 
     def warn(self, text: str) -> None:
         """Print on stderr, for scripts too, what may not be meant; "" is nothing."""
         if text and not self.is_quiet:
-            print(f"opsq: {printable(text)}", file=sys.stderr, flush=True)
+            print(folded(f"opsq: {printable(text)}", sys.stderr), file=sys.stderr, flush=True)
 
     def report_error(self, failure: OpsqError) -> Exit:
         """Report on stderr what went wrong; returns what ends the verb with that status."""
-        print(error_text(failure), file=sys.stderr, flush=True)
+        print(folded(error_text(failure), sys.stderr), file=sys.stderr, flush=True)
         return Exit(failure.exit_status)
 
     def table(

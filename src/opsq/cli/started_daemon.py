@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from opsq.cli.caller import Caller
 from opsq.cli.output.daemon_documents import StartDocument
 from opsq.cli.output.error_report import error_text
+from opsq.cli.output.folding import folded
 from opsq.daemon.control_connection import fetch_state, full_disk
 from opsq.daemon.lifecycle import ANSWER_S, StartResult
 from opsq.settings import Settings
@@ -25,5 +26,5 @@ def report_started(caller: Caller, settings: Settings, result: StartResult) -> D
     verb = "is already running" if result.status == "already_running" else "is ready"
     caller.remark(f"The daemon {verb}: pid {result.pid}, socket {result.socket}.")
     if state.state == "full" and not caller.is_quiet:
-        print(error_text(full_disk(state)), file=sys.stderr)
+        print(folded(error_text(full_disk(state)), sys.stderr), file=sys.stderr)
     return state

@@ -6,13 +6,15 @@ It must not decide an exit status or print a document: that is for the verbs tha
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from typing import TYPE_CHECKING, Self
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import RECONNECT_S
 from opsq.cli.options import values
-from opsq.cli.output.progress import new_progress
+from opsq.cli.output.folding import folded
+from opsq.cli.output.progress import new_progress, print_above
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_text import ending
 from opsq.client.core.transport import expect
@@ -62,12 +64,12 @@ def remark_unfinished(caller: Caller, submission_ids: list[SubmissionId], output
         output: the file that the results were meant for.
     """
     if len(submission_ids) > 1:
-        caller.remark("Only the wait has ended, the submissions continue. The same command waits again.")
+        caller.remark("Only the wait has ended; the submissions continue. The same command waits again.")
         return
     [number] = submission_ids
     into = "" if output is None else f" -o {shlex.quote(output)}"
-    caller.remark(f"Only the wait has ended, submission {number} continues. `opsq wait {number}` waits again,")
     caller.remark(
+        f"Only the wait has ended; submission {number} continues. `opsq wait {number}` waits again, "
         f"`opsq results {number}{into}` writes the results once it has ended, and `opsq cancel {number}` ends it."
     )
 
@@ -119,8 +121,14 @@ class _Bars:
         if codes and self._held.get(submission_id) == codes and (submission_id, codes) not in self._said:
             self._said.add((submission_id, codes))
             for sentence in self._caller.held_back(f"Submission {submission_id}", reply.held_back):
-                self._caller.warn(sentence)  # above the bars, which take stderr over
+                self._say(sentence)
         self._held[submission_id] = codes
+
+    def _say(self, sentence: str) -> None:
+        if self._progress is None:
+            self._caller.warn(sentence)
+        else:
+            print_above(self._progress, folded(f"opsq: {sentence}", sys.stderr))
 
     def wanted(self, ended: dict[SubmissionId, SubmissionState]) -> list[SubmissionId]:
         """The submissions of which to ask again how they are."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from opsq.cli.options.command_line import wants_json
+from opsq.cli.output.folding import folded
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, StorageFull, UsageError
 from opsq.filesystem import is_no_room
 from opsq.printable import printable
@@ -44,7 +45,7 @@ def report_error(error: Exception, words: Sequence[str]) -> int:
         print_error(failure)
     if not is_silent(failure):
         try:
-            print(error_text(failure), file=sys.stderr, flush=True)
+            print(folded(error_text(failure), sys.stderr), file=sys.stderr, flush=True)
         except OSError:
             return failure.exit_status
     return failure.exit_status

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
+from opsq.cli.output.folding import folded
 from opsq.cli.output.output_thread import OutputThread
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.readable import clean
@@ -35,6 +36,7 @@ _LINE_BYTES = 8192
 _PARTIAL_LIMIT_COUNT = 10_000
 """How many chunks may have an unfinished line."""
 _BAR_CHARACTERS = 20
+_ECHO_CHARACTERS = 4
 _NAMED_COUNT = 2
 """How many submissions are named."""
 
@@ -107,7 +109,7 @@ class WorkViewer(ProgressViewer):
         text = text if len(text) <= _SENTENCE_CHARACTERS else text[:_SENTENCE_CHARACTERS] + "…"
         # Output of a program may have control sequences, and a line end would make it two sentences.
         text = "".join(letter if letter.isprintable() else " " for letter in text)
-        line = f"opsq: {text}\n".encode(errors="backslashreplace")
+        line = f"{folded(f'opsq: {text}', sys.stderr)}\n".encode(errors="backslashreplace")
         if self._progress is None:
             self._output.err(line)
         else:
@@ -182,7 +184,7 @@ class WorkViewer(ProgressViewer):
 
     def _print(self, content: bytes) -> None:
         if self._progress is not None:
-            self._progress.console.print(content.decode()[:-1], markup=False, highlight=False, soft_wrap=True)
+            print_above(self._progress, content.decode()[:-1])
 
 
 def described(view: PoolProgress) -> str:
@@ -202,13 +204,32 @@ def _named(submission_id: int, metadata: Mapping[str, int | str]) -> str:
     return f"{submission_id} ({pairs_text(dict(metadata))})" if metadata else str(submission_id)
 
 
+def print_above(progress: Progress, text: str) -> None:
+    """Print lines above the bars."""
+    progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def new_progress() -> Progress:
     """Bars on stderr with counts, the fields `rate` and `left` of each task, and the time since its start."""
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
-    from rich.table import Column
+    from rich.table import Column, Table
     from rich.text import Text
 
     from opsq.cli.output.console import SafeConsole
+
+    class Narrowed:
+        """Bars that leave room in their line for the ^C that a terminal shows: a wrapped line is not erased whole."""
+
+        def __init__(self, bars: Table) -> None:
+            self._bars = bars
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            yield from console.render(self._bars, options.update(width=max(options.max_width - _ECHO_CHARACTERS, 1)))
+
+    class Bars(Progress):
+        def get_renderables(self) -> Iterable[RenderableType]:
+            yield Narrowed(self.make_tasks_table(self.tasks))
 
     class Cut(TextColumn):
         """Text that gives way to the other columns where the terminal is narrow."""
@@ -224,6 +245,6 @@ def new_progress() -> Progress:
         TextColumn("{task.fields[left]}"),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
     )
-    return Progress(
+    return Bars(
         *columns, console=SafeConsole(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
     )
