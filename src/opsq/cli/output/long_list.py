@@ -107,7 +107,9 @@ def _remark(last: T, listing: Listing[T], count: int, is_all: bool) -> str:
     else:
         there = f"There are at least {count} more" if count else "There may be more"
     there += "; a pipe, such as `| less`, gets the whole list"
-    return f"{there}, and `{listing.going_on} {listing.next_of(last)}` goes on here." if listing.next_of else f"{there}."
+    if listing.next_of:
+        there += f", and `{listing.going_on} {listing.next_of(last)}` goes on here"
+    return f"{there}."
 
 
 def _print_document(shown: Iterator[Sequence[T]], source: _Source[T], listing: Listing[T]) -> None:
