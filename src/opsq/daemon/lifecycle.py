@@ -80,13 +80,15 @@ def start(settings: Settings, *, is_temporary: bool = False) -> StartResult:
     while True:
         try:
             return _spawn(local, is_temporary=is_temporary)
-        except AlreadyRunning:  # another process was faster, or is shutting down
+        except AlreadyRunning:  # another process was faster, is shutting down, or has lost its folder
             while is_locked(local.lock_path):
                 with contextlib.suppress(Unreachable):
                     return _running(local)
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.02)
+            if time.monotonic() > end:
+                raise
 
 
 def stop(settings: Settings, drain_s: float | None = None) -> StopResult:

@@ -38,13 +38,18 @@ class Listeners:
     Args:
         make_session: makes the protocol of a connection, given whether it came over TCP.
         open_door: accepts what comes over TCP in another way, with TLS; None: nothing has TLS.
+        check_place: called before each look, so that a daemon whose folder was removed makes no socket in the next.
     """
 
     def __init__(
-        self, make_session: Callable[[bool], asyncio.Protocol], open_door: Callable[[socket.socket], Door] | None
+        self,
+        make_session: Callable[[bool], asyncio.Protocol],
+        open_door: Callable[[socket.socket], Door] | None,
+        check_place: Callable[[], None],
     ) -> None:
         self._make_session = make_session
         self._open_door = open_door
+        self._check_place = check_place
         self._servers: dict[ListeningSocket, Door] = {}
         self._watch: asyncio.Task[None] | None = None
         self._told = ""
@@ -91,6 +96,7 @@ class Listeners:
             await asyncio.sleep(LOOK_S)
             for one, server in list(self._servers.items()):
                 try:
+                    self._check_place()
                     if one.renew():
                         server.close()
                         await self._accept(one)

@@ -40,7 +40,7 @@ from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import Bug, OpsqError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
-from opsq.store.database import Database
+from opsq.store.database import Database, Deposed
 from opsq.version import __version__
 from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Request, Stop, Vacuum
 
@@ -100,7 +100,9 @@ class Daemon:
         self._housekeeping = Housekeeping(database, store, self.loop)
         self._tls = tls
         self._listeners = Listeners(
-            lambda is_tcp: Session(self, is_tcp=is_tcp), None if tls is None else self._open_tls_door
+            lambda is_tcp: Session(self, is_tcp=is_tcp),
+            None if tls is None else self._open_tls_door,
+            self._check_place,
         )
         self._has_pulse = False
         self._tick_at = 0.0
@@ -124,6 +126,12 @@ class Daemon:
         self._arm_tick(0.0)
         self._watch_use()
         self.pulse_soon()
+
+    def _check_place(self) -> None:
+        try:
+            self._database.check_place()
+        except Deposed as error:
+            self._on_fatal(error)
 
     def _open_tls_door(self, listener: socket.socket) -> TlsDoor:
         from opsq.daemon.server_tls import TlsDoor

@@ -251,7 +251,7 @@ class Database:
         self.writer.execute("BEGIN IMMEDIATE")
         if self.owner_token:
             self._check_owner(self.writer)
-            self._check_inode()
+            self.check_place()
         if self._next_token:
             self._write_ownership()
 
@@ -295,7 +295,8 @@ class Database:
         if source.execute("SELECT token FROM owner").get != self.owner_token:
             raise Deposed(f"Another process has taken over {self.path}.")
 
-    def _check_inode(self) -> None:
+    def check_place(self) -> None:
+        """Make sure that the file still stands at its path; `Deposed` if not."""
         try:
             stat = os.stat(self.path)  # once a commit: the plain call is a third of Path.stat
         except FileNotFoundError as error:

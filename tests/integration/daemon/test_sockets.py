@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,3 +184,35 @@ def test_variables_for_another_process_are_ignored(settings: Settings, monkeypat
     monkeypatch.setenv("LISTEN_FDS", "1")
     assert sockets.take_inherited() is None
     assert "LISTEN_FDS" not in os.environ
+
+
+def test_daemon_whose_folder_was_removed_ends_and_does_not_stand_in_the_way_of_the_next(settings: Settings) -> None:
+    """It would make its socket again in the folder of the next one, which then could not start."""
+    lifecycle.start(settings)
+    with connected(settings) as client:
+        shutil.rmtree(settings.state_dir)
+        started = lifecycle.start(settings)
+        assert started.status == "started"
+        assert client.is_closed()
+    assert state_of(settings).pid == started.pid
+
+
+def test_start_gives_up_on_a_socket_where_another_process_listens(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is no daemon of this folder: it ends each connection, and nothing holds the lock."""
+    monkeypatch.setattr(lifecycle, "ANSWER_S", 0.1)
+    os.mkdir(settings.state_dir, 0o700)
+
+    def end_all(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    with listening(Path(settings.socket)) as listener:
+        thread = threading.Thread(target=end_all, args=(listener,))
+        thread.start()
+        with pytest.raises(AlreadyRunning):
+            lifecycle.start(settings)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
