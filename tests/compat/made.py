@@ -19,6 +19,7 @@ from unit.model.rig import Rig, Ticket
 DATA = Path(__file__).with_name("data")
 LEASED_S = 1e9
 WITHDRAWN = b"withdrawn before"
+SUBMITTER = 1000
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
     5: ["ALTER TABLE submission DROP COLUMN submitter"],
@@ -111,12 +112,19 @@ def hold_until_start(rig: Rig) -> None:
     rig.submit(1, unique_key="first", unique_until_start=True, metadata={"tenant": "b"})
 
 
+def name_submitter(rig: Rig) -> None:
+    """What schema 6 has besides: a submission of a user of this machine."""
+    peer = rig.connect("producer")
+    peer.uid = SUBMITTER
+    rig.submit(1, peer=peer, metadata={"tenant": "b"})
+
+
 def main(schema: int) -> None:
     """Make the file and the text that tells its state."""
     folder = Path(tempfile.mkdtemp(prefix="opsq-"))
     rig = Rig(folder)
     leased = work(rig)
-    for since, add in ((2, add_rules), (3, drop_chunk), (4, add_keys), (5, hold_until_start)):
+    for since, add in ((2, add_rules), (3, drop_chunk), (4, add_keys), (5, hold_until_start), (6, name_submitter)):
         if schema >= since:
             add(rig)
     rig.stop()
