@@ -63,7 +63,7 @@ _opsq() {
         'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
         'results:Write the results of a submission to stdout, in chunk order.'
         'show:Show one submission: its state, counts, metadata, rules and recent failures; or the history of a chunk.'
-        'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata.'
+        'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata, title.'
         'cancel:Cancel submissions: nothing more of them is handed out, and running chunks lose their reservations.'
         'rm:Remove finished submissions, with their results and content.'
         'dead:List dead chunks, show everything about one, give them new attempts, or give up on them.'
@@ -218,6 +218,7 @@ _opsq() {
             '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+            '--title=[A line for people, which lists and progress show.]:TEXT: ' \
             '--attach=[A file to attach, which every consumer can read.]:FILE:_files' \
             '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
@@ -406,6 +407,7 @@ _opsq() {
             '--tty[Let programs use the terminal, one at a time\: for those that ask for something there.]' \
             '*-m+[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; programs see it as OPSQ_META_KEY.]:KEY=VALUE:_opsq_pair' \
+            '--title=[A line for people, which lists and progress show.]:TEXT: ' \
             '--attach=[A file whose path programs get in OPSQ_ATTACHMENT.]:FILE:_files' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
@@ -534,6 +536,7 @@ _opsq() {
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--title=[A line for people, which lists and progress show.]:TEXT: ' \
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
@@ -608,6 +611,7 @@ _opsq() {
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--title=[A line for people, which lists and progress show.]:TEXT: ' \
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \

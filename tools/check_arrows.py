@@ -18,8 +18,8 @@ PACKAGE = "opsq"
 # Everyone may know these; they know nothing but errors.
 BASE = frozenset(
     {
-        *("errors", "filesystem", "fsync", "ids", "peer_credentials", "printable", "tls_files", "units", "users"),
-        *("version", "wording"),
+        *("errors", "filesystem", "fsync", "ids", "peer_credentials", "printable", "titles", "tls_files", "units"),
+        *("users", "version", "wording"),
     }
 )
 
@@ -69,6 +69,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "wording": frozenset({"units"}),
     "peer_credentials": frozenset(),
     "printable": frozenset(),
+    "titles": frozenset({"errors", "printable"}),
     "tls_files": frozenset({"errors"}),
     "version": frozenset(),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from functools import lru_cache
 
 ROOT = 0
 
@@ -20,8 +21,9 @@ def is_trusted(uid: int) -> bool:
     return uid in {os.geteuid(), ROOT}
 
 
+@lru_cache(maxsize=256)
 def user_name(uid: int) -> str:
-    """A user of this machine by name, such as `alice`; `uid 1000` if it has none."""
+    """A user of this machine by name, such as `alice`; `uid 1000` if it has none. Each is looked up once."""
     import pwd  # few need it
 
     try:

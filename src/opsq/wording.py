@@ -60,6 +60,8 @@ REFUSALS: dict[str, str] = {
     "long_attachment": (
         "The attachment has {size_bytes} bytes; the limit is {limit_bytes}.\nAttach a path or URL instead."
     ),
+    "long_title": "The title has {size_bytes} bytes; the limit is {limit_bytes}.\nShorten it; metadata can say more.",
+    "title_character": "A title cannot have the character {character}.\nWrite it on one line, as plain text.",
     "withdrawn": "The request {key} was withdrawn, so it makes no submission.\nSubmit again, with a new request key.",
     "other_content": (
         "The request key {key} belongs to submission {submission_id}, which has other content.\n"

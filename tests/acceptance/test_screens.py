@@ -36,6 +36,7 @@ def busy(queue):
     """A queue with something for each screen."""
     submission = queue.submit_lines(70, "--max-attempts", "1", *METADATA)
     again = queue.submit_lines(5, "--max-attempts", "5", *METADATA, "--unique", "the-archive-of-the-north-2026-11-28")
+    queue.submit_lines(1, "--title", "Transcode the archive of the north, nightly, for the broadcasters", *METADATA)
     later = queue.ok("submit", queue.file("in", b"a\nb\n"), "-m", "tenant=later", "--at", "2049-07-01T08:00Z").text
     (queue.folder / "reason").write_text(REASON)
     for subject in (submission, submission, again):

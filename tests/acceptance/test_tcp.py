@@ -54,6 +54,15 @@ def test_client_token_does_not_operate(opsq, address):
     assert opsq("check", *as_client, "--json").json["error"]["code"] == "not_permitted"
 
 
+def test_token_and_address_of_who_submitted_are_kept(opsq, address):
+    as_client = ("--address", address, "--token-file", "client")
+    submission = opsq.ok("submit", opsq.file("in", b"a\n"), *as_client).text
+    [shown] = opsq.ok("list", "--json").json["submissions"]
+    assert (shown["submitted_by"], shown["submitted_from"]) == ("token client", "127.0.0.1")
+    fields = [line.split("\t") for line in opsq.ok("show", submission).lines]
+    assert ["submitted by", "token client@127.0.0.1"] in fields
+
+
 def test_wrong_address_is_exit_4_and_a_bad_one_exit_2(opsq, address):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

@@ -22,6 +22,7 @@ WITHDRAWN = b"withdrawn before"
 SUBMITTER = 1000
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
+    6: [f"ALTER TABLE submission DROP COLUMN {name}" for name in ("title", "submitted_by", "submitted_from")],
     5: ["ALTER TABLE submission DROP COLUMN submitter"],
     4: [
         "DROP INDEX submission_unique_key",

@@ -157,12 +157,13 @@ def _row(caller: Caller, state: SubmissionState) -> list[object]:
         state.dead_count,
         caller.instant(state.submitted_at),
         pairs_text(state.metadata),
+        state.title or ("" if caller.is_rich else "-"),
     ]
 
 
 _LISTING = Listing(
     document=ListDocument,
-    columns=("id", "state", "chunks", "done", "dead", "submitted", "metadata"),
+    columns=("id", "state", "chunks", "done", "dead", "submitted", "metadata", "title"),
     right=frozenset({"chunks", "done", "dead"}),
     shape=SubmissionShape.from_state,
     row=_row,

@@ -16,7 +16,7 @@ from opsq.cli.options import values
 from opsq.cli.output.folding import folded
 from opsq.cli.output.progress import new_progress, print_above
 from opsq.cli.output.progress_meter import ProgressMeter
-from opsq.cli.output.submission_text import ending
+from opsq.cli.output.submission_text import ending, named
 from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import TimedOut, Unreachable, WorkFailed
@@ -81,7 +81,11 @@ def failure_of(states: list[SubmissionState]) -> WorkFailed | None:
         return None
     dead = [state.submission_id for state in bad if state.dead_count]
     hint = f"`opsq dead list {dead[0]}` names the dead chunks." if dead else ""
-    return WorkFailed("\n".join(f"Submission {state.submission_id} {ending(state)}" for state in bad), hint=hint)
+    return WorkFailed("\n".join(f"Submission {_name(state)} {ending(state)}" for state in bad), hint=hint)
+
+
+def _name(state: SubmissionState) -> str:
+    return named(state.submission_id, state.title)
 
 
 class _Bars:
@@ -120,7 +124,7 @@ class _Bars:
         codes = tuple(found.code for found in reply.held_back if found.code not in {"no_consumer", "take"})
         if codes and self._held.get(submission_id) == codes and (submission_id, codes) not in self._said:
             self._said.add((submission_id, codes))
-            for sentence in self._caller.held_back(f"Submission {submission_id}", reply.held_back):
+            for sentence in self._caller.held_back(f"Submission {_name(reply.submission)}", reply.held_back):
                 self._say(sentence)
         self._held[submission_id] = codes
 
@@ -142,6 +146,7 @@ class _Bars:
             meter.note(counts_of(state), time.monotonic())
             self._progress.update(
                 self._bars[submission_id],
+                description=_name(state),
                 total=meter.total_count,
                 completed=meter.done_count,
                 rate=meter.rate_text(),

@@ -31,6 +31,7 @@ from opsq.queue.policy import Policy
 from opsq.store.database import Database, Deposed
 from opsq.store.integrity import problems
 from opsq.store.state_folder import make_state_dir
+from opsq.users import user_name
 from opsq.version import __version__
 from opsq.wire.frames import FRAME_LIMIT_BYTES, ImpossibleRequest, received
 from opsq.wire.messages import (
@@ -100,7 +101,9 @@ class EmbeddedEngine:
         with self.entered():
             self._check_usable()
             now = read_clocks()
-            peer = self._engine.connect(f"embedded-{os.getpid()}", now, os.geteuid(), *here())
+            host, pid = here()
+            peer = self._engine.connect(f"embedded-{pid}", now, os.geteuid(), host, pid)
+            peer.user, peer.place = user_name(os.geteuid()), host
             welcome = Welcome(
                 0,
                 VERSION,

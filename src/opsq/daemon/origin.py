@@ -6,10 +6,12 @@ This file must not decide what anybody may do.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from typing import Any
 
 from opsq.peer_credentials import peer_uid
+from opsq.users import user_name
 
 
 def local_user(transport: asyncio.BaseTransport | None) -> int | None:
@@ -36,3 +38,16 @@ def token_holder(token: str, transport: asyncio.BaseTransport | None) -> str:
     others = [value for _, value in certificate.get("subjectAltName", ())]
     name = (common or others or [", ".join(f"{key}={value}" for key, value in subject)])[0]
     return f"token {token}, certificate {name}"
+
+
+def user_and_host(who: str | int | None, transport: asyncio.BaseTransport | None) -> tuple[str | None, str | None]:
+    """Who somebody is and where, for people to read: a user and this machine, or a token and the client's address.
+
+    Args:
+        who: a token with its certificate, or the id of a user of this machine; None: unknown.
+        transport: the connection.
+    """
+    if not isinstance(who, str):
+        return (None, None) if who is None else (user_name(who), socket.gethostname())
+    found = None if transport is None else transport.get_extra_info("peername")
+    return who, found[0] if found else None

@@ -230,6 +230,7 @@ class Daemon:
         """Register a greeted connection, under the name that it claims."""
         self._connections.greet(session, hello.claim)
         peer = self.engine.connect(hello.name, now, session.uid, hello.host, hello.pid)
+        peer.user, peer.place = session.user_and_host
         self._connections.greeted[peer] = session
         _log.debug("%s connected", peer.consumer)
         return peer

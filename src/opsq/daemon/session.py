@@ -19,7 +19,7 @@ from opsq.clock import Now
 from opsq.clock import now as read_clocks
 from opsq.daemon.greeting import Greeting, check_version, welcome
 from opsq.daemon.host import Host
-from opsq.daemon.origin import local_user, place, token_holder
+from opsq.daemon.origin import local_user, place, token_holder, user_and_host
 from opsq.daemon.permissions import LOCAL, check_permitted, straight
 from opsq.daemon.reply_frames import write_replies
 from opsq.errors import OpsqError, ProtocolError, TimedOut
@@ -229,6 +229,11 @@ class Session(asyncio.Protocol):
     def who(self) -> str | int | None:
         """The token with the client's certificate, or else the id of the user, for the audit."""
         return token_holder(self.access.name, self._transport) if self.access.digest else self.uid
+
+    @property
+    def user_and_host(self) -> tuple[str | None, str | None]:
+        """Who it is and where, for people to read."""
+        return user_and_host(self.who, self._transport)
 
     @property
     def uid(self) -> int | None:

@@ -28,8 +28,10 @@ class Peer:
         "is_connected",
         "parked_count",
         "pid",
+        "place",
         "reservation_ids",
         "uid",
+        "user",
         "watches",
     )
 
@@ -40,6 +42,9 @@ class Peer:
         self.uid = uid
         self.host = host
         self.pid = pid
+        self.user: str | None = None
+        """Who it is and, in `place`, on which host, as the system or its token says; None: unknown."""
+        self.place: str | None = None
         self.is_connected = True
         self.parked_count = 0
         self.reservation_ids: dict[int, None] = {}

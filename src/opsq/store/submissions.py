@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -59,20 +60,28 @@ class SubmissionRow(NamedTuple):
     """The content if it is short: then a consumer is sent it without another look-up."""
 
 
+class About(NamedTuple):
+    """What only people read of a submission: its title, and who submitted it, from which host; None: unknown."""
+
+    title: str | None = None
+    submitted_by: str | None = None
+    submitted_from: str | None = None
+
+
 UNTIL_DONE, UNTIL_START, STARTED = "done", "start", "started"
 SHORT_CONTENT_BYTES = 512
 _STORED = SubmissionRow._fields[:-2]
 _COLUMNS = f"{', '.join(_STORED)}, attachment IS NOT NULL, iif(length(content) <= {SHORT_CONTENT_BYTES}, content, NULL)"
 _LOAD = f"SELECT {_COLUMNS} FROM submission WHERE id = ? AND state != 'removed'"
 _LOAD_SOME = f"SELECT {_COLUMNS} FROM submission WHERE state != 'removed' AND id IN"
-_INSERT = (
-    f"INSERT INTO submission ({', '.join(_STORED)}, content, attachment) VALUES ({', '.join('?' * (len(_STORED) + 2))})"
-)
+_ABOUT = ", ".join(About._fields)
+_INSERTED = (*_STORED, "content", "attachment", *About._fields)
+_INSERT = f"INSERT INTO submission ({', '.join(_INSERTED)}) VALUES ({', '.join('?' * len(_INSERTED))})"
 
 
-def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachment: bytes | None) -> None:
+def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachment: bytes | None, about: About) -> None:
     """Insert a submission; its lanes are another matter."""
-    writer.execute(_INSERT, (*row[: len(_STORED)], content, attachment))
+    writer.execute(_INSERT, (*row[: len(_STORED)], content, attachment, *about))
 
 
 def load(source: apsw.Connection | apsw.Cursor, submission_id: int, others: Sequence[int] = ()) -> list[SubmissionRow]:
@@ -99,6 +108,18 @@ def attachment(connection: apsw.Connection, submission_id: int) -> bytes | None:
     """Its attachment, if it has one."""
     row = connection.execute("SELECT attachment FROM submission WHERE id = ?", (submission_id,)).fetchone()
     return bytes(row[0]) if row and row[0] is not None else None
+
+
+def about(connection: apsw.Connection, submission_id: int) -> About:
+    """What only people read of it."""
+    row = connection.execute(f"SELECT {_ABOUT} FROM submission WHERE id = ?", (submission_id,)).fetchone()
+    return About() if row is None else About._make(row)
+
+
+def titles(connection: apsw.Connection, submission_ids: Iterable[int]) -> dict[int, str]:
+    """The titles of those of these submissions that have one. Cost: a look-up by primary key each."""
+    sql = "SELECT id, title FROM submission WHERE id IN (SELECT value FROM json_each(?)) AND title IS NOT NULL"
+    return dict(connection.execute(sql, (json.dumps(list(submission_ids)),)))
 
 
 def by_request_key(connection: apsw.Connection, request_key: bytes) -> SubmissionId | None:
@@ -131,11 +152,11 @@ def counts_by_state(connection: apsw.Connection) -> dict[str, int]:
 
 def listed(
     connection: apsw.Connection, states: list[str], lane_ids: list[int], before: int | None, limit: int
-) -> Iterator[SubmissionRow]:
+) -> Iterator[tuple[SubmissionRow, About]]:
     """Submissions newest first, below id `before`, in any of `states` (empty: all) and in every lane of `lane_ids`."""
     bindings: list[int | str] = []
     if lane_ids:
-        sql = f"SELECT {_COLUMNS} FROM submission_lane l JOIN submission ON id = l.submission_id "
+        sql = f"SELECT {_COLUMNS}, {_ABOUT} FROM submission_lane l JOIN submission ON id = l.submission_id "
         sql += "WHERE l.lane_id = ? AND l.submission_id < ?"
         bindings += [lane_ids[0], before if before is not None else (1 << 63) - 1]
         order = "l.submission_id"
@@ -143,7 +164,7 @@ def listed(
             sql += " AND EXISTS (SELECT 1 FROM submission_lane WHERE submission_id = l.submission_id AND lane_id = ?)"
             bindings.append(lane_id)
     else:
-        sql = f"SELECT {_COLUMNS} FROM submission WHERE id < ?"
+        sql = f"SELECT {_COLUMNS}, {_ABOUT} FROM submission WHERE id < ?"
         bindings.append(before if before is not None else (1 << 63) - 1)
         order = "id"
     sql += " AND state != 'removed'"
@@ -152,7 +173,9 @@ def listed(
         bindings += states
     sql += f" ORDER BY {order} DESC LIMIT ?"
     bindings.append(limit)
-    return (SubmissionRow._make(row) for row in connection.execute(sql, tuple(bindings)))
+    width = len(SubmissionRow._fields)
+    rows = connection.execute(sql, tuple(bindings))
+    return ((SubmissionRow._make(row[:width]), About._make(row[width:])) for row in rows)
 
 
 def set_open(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int]) -> None:

@@ -59,7 +59,10 @@ def test_submission_is_cut_from_operations_too(settings: Settings) -> None:
 def test_the_whole_way_of_a_submission(settings: Settings, loop: Callable[..., None]) -> None:
     async def work() -> None:
         async with connect(settings) as queue:
-            submission = await queue.submit([b"a\n", b"b\n"], metadata={"tenant": "x"}, attachment=b"how")
+            submission = await queue.submit(
+                [b"a\n", b"b\n"], metadata={"tenant": "x"}, attachment=b"how", title="Two letters"
+            )
+            assert (await submission.state()).title == "Two letters"
             async for chunk in queue.consume("OldestFirst"):
                 assert chunk.metadata == {"tenant": "x"}
                 assert await chunk.attachment() == b"how"

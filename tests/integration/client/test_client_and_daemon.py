@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ from opsq.daemon import lifecycle
 from opsq.errors import NotPermitted, Unreachable
 from opsq.runner.polled_consumer import PolledConsumer
 from opsq.settings import Settings
+from opsq.users import user_name
 from opsq.wire.messages import Complete, Completed, Completion, HeldChunks, History, HistoryRows
 from waiting import wait_until
 from worker_functions import hold, wait_four_seconds
@@ -50,10 +53,12 @@ def held_of(chunk: opsq.Chunk) -> HeldChunks:
 
 
 def test_the_whole_way_of_a_submission(queue: opsq.Queue) -> None:
-    submission = queue.submit([b"a\n", b"b\n"], metadata={"tenant": "x"})
+    submission = queue.submit([b"a\n", b"b\n"], metadata={"tenant": "x"}, title="Two letters")
     for chunk in queue.consume("OldestFirst"):
         chunk.complete(chunk.data.upper())
-    assert submission.wait(180).state == "completed"
+    ended = submission.wait(180)
+    assert (ended.state, ended.title) == ("completed", "Two letters")
+    assert (ended.submitted_by, ended.submitted_from) == (user_name(os.geteuid()), socket.gethostname())
     assert list(submission.results()) == [b"A\n", b"B\n"]
 
 

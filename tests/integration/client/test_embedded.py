@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from opsq.queue.dispatch import front
 from opsq.queue.engine import Engine
 from opsq.queue.policy import Policy
 from opsq.strategy import OldestFirst
+from opsq.users import user_name
 from opsq.wire.messages import Backup, Changed, Check, Checked, Stop
 from waiting import wait_until
 
@@ -45,6 +48,18 @@ def test_submitted_chunks_are_consumed_and_their_results_come_in_order(runtime_d
         assert submission.wait(180).state == "completed"
         assert list(submission.results()) == [b"A\n", b"B\n", b"C"]
         assert submission.attachment() == b"\0how"
+
+
+def test_title_and_who_submitted_are_kept_and_a_wrong_title_writes_nothing(runtime_dir: Path) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        state = queue.submit([], title="Nightly import").state()
+        assert (state.title, state.submitted_by) == ("Nightly import", user_name(os.geteuid()))
+        assert state.submitted_from == socket.gethostname()
+        for title in ("x" * 257, "two\nlines", "\u202eturned", 7):
+            with pytest.raises(UsageError, match="title"):
+                queue.submit(iter([b"x" * 100_000]), title=title)  # type: ignore[arg-type]  # the last one
+        assert [found.title for found in queue.submissions()] == ["Nightly import"]
+        assert not [each for each in (runtime_dir / "content").iterdir() if each.is_dir()]
 
 
 def test_a_submission_without_chunks_is_completed_at_once(runtime_dir: Path) -> None:

@@ -26,6 +26,9 @@ def test_write_options_are_read_in_any_case():
     )
     assert (found.rows_per_chunk, found.bytes_per_chunk, found.chunk_format) == (100, None, "jsonl")
     assert (found.idempotency_key, found.priority, found.on_dead) == ("nightly", -3, "keep")
+    assert (found.title, parse_write({"Title": " Of July "}).title) == (None, "Of July")
+    with pytest.raises(UsageError, match="300 bytes"):
+        parse_write({"title": "x" * 300})
 
 
 def test_sizes_and_durations_have_units():

@@ -32,6 +32,7 @@ class Template(msgspec.Struct, frozen=True):
     on_dead: Literal["fail", "keep"] = "fail"
     reservation_s: Annotated[float, msgspec.Meta(ge=RESERVATION_MIN_S)] | None = None
     has_attachment: bool = False
+    title: str | None = None
 
     def rules(self, *, metadata: dict[str, int | str] | None = None, **given: Any) -> NewSubmission:
         """A new submission without content.
@@ -50,6 +51,7 @@ class Template(msgspec.Struct, frozen=True):
             backoff=Backoff(self.backoff.base_s, self.backoff.factor, self.backoff.max_s) if self.backoff else None,
             keep_on_dead=self.on_dead == "keep",
             reservation_s=self.reservation_s,
+            title=self.title,
         )
         return replace(own, **{name: field for name, field in given.items() if field is not None})
 

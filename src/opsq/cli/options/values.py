@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from opsq.cli.options.option import as_option
 from opsq.errors import UsageError
 from opsq.strategy.tree import parse_value
+from opsq.titles import check_title
 from opsq.units import parse_duration, parse_size
 from opsq.wire.messages import RESERVATION_MIN_S, Backoff
 
@@ -162,6 +163,19 @@ def backoff(origin: str, text: str) -> Backoff:
             raise UsageError(f"{origin} {text}: the factor must be between 1 and 100.")
     max_s = float(as_option(origin, words[2], parse_duration)) if len(words) > 2 else max(default.max_s, base_s)
     return Backoff(base_s, factor, max_s)
+
+
+def title(origin: str, text: str) -> str:
+    """A title of a submission.
+
+    Raises:
+        UsageError: it is too long, or not one line of plain text.
+    """
+    try:
+        return check_title(text)
+    except UsageError as error:
+        error.message = f"{origin}: {error.message}"
+        raise
 
 
 def counted(number: int, noun: str) -> str:

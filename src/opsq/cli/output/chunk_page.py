@@ -46,6 +46,7 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
             dead=None if letter is None else DeadShape.from_message(letter, **input_fields(input_range)),
             events=[EventShape.from_event(event, {}, input_ranges.get(event.seq)) for event in events],
             has_more_events=has_more,
+            title=state.title,
             **input_fields(input_range),
         )
     )
@@ -54,6 +55,7 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
         ("state", explained.verdict),
         ("" if caller.is_rich else "explained", caller.reworded(explained.reasons[0])),
         ("submission", state.state),
+        ("title", state.title),
         ("metadata", pairs_text(state.metadata)),
         ("input", None if input_range is None else input_range.text),
     ]

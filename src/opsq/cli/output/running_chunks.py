@@ -12,6 +12,7 @@ from opsq.cli.options.values import now_ms
 from opsq.cli.output.attempts import Asked, nth
 from opsq.cli.output.json_output import instant
 from opsq.cli.output.submission_documents import RunningShape
+from opsq.cli.output.submission_text import named, pairs_text
 from opsq.ids import SubmissionId, mask_indexes
 from opsq.units import format_span
 from opsq.wire.messages import Running, RunningChunks
@@ -44,6 +45,7 @@ def running(
                     run_s=round(row.run_s, 3),
                     is_at_least=row.is_at_least,
                     metadata=page.metadata.get(row.submission_id, {}),
+                    title=page.titles.get(row.submission_id),
                 )
         after = page.next_after
         if after is None:
@@ -51,11 +53,11 @@ def running(
 
 
 def draw(caller: Caller, submission_id: SubmissionId, chunks: Sequence[RunningShape]) -> None:
-    """Print chunks of one submission as a table, by index."""
+    """Print chunks of one submission, at least one, as a table, by index."""
     caller.table(
         ("chunk", "attempt", "consumer", "where", caller.heading("since"), "for"),
         [_drawn(caller, each) for each in chunks],
-        title=f"Submission {submission_id}",
+        title=f"Submission {named(submission_id, chunks[0].title)}",
         right=frozenset({"chunk", "attempt", "for"}),
     )
 
@@ -64,6 +66,11 @@ def host_of(chunk: RunningShape) -> str:
     """Host and process of its consumer; "" if that is unknown, or how the consumer is called anyway."""
     host = f"{chunk.host}-{chunk.pid}" if chunk.pid else chunk.host
     return "" if chunk.consumer.startswith(host) else host
+
+
+def description_of(chunk: RunningShape) -> str:
+    """Title and metadata of its submission."""
+    return "  ".join(filter(None, (chunk.title, pairs_text(chunk.metadata))))
 
 
 def span_of(chunk: RunningShape) -> str:

@@ -95,6 +95,9 @@ class SubmissionShape(Shape):
     reason: str
     unique_until: str | None
     unique_held: bool
+    title: str | None
+    submitted_by: str | None
+    submitted_from: str | None
     inputs_count: int | UnsetType = UNSET
     inputs: list[str] | UnsetType = UNSET
     attempts: list[EventShape] | UnsetType = UNSET
@@ -135,6 +138,7 @@ class RunningShape(Shape):
     run_s: float
     is_at_least: bool
     metadata: dict[str, int | str]
+    title: str | None
 
 
 class RunningDocument(Shape):
@@ -330,6 +334,7 @@ class ChunkDocument(Shape):
     dead: DeadShape | None
     events: list[EventShape]
     has_more_events: bool
+    title: str | None
     input: str | None = None
     offset: int | None = None
     length: int | None = None

@@ -11,6 +11,11 @@ from opsq.cli.options import values
 from opsq.wire.messages import SubmissionState
 
 
+def named(submission_id: int, title: str | None) -> str:
+    """A submission as sentences name it: its id, and behind it its title if it has one."""
+    return f"{submission_id} ({title})" if title else str(submission_id)
+
+
 def ending(state: SubmissionState) -> str:
     """How a submission has ended, with the recorded reason: the predicate of a sentence about it."""
     verb = "has" if state.state in {"failed", "expired"} else "is"

@@ -16,7 +16,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted, now_ms
 from opsq.cli.output.attempts import ended, nth
 from opsq.cli.output.readable import clean
-from opsq.cli.output.running_chunks import host_of, span_of
+from opsq.cli.output.running_chunks import description_of, host_of, span_of
 from opsq.cli.output.submission_documents import RunningShape, ranges
 from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.output.top_view import Sight, TopView
@@ -113,14 +113,14 @@ def _sections(caller: Caller, view: TopView, sight: Sight) -> list[Section]:
     """Those of the state in sight."""
     more = "+" if view.has_more_running else ""
     running = Section(
-        (f"running {len(view.running)}{more}", "for", "attempt", "consumer", "metadata"),
+        (f"running {len(view.running)}{more}", "for", "attempt", "consumer", "about"),
         [
             (
                 f"{each.submission_id}/{each.index}",
                 span_of(each),
                 str(nth(each.attempt)),
                 _where(each),
-                pairs_text(each.metadata),
+                description_of(each),
             )
             for each in view.running
         ],

@@ -12,9 +12,8 @@ import msgspec
 
 from opsq.cli.output.attempts import Asked, pages
 from opsq.cli.output.progress_meter import ProgressMeter
-from opsq.cli.output.running_chunks import running
+from opsq.cli.output.running_chunks import description_of, running
 from opsq.cli.output.submission_documents import RunningShape
-from opsq.cli.output.submission_text import pairs_text
 from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, Status
 
 STATES = ("", "running", "failed", "lost", "dead")
@@ -93,7 +92,7 @@ def _is_in_sight(sight: Sight, *texts: str) -> bool:
 
 
 def _texts(chunk: RunningShape) -> tuple[str, ...]:
-    return f"{chunk.submission_id}/{chunk.index}", chunk.consumer, chunk.host, pairs_text(chunk.metadata)
+    return f"{chunk.submission_id}/{chunk.index}", chunk.consumer, chunk.host, description_of(chunk)
 
 
 def _event_texts(event: HistoryEvent) -> tuple[str, ...]:

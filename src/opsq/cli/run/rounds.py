@@ -175,7 +175,7 @@ class Round:
         elif self.receipt is None:
             metadata: dict[str, int | str] = {KEY: self._name, LINE: self._once.digests}
             metadata |= {PARTS: len(self.submissions), WRITTEN: _place_of(output)}
-            self._producer.submit([], metadata=metadata)
+            self._producer.submit([], metadata=metadata, title=self._options.get("title"))
 
     def find(self) -> list[SubmissionState]:
         """What exists of it from an earlier run, in order.

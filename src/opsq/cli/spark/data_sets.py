@@ -79,6 +79,7 @@ class Chunking(NamedTuple):
         "--chunk-format jsonl|csv|text|parquet|arrow", "What a program reads on its stdin.", default="jsonl"
     )
     metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable.")
+    title: str | None = option("--title TEXT", "A line for people, which lists and progress show.", values.title)
     priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole())
     max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT)
     on_dead: Literal["fail", "keep"] = option(
@@ -108,6 +109,7 @@ class Chunking(NamedTuple):
             "bytesPerChunk": self.bytes_per_chunk,
             "chunkFormat": self.chunk_format,
             "metadata": json.dumps(values.metadata(self.metadata)),
+            "title": self.title,
             "priority": self.priority,
             "maxAttempts": self.max_attempts,
             "onDead": self.on_dead,

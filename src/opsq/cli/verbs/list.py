@@ -17,6 +17,6 @@ def list_(
     limit: int | None = option("-n, --limit N", f"List at most N submissions; {DEFAULT_TEXT}.", COUNT),
     before: SubmissionId | None = option("--before ID", "Only submissions older than this (paging).", submission),
 ) -> None:
-    """List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata."""
+    """List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata, title."""
     with LastingConnection(caller) as daemon:
         print_submissions(caller, daemon, conditions, limit, before)

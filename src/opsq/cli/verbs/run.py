@@ -67,6 +67,7 @@ def run(
     metadata: list[str] = option(
         "-m, --metadata KEY=VALUE...", "Strategic metadata; programs see it as OPSQ_META_KEY."
     ),
+    title: str | None = option("--title TEXT", "A line for people, which lists and progress show.", values.title),
     attach: str | None = option("--attach FILE", "A file whose path programs get in OPSQ_ATTACHMENT."),
     max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT),
     backoff: Backoff | None = option(
@@ -150,7 +151,7 @@ def run(
         connect = _connect(caller, daemon_use)
         producer = _claiming(connect, key if is_resumable else None)
         try:
-            round_ = Round(producer, key, options, is_resumable=is_resumable, once=once)
+            round_ = Round(producer, key, options | {"title": title}, is_resumable=is_resumable, once=once)
             if not fresh:
                 round_.find_receipt()
             if _is_left_alone(caller, round_, plan.output):

@@ -119,6 +119,7 @@ def _details(
         (name.replace("_", " "), getattr(shape, name))
         for name in (
             "submission_id",
+            "title",
             "state",
             "reason",
             "chunks",
@@ -144,6 +145,7 @@ def _details(
         ("on dead", shape.on_dead),
         ("reservation", f"{shape.reservation_s:g}s"),
         ("submitted", caller.named_instant(state.submitted_at)),
+        ("submitted by", "@".join(filter(None, (state.submitted_by, state.submitted_from))) or "-"),
         ("not before", caller.named_instant(state.not_before_at)),
         ("expires", caller.named_instant(state.expires_at)),
         ("finished", caller.named_instant(state.finished_at)),

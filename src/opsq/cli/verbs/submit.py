@@ -36,6 +36,7 @@ def submit(
     cutting: Cutting = options(Cutting),
     inputs: list[str] = argument("[FILE...]", "Files or quoted globs; - is stdin."),
     metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable."),
+    title: str | None = option("--title TEXT", "A line for people, which lists and progress show.", values.title),
     attach: str | None = option("--attach FILE", "A file to attach, which every consumer can read."),
     priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole()),
     max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT),
@@ -153,6 +154,7 @@ def submit(
         weights=weights_of(weight),
         idempotency_key=idempotency_key,
         idempotency_keep_s=keep_s,
+        title=title,
     )
     upload = Upload(caller, rules, RoomDeadline.of(wait_for_room), template)
     content, created = upload.hand_over(paths, splitting, is_in_place=in_place)

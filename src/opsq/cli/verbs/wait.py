@@ -8,7 +8,7 @@ from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import IDS, UNFINISHED, UNFINISHED_STATE, SubmissionConditions
 from opsq.cli.options.option import duration, option, options
 from opsq.cli.output.submission_documents import SubmissionShape, WaitDocument
-from opsq.cli.output.submission_text import ending
+from opsq.cli.output.submission_text import ending, named
 from opsq.cli.submission_end import failure_of, remark_unfinished, wait_for
 from opsq.ids import SubmissionId
 
@@ -39,5 +39,5 @@ def wait(
     document = WaitDocument([SubmissionShape.from_state(state) for state in states])
     for state in states:
         if state.state == "completed":  # the others are reported as a failure
-            caller.remark(f"Submission {state.submission_id} {ending(state)}")
+            caller.remark(f"Submission {named(state.submission_id, state.title)} {ending(state)}")
     caller.conclude(document, failure)

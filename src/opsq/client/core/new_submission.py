@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from opsq.client.core.arguments import converted
 from opsq.client.core.content_access import Contents
 from opsq.errors import UsageError
+from opsq.titles import check_title
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Backoff, CheckCapacity, Created, NewSubmission, SubmissionContent, Welcome
 
@@ -50,6 +51,7 @@ class SubmitOptions(TypedDict, total=False):
     weights: Mapping[str, float] | None
     idempotency_key: str | None
     idempotency_keep_s: float | None
+    title: str | None
 
 
 _CHUNKS = (bytes, bytearray, memoryview)
@@ -236,4 +238,5 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "not_before_at": ("a moment", _to_ms),
     "expires_at": ("a moment", _to_ms),
+    "title": ("a line of text", check_title),
 }

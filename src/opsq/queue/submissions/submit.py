@@ -20,8 +20,9 @@ from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
 from opsq.store import idempotency_keys, lanes, submissions
 from opsq.store.database import Database
-from opsq.store.submissions import SubmissionRow
+from opsq.store.submissions import About, SubmissionRow
 from opsq.strategy.arms import shuffle_of
+from opsq.titles import check_title
 from opsq.wire.messages import CheckCapacity, Created, NewSubmission, Submit, Submitted
 
 CONTENT_LIMIT_BYTES = 64 << 10
@@ -129,10 +130,11 @@ class Submitter:
             state.unique_keys.take(new.unique_key, row.id, until_start=new.unique_until_start)
         self._admission.accept(batch, new.chunks_count)
         stored = row
+        about = About(new.title or None, peer.user, peer.place)
 
         def write(database: Database, batch: Batch) -> None:
             nonlocal stored
-            stored = _insert(new, row, database, batch)
+            stored = _insert(new, row, about, database, batch)
 
         batch.add(lambda now: self._settle_stored(new, stored, now), lambda _: self._forget_keys(new, row), write)
         for key, weight in new.weights.items():
@@ -254,6 +256,8 @@ class Submitter:
 
 
 def _validate(new: NewSubmission) -> None:
+    if new.title is not None:
+        check_title(new.title)
     for key in new.metadata:
         if key in BUILT_IN_KEYS:
             raise UsageError(cause="built_in_key", key=key)
@@ -290,12 +294,12 @@ def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | 
     return at, None
 
 
-def _insert(new: NewSubmission, row: SubmissionRow, database: Database, batch: Batch) -> SubmissionRow:
+def _insert(new: NewSubmission, row: SubmissionRow, about: About, database: Database, batch: Batch) -> SubmissionRow:
     """Insert the rows of a submission; the row itself as it was stored, with its lanes."""
     writer = database.writer
     found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
     row = row._replace(lanes=lanes.encode(found))
-    submissions.insert(writer, row, new.content, new.attachment)
+    submissions.insert(writer, row, new.content, new.attachment, about)
     if new.idempotency_key is not None:
         idempotency_keys.keep(writer, new.idempotency_key, row.id)
     lane_ids = [lane for lane, _ in found.values()]

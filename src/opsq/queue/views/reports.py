@@ -68,7 +68,8 @@ class Reports:
         """Answer with the state of a submission."""
         submission = self._state.find(request.submission_id)
         held_back = self._held_back.of_submission(submission)
-        self._state.reply(peer, Shown(request.id, submission_state(submission), held_back))
+        about = submissions.about(self._state.reader, submission.id)
+        self._state.reply(peer, Shown(request.id, submission_state(submission, about), held_back))
 
     def list(self, peer: Peer, request: List) -> None:
         """Answer with a page of submissions.
@@ -89,10 +90,10 @@ class Reports:
             )
         )
         states = []
-        for row in rows:
+        for row, about in rows:
             submission = state.live.get(row.id) or (state.submission(row.id) if row.id in state.unfolded_done else None)
-            states.append(submission_state(submission or LiveSubmission(row)))
-        state.reply(peer, Listed(request.id, states, rows[-1].id if len(rows) == request.limit else None))
+            states.append(submission_state(submission or LiveSubmission(row), about))
+        state.reply(peer, Listed(request.id, states, rows[-1][0].id if len(rows) == request.limit else None))
 
     def describe(self, peer: Peer, request: Describe) -> None:
         """Answer with the content of submissions, as many of the first as fit into a reply."""
@@ -254,8 +255,8 @@ def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
         yield from _selects(inner.within(arm.filters, ()))
 
 
-def submission_state(submission: LiveSubmission) -> SubmissionState:
-    """The state of a submission in memory, as clients see it."""
+def submission_state(submission: LiveSubmission, about: submissions.About) -> SubmissionState:
+    """The state of a submission in memory, as clients see it, with what memory does not have."""
     row, counts = submission.row, submission.counts
     return SubmissionState(
         submission_id=row.id,
@@ -284,4 +285,7 @@ def submission_state(submission: LiveSubmission) -> SubmissionState:
         holds_unique_key=row.unique_key is not None
         and row.unique_until != submissions.STARTED
         and submission.state not in submissions.FINAL_STATES,
+        title=about.title,
+        submitted_by=about.submitted_by,
+        submitted_from=about.submitted_from,
     )

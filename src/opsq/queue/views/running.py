@@ -12,7 +12,7 @@ from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.live_submission import Part
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import lanes
+from opsq.store import lanes, submissions
 from opsq.wire.messages import Running, RunningChunk, RunningChunks
 
 _Place = tuple[int, int, int, int, int]
@@ -43,6 +43,7 @@ class RunningView:
         pairs = {
             part.submission.id: {key: value for key, (_, value) in part.submission.lane_of.items()} for _, part in page
         }
+        titles = submissions.titles(self._state.reader, pairs)
         self._state.reply(
             peer,
             RunningChunks(
@@ -50,6 +51,7 @@ class RunningView:
                 rows,
                 page[-1][0] if more else None,
                 {submission_id: metadata for submission_id, metadata in pairs.items() if metadata},
+                titles,
             ),
         )
 

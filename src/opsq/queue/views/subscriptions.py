@@ -5,6 +5,8 @@ Must not decide when a submission ends; it is notified.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from opsq.clock import MonoNs, Now, after
@@ -32,9 +34,9 @@ class Subscriptions:
 
     def wait(self, peer: Peer, request: Wait) -> None:
         """Tell `peer` when the submission is final; at once if it is."""
-        state = submission_state(self._state.find(request.submission_id))
-        if state.state in submissions.FINAL_STATES:
-            self._state.reply(peer, Shown(request.id, state))
+        submission = self._state.find(request.submission_id)
+        if submission.state in submissions.FINAL_STATES:
+            self._show(peer, request.id, submission)
         else:
             peer.check_parked()
             peer.parked_count += 1
@@ -62,7 +64,7 @@ class Subscriptions:
             return
         request = self._remove(submission_id, peer, request_id)
         if request is None:
-            self._state.reply(peer, Shown(request_id, submission_state(self._state.find(submission_id))))
+            self._show(peer, request_id, self._state.find(submission_id))
         else:
             self._state.reply(peer, self._rows(request))
 
@@ -81,12 +83,10 @@ class Subscriptions:
     def note_ended(self, submission: LiveSubmission) -> None:
         """A submission has become final: answer everyone."""
         waiting = self._ends.pop(submission.id, None)
-        if waiting:
-            state = submission_state(submission)
-            for peer, request_id in waiting:
-                peer.watches.pop(request_id, None)
-                peer.parked_count -= 1
-                self._state.reply(peer, Shown(request_id, state))
+        for peer, request_id in waiting or ():
+            peer.watches.pop(request_id, None)
+            peer.parked_count -= 1
+            self._state.attempt(peer, request_id, partial(self._show, peer, request_id, submission))
         for (peer, _), (request, _) in list(self._readers.get(submission.id, {}).items()):
             self._answer(peer, request)
 
@@ -100,6 +100,10 @@ class Subscriptions:
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to do."""
         return self._deadlines.next_due()
+
+    def _show(self, peer: Peer, request_id: int, submission: LiveSubmission) -> None:
+        about = submissions.about(self._state.reader, submission.id)
+        self._state.reply(peer, Shown(request_id, submission_state(submission, about)))
 
     def _answer(self, peer: Peer, request: Results) -> None:
         self._remove(request.submission_id, peer, request.id)

@@ -68,6 +68,7 @@ def submit_options(options: WriteOptions) -> dict[str, Any]:
     """The options that belong to the submission, as keywords of `Producer.submit`."""
     return {
         "metadata": options.metadata,
+        "title": options.title,
         "priority": options.priority,
         "max_attempts": options.max_attempts,
         "on_dead": options.on_dead,

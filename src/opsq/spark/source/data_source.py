@@ -36,6 +36,7 @@ class OpsqDataSource(DataSource):
         chunkFormat: parquet (default), arrow, jsonl, csv or text. A parquet chunk is a complete small file.
         rowsPerChunk, bytesPerChunk: the size of chunks; about 1M by default.
         idempotencyKey: the same rows written again under this key are the same submission, as long as it exists.
+        title: a line for people, which `opsq list` and `opsq show` show.
         metadata: strategic metadata as a JSON object, such as {"Tenant": "acme", "run": 7}; the case of keys is kept.
         meta.KEY: one pair of it. Spark turns option names to lower case: `meta.Tenant` gives the key `tenant`.
         priority, maxAttempts, onDead (fail or keep), expires, reservation: as in `opsq submit`.

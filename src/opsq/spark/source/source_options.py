@@ -14,6 +14,7 @@ import msgspec
 
 from opsq.errors import UsageError
 from opsq.strategy.tree import is_integer, parse_value
+from opsq.titles import check_title
 from opsq.units import parse_duration, parse_size
 from opsq.wire.messages import RESERVATION_MIN_S
 
@@ -70,6 +71,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_nam
     bytes_per_chunk: int | None
     idempotency_key: str | None
     metadata: dict[str, int | str]
+    title: str | None
     priority: int
     max_attempts: int | None
     on_dead: Literal["fail", "keep"]
@@ -132,6 +134,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         bytes_per_chunk=size_bytes if size_bytes or rows else DEFAULT_BYTES_PER_CHUNK,
         idempotency_key=given.parsed("idempotencyKey", _within(1000, "key")),
         metadata=given.metadata(),
+        title=given.parsed("title", check_title),
         priority=given.parsed("priority", _integer) or 0,
         max_attempts=given.parsed("maxAttempts", _count),
         on_dead=cast("Literal['fail', 'keep']", given.choice("onDead", ("fail", "keep"), "fail")),

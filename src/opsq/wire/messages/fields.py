@@ -40,6 +40,8 @@ ExitStatus = Annotated[int, Meta(ge=0, le=255)]
 Signal = Annotated[int, Meta(ge=1, le=255)]
 RequestKey = Annotated[bytes, Meta(min_length=16, max_length=16)]
 UserKey = Annotated[str, Meta(min_length=1, max_length=1024)]
+Title = Annotated[str, Meta(max_length=256)]
+"""In bytes, which `opsq.titles` counts, it may be no longer."""
 Name = Annotated[str, Meta(max_length=255)]
 Reason = Annotated[str, Meta(max_length=16384)]
 Bytes = Annotated[bytes, Meta(max_length=1 << 24)]

@@ -134,12 +134,16 @@ class RunningChunk(Record):
 
 
 class RunningChunks(Message):
-    """Answer to Running; `next_after` goes into the next call, None at the end. `metadata` is that of submissions."""
+    """Answer to Running; `next_after` goes into the next call, None at the end.
+
+    `metadata` is that of submissions, and so are `titles`.
+    """
 
     id: Id
     rows: list[RunningChunk]
     next_after: tuple[int, int, int, int, int] | None
     metadata: dict[Id, dict[str, int | str]]
+    titles: dict[Id, str] = {}
 
 
 class HistoryFilter(Record):

@@ -27,6 +27,7 @@ from opsq.wire.messages.fields import (
     Reason,
     Record,
     RequestKey,
+    Title,
     UserKey,
     WeightNumber,
 )
@@ -69,6 +70,8 @@ class NewSubmission(Record):
     """The unique key is free as soon as a chunk is handed out; else when the submission is final."""
     idempotency_keep_s: Duration | None = None
     """A submission with the idempotency key that ended longer ago than this no longer has it; None: it always does."""
+    title: Title | None = None
+    """For people only: no key depends on it."""
 
 
 class Created(Record):
@@ -167,6 +170,11 @@ class SubmissionState(Record):
     reason: str
     unique_until_start: bool = False
     holds_unique_key: bool = False
+    title: str | None = None
+    submitted_by: str | None = None
+    """The user, or `token NAME`; None: unknown."""
+    submitted_from: str | None = None
+    """The host, or its address; None: unknown."""
 
 
 class Show(Message):

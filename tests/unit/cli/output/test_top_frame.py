@@ -52,9 +52,8 @@ STATE = DaemonState(
 
 
 def chunk(index: int, run_s: float = 60.0, **changes: Any) -> RunningShape:
-    shape = RunningShape(
-        str(SUBMISSION), index, 0, "me-0123abcd", "node7", 4711, "", run_s, False, {"tenant": "acme", "job": "nightly"}
-    )
+    metadata: dict[str, int | str] = {"tenant": "acme", "job": "nightly"}
+    shape = RunningShape(str(SUBMISSION), index, 0, "me-0123abcd", "node7", 4711, "", run_s, False, metadata, "Of July")
     return replace(shape, **changes)
 
 
@@ -107,6 +106,7 @@ def test_screen_of_80_columns_has_a_part_of_everything() -> None:
     first = next(line for line in lines if f"{SUBMISSION}/0" in line)
     assert "10m" in first
     assert "me-0123abcd on node7-4711" in first
+    assert "Of" in first
     assert "exit 3" in text
     assert "no such file" in text
     assert lines[-1].startswith("q quit")

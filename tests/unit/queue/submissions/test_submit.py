@@ -33,6 +33,45 @@ def test_many_submissions_of_one_request_are_stored_in_one_transaction(rig: Rig)
     assert ids == sorted(set(ids))
 
 
+def test_title_and_who_submitted_are_shown_wherever_a_submission_is(rig: Rig) -> None:
+    peer = rig.connect("producer")
+    peer.user, peer.place = "ada", "build7"
+    submission_id, other_id = rig.submit(0, peer=peer, title="Nightly import"), rig.submit(0, title="")
+    shown = rig.show(submission_id)
+    assert (shown.title, shown.submitted_by, shown.submitted_from) == ("Nightly import", "ada", "build7")
+    other = rig.show(other_id)
+    assert (other.title, other.submitted_by, other.submitted_from) == (None, None, None)
+    assert rig.only(rig.connect(), m.List(1), m.Listed).submissions == [other, shown]
+    assert rig.only(rig.connect(), m.Wait(2, submission_id), m.Shown).submission == shown
+    rig.restart()
+    assert rig.show(submission_id) == shown
+
+
+def test_who_waits_for_the_end_gets_the_title_with_it(rig: Rig) -> None:
+    submission_id, waits = rig.submit(1, title="Nightly import"), rig.connect("waits")
+    rig.send(waits, m.Wait(7, submission_id))
+    rig.ask(rig.connect(), m.Cancel(1, submission_id))
+    [shown] = rig.replies(waits, 7)
+    assert isinstance(shown, m.Shown)
+    assert (shown.submission.state, shown.submission.title) == ("cancelled", "Nightly import")
+
+
+def test_keys_do_not_look_at_the_title(rig: Rig) -> None:
+    first = new(rig, idempotency_key="once", title="A")
+    [made] = submit(rig, first)
+    again = [msgspec.structs.replace(first, title="B"), new(rig, idempotency_key="once", title="C")]
+    assert submit(rig, *again) == [m.Created(made.submission_id, False)] * 2
+    assert rig.show(made.submission_id).title == "A"
+
+
+def test_title_that_is_not_a_line_of_text_is_refused(rig: Rig) -> None:
+    for title in ("x" * 257, "é" * 129, "a\nb", "\x1b[2J"):
+        with pytest.raises(UsageError, match="title"):
+            submit(rig, new(rig, title=title))
+    assert rig.rows("SELECT count(*) FROM submission") == [(0,)]
+    assert rig.show(submit(rig, new(rig, title="é" * 128))[0].submission_id).title == "é" * 128
+
+
 def test_submission_of_a_billion_chunks_is_one_row(rig: Rig) -> None:
     submission_id = rig.submit(1 << 40)
     assert rig.rows("SELECT count(*) FROM block") == [(0,)]

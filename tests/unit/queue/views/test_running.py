@@ -22,7 +22,7 @@ def told(page: m.RunningChunks) -> list[tuple[int, float]]:
 
 
 def test_chunk_runs_from_when_its_consumer_says_that_it_began(rig: Rig) -> None:
-    submission_id = rig.submit(4, metadata={"tenant": "a"})
+    submission_id = rig.submit(4, metadata={"tenant": "a"}, title="Nightly import")
     peer = rig.engine.connect("worker", rig.now, None, "node7", 4711)
     [ticket] = rig.reserve(peer, 3)
     rig.pass_time(10)
@@ -33,7 +33,7 @@ def test_chunk_runs_from_when_its_consumer_says_that_it_began(rig: Rig) -> None:
     rig.pass_time(2)
     page = running(rig)
     assert told(page) == [(1, 7.0), (0, 2.0)]
-    assert page.metadata == {submission_id: {"tenant": "a"}}
+    assert (page.metadata, page.titles) == ({submission_id: {"tenant": "a"}}, {submission_id: "Nightly import"})
     row = page.rows[0]
     assert (row.consumer, row.host, row.pid, row.is_at_least) == (peer.consumer, "node7", 4711, False)
     rig.complete(peer, ticket.held([1]))
