@@ -8,7 +8,7 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.output.submission_text import pairs_text
 from opsq.client.sync.connection import Connection
-from opsq.wire.messages import DaemonState, List, Listed, Status
+from opsq.wire.messages import List, Listed
 
 
 def warn_of_unmatched(caller: Caller, daemon: Connection, metadata: dict[str, int | str]) -> None:
@@ -22,14 +22,9 @@ def warn_of_unmatched(caller: Caller, daemon: Connection, metadata: dict[str, in
         before = submission_id + 1
     found = daemon.call(List(daemon.next_id(), metadata=pairs, before=before, limit=1), Listed).submissions
     if not found or submission_id not in (None, found[0].submission_id):
-        _warn(caller, pairs_text(metadata))
+        warn(caller, pairs_text(metadata))
 
 
-def warn_of_unknown_key(caller: Caller, daemon: Connection, key: str) -> None:
-    """Tell, scripts too, that no submission has this key now."""
-    if key != "submission" and not daemon.call(Status(daemon.next_id(), by=key), DaemonState).by:
-        _warn(caller, key)
-
-
-def _warn(caller: Caller, what: str) -> None:
+def warn(caller: Caller, what: str) -> None:
+    """Tell, scripts too, that no submission has this pair or key now."""
     caller.warn(f"{what} matches no submission now; it holds for later ones.")

@@ -9,7 +9,7 @@ from opsq.clock import Now
 from opsq.errors import NotFound, NotPermitted, UsageError
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import rules
+from opsq.store import lanes, rules
 from opsq.store.rules import LimitRow, PauseRow, Value
 from opsq.strategy.arms import SUBMISSION_KEY
 from opsq.wire.messages import (
@@ -96,7 +96,8 @@ class RuleChanges:
         )
         self._state.batch.statements.append(lambda database, _: rules.put_limit(database.writer, row))
         self._change(self._rules.pauses, [other for other in self._rules.limits if other is not known] + [row])
-        self._state.batch.replies.append((peer, Changed(request.id, 1)))
+        is_matched = request.key == SUBMISSION_KEY or lanes.is_in_use(self._state.reader, request.key, request.value)
+        self._state.batch.replies.append((peer, Changed(request.id, 1, is_matched)))
 
     def unlimit(self, peer: Peer, request: Unlimit, now: Now) -> None:
         """Lift a limit; `NotFound` if there is none."""

@@ -51,6 +51,16 @@ def find(connection: apsw.Connection, key: str, value: Value) -> int | None:
     return int(row[0]) if row else None
 
 
+def is_in_use(connection: apsw.Connection, key: str, value: Value | None) -> bool:
+    """Whether a submission has the pair, or (`value` None) the key."""
+    condition, bindings = ("", (key,)) if value is None else (" AND value = ?", (key, value))
+    rows = connection.execute(
+        f"SELECT 1 FROM lane WHERE key = ?{condition} AND submissions_count > 0 LIMIT 1",
+        bindings,
+    )
+    return rows.fetchone() is not None
+
+
 def pair(connection: Reader, lane_id: int) -> tuple[str, Value]:
     """Key and value of a lane; empty when it is no more."""
     row = connection.execute("SELECT key, value FROM lane WHERE id = ?", (lane_id,)).fetchone()

@@ -6,7 +6,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.option import COUNT, argument, option
 from opsq.cli.options.rule_options import key_and_value, rate
-from opsq.cli.rule_match import warn_of_unknown_key, warn_of_unmatched
+from opsq.cli.rule_match import warn
 from opsq.client.core.administration import caller_name
 from opsq.errors import NotFound, UsageError
 from opsq.wire.messages import Changed, Limit, Unlimit
@@ -41,15 +41,13 @@ def limit(
         else:
             request = Limit(daemon.next_id(), key, value, concurrency, rate_per_s, burst, caller_name(), rate_span_s)
         try:
-            count = daemon.call(request, Changed).count
+            changed = daemon.call(request, Changed)
         except NotFound as error:
             error.message = f"There is no limit of {what}."
             raise
-        if not lift and value is None:
-            warn_of_unknown_key(caller, daemon, key)
-        elif not lift and value is not None:
-            warn_of_unmatched(caller, daemon, {key: value})
-    caller.changed(count)
+    if changed.is_matched is False:
+        warn(caller, what)
+    caller.changed(changed.count)
     caller.remark(
         f"The limit of {what} was removed."
         if lift

@@ -167,6 +167,8 @@ class Changed(Message):
 
     id: Id
     count: Count = 1
+    is_matched: bool | None = None
+    """Of Limit: whether a submission has the pair, or the key, now."""
 
 
 Requests = Pause | Resume | Limit | Unlimit | Weight | ShowRules | Stop | Backup | Vacuum | Check

@@ -43,8 +43,9 @@ def resume(rig: Rig, pairs: Pairs | None = None, *, by_operator: bool = False) -
     return rig.only(rig.connect(), m.Resume(next(rig.ids), pairs or {}, by_operator), m.Changed).count
 
 
-def limit(rig: Rig, key: str, value: int | str | None = None, **bounds: object) -> None:
-    rig.only(rig.connect(), m.Limit(next(rig.ids), key, value, **bounds), m.Changed)  # type: ignore[arg-type]  # as the test says
+def limit(rig: Rig, key: str, value: int | str | None = None, **bounds: object) -> bool | None:
+    request = m.Limit(next(rig.ids), key, value, **bounds)  # type: ignore[arg-type]  # as the test says
+    return rig.only(rig.connect(), request, m.Changed).is_matched
 
 
 def answered(rig: Rig, peer: Peer, *calls: int) -> list[list[tuple[int, int]]]:
@@ -274,6 +275,21 @@ def test_limit_that_says_nothing_sensible_is_refused(rig: Rig, bounds: dict[str,
         limit(rig, "tenant", **bounds)
     with pytest.raises(UsageError):
         limit(rig, "submission", 7, concurrency=1)
+
+
+def test_limit_tells_whether_it_matches_a_submission(rig: Rig) -> None:
+    submission_id = rig.submit(1, metadata={"tenant": 1})
+    places: list[tuple[str, int | str | None]] = [("tenant", None), ("tenant", 1), ("tenant", "1"), ("other", None)]
+    assert [limit(rig, *place, concurrency=1) for place in places] == [True, True, False, False]
+    rig.only(rig.connect(), m.Cancel(next(rig.ids), submission_id), m.Changed)
+    assert limit(rig, "tenant", concurrency=1)
+    rig.only(rig.connect(), m.Remove(next(rig.ids), submission_id), m.Changed)
+    rig.pass_time(61)
+    rig.tick()
+    rig.settle()
+    assert rig.rows("SELECT value FROM lane WHERE key = 'tenant'") == [(1,)]  # the newest lane is kept
+    assert not limit(rig, "tenant", concurrency=1)
+    assert limit(rig, "submission", concurrency=1)
 
 
 # --- rates ---
