@@ -74,21 +74,21 @@ REFUSALS: dict[str, str] = {
         "Submit them in parts, or raise the daemon's setting max_backlog_chunks."
     ),
     "backlog": (
-        "There is no room for {chunks} more chunks: {unfinished} are unfinished, and {limit} may be.\n"
-        "Wait with --wait-for-room, or raise the daemon's setting max_backlog_chunks."
+        "There is no room for {chunks:more chunk}: {unfinished} are unfinished, and {limit} may be.\n"
+        "Wait until chunks are completed, or raise the daemon's setting max_backlog_chunks."
     ),
     "queue_for_room": (
         "Already waiting for room: {waiting:submission}.\n"
-        "Wait with --wait-for-room, or raise the daemon's setting max_backlog_chunks."
+        "Wait until they have found room, or raise the daemon's setting max_backlog_chunks."
     ),
     "disk": (
         "There is no room on the disk: {folder} has {free_bytes} bytes left; {floor_bytes} must stay free.\n"
-        "{removable} Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
+        "{removable} Then try again, or lower the daemon's setting min_free_bytes."
     ),
     "disk_for_content": (
         "There is no room on the disk: {folder} has {free_bytes} bytes left, and {wanted_bytes} are to be written; "
         "{floor_bytes} must stay free.\n"
-        "{removable} Wait with --wait-for-room, or lower the daemon's setting min_free_bytes."
+        "{removable} Then try again, or lower the daemon's setting min_free_bytes."
     ),
     # Rules, lists and the history.
     "operator_pause": "An operator ({by:name}) paused this.\n`opsq resume --operator` ends the pause.",

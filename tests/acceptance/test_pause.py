@@ -30,3 +30,17 @@ def test_rule_that_matches_nothing_is_told_and_holds(queue):
     queue.submit_lines(1, "-m", "tenant=flod")
     assert queue.ok("limit", "tenant=flod", "-c", "3").out == b""
     assert len(queue.ok("limits").lines) == 4
+
+
+def test_run_under_a_pause_says_once_what_holds_it_back_and_how_to_go_on(queue):
+    assert queue("pause", "tenant=acme").status == 0
+    queue.file("in", b"a\nb\n")
+    with queue.running("run", "in", "-m", "tenant=acme", "--lines", "1", "--", "cat") as process:
+        told = process.stderr.readline().decode()
+        assert "paused by" in told
+        assert "tenant=acme" in told
+        assert process.stderr.readline() == b"opsq: `opsq resume tenant=acme` ends the pause.\n"
+        assert process.poll() is None
+        queue.ok("resume", "tenant=acme")
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, b"a\nb\n", b"")

@@ -3,6 +3,7 @@
 Work that is there goes on.
 """
 
+import gzip
 import os
 import signal
 
@@ -41,11 +42,12 @@ def test_submit_over_the_limit_exits_6_says_what_is_so_and_leaves_nothing(queue)
     ran = queue("submit", "-", "--lines", "1", stdin=b"line\n" * 3)
     assert (ran.status, ran.out) == (6, b"")
     assert "3 more chunks: 8 are unfinished, and 10 may be" in ran.err
-    assert "max_backlog_chunks" in ran.err
+    assert "max_backlog_chunks. --wait-for-room waits for it." in ran.err
     assert folders(queue) == before
     error = queue("submit", "-", "--lines", "1", "--json", stdin=b"line\n" * 11).json["error"]
     assert (error["code"], error["exit"]) == ("no_room", 6)
     assert "11 chunks are more than the 10" in error["message"]
+    assert "--wait-for-room" not in error["hint"]
     queue.submit_lines(2)
 
 
@@ -124,10 +126,47 @@ def test_waiting_submit_survives_a_restart_of_the_daemon(queue, before):
         assert process.wait(DEADLINE_S) == 0
 
 
+def test_run_says_that_it_waits_for_room_and_goes_on_when_there_is_some(queue):
+    queue.submit_lines(9)
+    queue.file("in", b"a\nb\n")
+    with queue.running("run", "in", "--lines", "1", "--", "tr", "a-z", "A-Z") as process:
+        wait_until_waiting(queue, 1)
+        assert b"2 more chunks: 9 are unfinished, and 10 may be. Waiting for it.\n" in process.stderr.readline()
+        complete_all(queue, 1)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, b"A\nB\n", b"")
+
+
+def test_run_makes_its_own_room_where_a_stream_is_larger_than_the_backlog(queue):
+    """It is handed over in segments that grow, here of 2, 4 and 7 chunks."""
+    queue.file("in.gz", gzip.compress((b"x" * ((1 << 20) - 1) + b"\n") * 26))
+    ran = queue("run", "in.gz", "--lines", "2", "--", "wc", "-l")
+    assert (ran.status, ran.out) == (0, b"2\n" * 13), ran
+    assert ran.err.count("Waiting for it.") <= 1
+
+
+def test_run_that_waits_for_room_ends_by_a_signal_and_leaves_nothing(queue):
+    queue.submit_lines(10)
+    queue.file("in", b"a\n")
+    with queue.running("run", "in", "--", "cat") as process:
+        wait_until_waiting(queue, 1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 130
+    wait_until_waiting(queue, 0)
+    assert len(queue.ok("list").lines) == 1
+
+
+def test_run_that_is_larger_than_the_backlog_is_refused(queue):
+    queue.file("in", b"a\n" * 11)
+    ran = queue("run", "in", "--lines", "1", "--", "cat")
+    assert ran.status == 6
+    assert "11 chunks are more than the 10" in ran.err
+
+
 def test_terminal_tells_that_it_waits_and_status_shows_the_bound(queue):
     queue.submit_lines(10)
     queue.file("in", b"x\n")
-    ran = queue.on_terminal("submit", "in", "--wait-for-room=0.1s")
+    ran = queue.on_terminal("submit", "in", "--wait-for-room=20s")  # time enough to get there on a busy machine
     assert "Waiting for it." in " ".join(ran.out.decode().split())
     assert "10 of at most 10" in queue.on_terminal("status").out.decode()
 

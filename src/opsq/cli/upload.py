@@ -166,6 +166,7 @@ class Upload:
             return
         except NoRoom as error:
             if self._room.left_s == 0.0:
+                _hint_at_waiting(error)
                 raise
             self._caller.remark(f"{error.message} Waiting for it.")
         while True:
@@ -203,12 +204,19 @@ class Upload:
                         is_again = True
         except Unreachable:
             raise  # perhaps it was stored: its content stays
-        except OpsqError:
+        except OpsqError as error:
+            if isinstance(error, NoRoom):
+                _hint_at_waiting(error)
             store.delete_folder(folder)
             raise
         if not created.is_new and not is_again:  # there was one with this unique key
             store.delete_folder(folder)
         return created
+
+
+def _hint_at_waiting(error: NoRoom) -> None:
+    if error.cause != "over_backlog":
+        error.hint += " --wait-for-room waits for it."
 
 
 def _known_bytes(paths: list[str]) -> int:

@@ -12,16 +12,20 @@ import threading
 from collections.abc import Callable, Iterator
 
 from opsq.cli.run.rounds import Round
+from opsq.client.sync.producer import Producer
 from opsq.content.content_writer import ContentWriter
 from opsq.content.input_file import STDIN, InputFile, is_compressed, open_input
 from opsq.content.manifest import Content
 from opsq.content.segments import cut_segments
 from opsq.content.splitter import Splitting
+from opsq.errors import NoRoom
 
 _AHEAD_LEGS = 4
 """A round that cannot be resumed has at most this many segments without delivered
 results, if their chunks suffice for all programs."""
 _AHEAD_CHUNKS_PER_JOB = 4
+_PASSING = frozenset({"backlog", "queue_for_room"})
+"""Why there may be no room now, and will be by itself: chunks are completed."""
 
 
 class Stopped(Exception):
@@ -32,8 +36,9 @@ class Feeder:
     """Submits the segments of a round.
 
     Args:
+        producer: hands them over; closed, it ends a wait for room.
         on_leg: called with each, once it is submitted.
-        warn: gets a remark on a file that changed while it was read, or "".
+        warn: gets a remark on a file that changed while it was read, or "", and that there is no room.
         jobs: how many programs are to be kept busy.
         is_bounded: wait when enough is under way; `delivered` ends that of a segment.
     """
@@ -41,6 +46,7 @@ class Feeder:
     def __init__(
         self,
         round_: Round,
+        producer: Producer,
         paths: list[str],
         splitting: Splitting,
         on_leg: Callable[[int], None],
@@ -50,6 +56,7 @@ class Feeder:
         is_bounded: bool,
     ) -> None:
         self._round = round_
+        self._producer = producer
         self._paths = paths
         self._splitting = splitting
         self._on_leg = on_leg
@@ -59,6 +66,7 @@ class Feeder:
         self._under_way: dict[int, int] = {}
         """Chunks by submission, of those whose results are not delivered."""
         self._change = threading.Condition()
+        self._has_waited = False
         self._is_stopping = False
         self._wake_read, self._wake_write = os.pipe()
         self.chunks_count = 0
@@ -141,7 +149,15 @@ class Feeder:
         with self._change:
             self._change.wait_for(self._has_room)
         self._check()
-        submission_id = self._round.submit(content, part, is_last=is_last)
+        try:
+            self._round.check_room(self._producer, content)
+        except NoRoom as error:
+            if error.cause not in _PASSING:
+                raise
+            if not self._has_waited:
+                self._has_waited = True
+                self._warn(f"{error.message} Waiting for it.")
+        submission_id = self._round.submit(self._producer, content, part, is_last=is_last)
         self.chunks_count += content.chunks_count
         with self._change:
             self._under_way[submission_id] = content.chunks_count

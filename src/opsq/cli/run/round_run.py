@@ -82,16 +82,19 @@ class RoundRun:
         self._plan = plan
         self._signals = StopSignals()
         self._reader = Producer(lambda: connect(name=""), reconnect_s=RECONNECT_S)
+        self._handing = Producer(lambda: connect(name=""), reconnect_s=RECONNECT_S)
         self._delivery = Delivery(self._reader, self._delivered, is_skipping=plan.is_skipping)
         self._feeder = Feeder(
             round_,
+            self._handing,
             plan.paths,
             plan.splitting,
             self._delivery.add,
-            caller.warn,
+            self._warn,
             jobs=plan.options.jobs or os.cpu_count() or 1,
             is_bounded=not plan.is_resumable,
         )
+        self._viewer: WorkViewer | None = None
         self._json_sink: JsonSink | None = None
         self._written_bytes = 0
         self._has_found = False
@@ -119,6 +122,7 @@ class RoundRun:
         )
         try:
             with self._signals, _Viewer(self._caller, plan) as viewer:
+                self._viewer = viewer
                 for thread in threads:
                     thread.start()
                 outcome = consume(self._connect, plan.command, options, viewer=viewer, signals=self._signals)
@@ -131,6 +135,7 @@ class RoundRun:
             self._feeder.stop()
             self._delivery.stop()
             self._reader.close()
+            self._handing.close()
             for thread in threads:
                 thread.join(_END_S)
         number = 0 if not self._signals.numbers else self._signals.last or min(self._signals.numbers)
@@ -165,6 +170,10 @@ class RoundRun:
             self._end_by(error)
         else:
             self._delivery.end()
+
+    def _warn(self, text: str) -> None:
+        if text and self._viewer is not None:
+            self._viewer.remark(text)
 
     def _deliver(self) -> None:
         try:

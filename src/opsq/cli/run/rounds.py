@@ -21,7 +21,17 @@ from opsq.content.content_writer import ContentWriter
 from opsq.content.manifest import Content, InputRange
 from opsq.errors import Conflict, NotFound, OpsqError
 from opsq.units import format_instant
-from opsq.wire.messages import Cancel, Changed, DeadChunk, History, HistoryFilter, HistoryRows, SubmissionState
+from opsq.wire.messages import (
+    Cancel,
+    Capacity,
+    Changed,
+    CheckCapacity,
+    DeadChunk,
+    History,
+    HistoryFilter,
+    HistoryRows,
+    SubmissionState,
+)
 
 KEY, PART, PARTS = "run", "run_part", "run_parts"
 """Metadata: the key of the round, which of its segments this is, and (only with the last) how many there are."""
@@ -245,8 +255,12 @@ class Round:
             is_durable=welcome.is_durable and self._is_resumable,
         )
 
-    def submit(self, content: Content, part: int, *, is_last: bool) -> int:
-        """Hand over a segment; returns its id."""
+    def check_room(self, producer: Producer, content: Content) -> None:
+        """Raise `NoRoom` if the queue has none for a segment now."""
+        producer.link.call(CheckCapacity(producer.link.next_id(), content.chunks_count), Capacity)
+
+    def submit(self, producer: Producer, content: Content, part: int, *, is_last: bool) -> int:
+        """Hand over a segment, once there is room for it; returns its id."""
         metadata = {
             **self._options.get("metadata", {}),
             KEY: self._name,
@@ -259,7 +273,7 @@ class Round:
             if part == 0:
                 options |= {"idempotency_key": once.key, "idempotency_keep_s": once.keep_s}
         new = self._producer.describe(bytes.fromhex(content.folder), content, **options)
-        made = self._producer.submit_many([new])[0]
+        made = producer.submit_many([new], wait_for_room=True)[0]
         submission_id = made.id
         if not made.is_new and once is not None and made.state().metadata.get(KEY) != self._name:
             raise Conflict(

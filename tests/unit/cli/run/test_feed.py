@@ -33,7 +33,10 @@ class FakeRound:
     def open_writer(self) -> ContentWriter:
         return ContentWriter(self._store, os.urandom(16).hex())
 
-    def submit(self, content: Content, part: int, *, is_last: bool) -> int:
+    def check_room(self, producer: Any, content: Content) -> None:
+        """There is always room."""
+
+    def submit(self, producer: Any, content: Content, part: int, *, is_last: bool) -> int:
         if not self.parts:
             self._change()
         self.parts.append((part, is_last))
@@ -48,7 +51,7 @@ def feed(path: Path, change: Callable[[], object], monkeypatch: pytest.MonkeyPat
     round_: Any = FakeRound(path.parent / "store", change)
     said: list[str] = []
     feeder = Feeder(
-        round_, [str(path)], Splitting(strips_crlf=True), lambda _: None, said.append, jobs=1, is_bounded=False
+        round_, Any, [str(path)], Splitting(strips_crlf=True), lambda _: None, said.append, jobs=1, is_bounded=False
     )
     try:
         feeder.feed()
