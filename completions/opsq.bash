@@ -49,7 +49,7 @@ _opsq() {
         esac
     done
     case $verb in
-        dead | history | token | spark)
+        dead | history | queue | token | spark)
             if ((i + 1 < COMP_CWORD)); then
                 verb="$verb ${COMP_WORDS[i + 1]}"
                 ((i++))
@@ -57,9 +57,10 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status top gateway submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight audit token config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status top gateway submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight audit queue token config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
+        queue) argument=words words='list create show rm' ;;
         token) argument=words words='list create revoke' ;;
         spark) argument=words words='doctor submit consume results run report' options='--master --conf --spark-logs' valued='--master --conf' ;;
         start) options='--foreground --socket-mode --listen --listen-force --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--socket-mode --listen --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
@@ -103,6 +104,10 @@ _opsq() {
         limits) ;;
         weight) argument='pair none' ;;
         audit) options='--limit -n' valued='--limit -n' ;;
+        'queue list') ;;
+        'queue create') argument=none options='--strategy -s --lease --max-attempts --backoff --expires --limit' valued='--strategy -s --lease --max-attempts --backoff --expires --limit' ;;
+        'queue show') argument=none ;;
+        'queue rm') argument=none many=1 ;;
         'token list') ;;
         'token create') argument=none options=--role valued=--role ;;
         'token revoke') argument=none many=1 ;;
@@ -192,6 +197,7 @@ _opsq() {
             'history export --event') kind=words words='completed failed lost dead requeued dropped cancelled expired' ;;
             'history export -m' | 'history export --metadata') kind=pair ;;
             'history export --format') kind=words words='jsonl csv parquet' ;;
+            'queue create -s' | 'queue create --strategy') kind=strategies ;;
             *' --state-dir') kind=dir ;;
             *' --socket' | *' --token-file' | *' --tls-ca-file' | *' --tls-client-cert-file' | *' --tls-client-key-file') kind=file ;;
         esac

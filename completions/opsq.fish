@@ -13,7 +13,7 @@ function __opsq_verb --description 'Print the verb of the command line so far'
                 set -q verb[1]; and break
             case '*'
                 set -a verb $words[1]
-                contains -- $verb[1] dead history token spark; and not set -q verb[2]; or break
+                contains -- $verb[1] dead history queue token spark; and not set -q verb[2]; or break
         end
         set -e words[1]
     end
@@ -89,6 +89,7 @@ complete -c opsq -n '__opsq_at ""' -a limit -d 'Limit concurrent chunks per valu
 complete -c opsq -n '__opsq_at ""' -a limits -d 'List pauses, limits and weights: rule, target, value, current use, by whom, since when.'
 complete -c opsq -n '__opsq_at ""' -a weight -d 'Set the weight in Fair of a value of a key: 3 is served three times as often as 1, from its next turn on.'
 complete -c opsq -n '__opsq_at ""' -a audit -d 'List administrative acts, newest first: time, who, origin, connection, request, fields.'
+complete -c opsq -n '__opsq_at ""' -a queue -d 'List, create, show or remove the queues of records that a gateway serves.'
 complete -c opsq -n '__opsq_at ""' -a token -d 'List, create or revoke the tokens of TCP clients.'
 complete -c opsq -n '__opsq_at ""' -a config -d 'Print every setting: its name, its value, and where the value came from.'
 complete -c opsq -n '__opsq_at ""' -a doctor -d 'Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
@@ -104,6 +105,10 @@ complete -c opsq -n '__opsq_at dead' -a drop -d 'Give up on dead chunks: they co
 complete -c opsq -n '__opsq_at history' -a list -d 'List events, newest first: time, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
 complete -c opsq -n '__opsq_at history' -a export -d 'Write events, oldest first, to a file, to stdout, or to files in a folder, named by the rows they hold.'
 complete -c opsq -n '__opsq_at history' -a prune -d 'Delete old history now, in small steps between other work; the daemon itself deletes by age (history_days) and count (history_rows).'
+complete -c opsq -n '__opsq_at queue' -a list -d 'List the queues that were created, and what holds for each; `opsq status --by queue` counts their records.'
+complete -c opsq -n '__opsq_at queue' -a create -d 'Create a queue of records, or replace what holds for one; running gateways notice.'
+complete -c opsq -n '__opsq_at queue' -a show -d 'Show what holds for a queue, whether it was created or not.'
+complete -c opsq -n '__opsq_at queue' -a rm -d 'Remove queues from the list; records that they have stay, and the defaults hold for new ones.'
 complete -c opsq -n '__opsq_at token' -a list -d 'List tokens: name, roles, time of creation. The tokens themselves are not stored.'
 complete -c opsq -n '__opsq_at token' -a create -d 'Create a token and print it, only this once; a running daemon accepts it immediately.'
 complete -c opsq -n '__opsq_at token' -a revoke -d 'Revoke tokens: a running daemon ends their connections within a second.'
@@ -618,6 +623,20 @@ complete -c opsq -n '__opsq_at weight' -k -a '(__opsq_pairs)'
 
 # opsq audit
 complete -c opsq -n '__opsq_at audit' -s n -l limit -x -d 'List at most N acts; by default 100 on a terminal, and all elsewhere.'
+
+# opsq queue list
+
+# opsq queue create
+complete -c opsq -n '__opsq_at "queue create"' -s s -l strategy -x -a '(__opsq_ask strategies)' -d 'Which records come first.'
+complete -c opsq -n '__opsq_at "queue create"' -l lease -x -d 'How long a consumer may take before its record is offered again.'
+complete -c opsq -n '__opsq_at "queue create"' -l max-attempts -x -d 'Attempts until a record is dead; by default what the daemon\'s settings say.'
+complete -c opsq -n '__opsq_at "queue create"' -l backoff -x -d 'Delays between attempts, such as 1s,2,5m.'
+complete -c opsq -n '__opsq_at "queue create"' -l expires -x -d 'Give a record up that is unfinished this long after it came.'
+complete -c opsq -n '__opsq_at "queue create"' -l limit -x -d 'Refuse records while N are unfinished.'
+
+# opsq queue show
+
+# opsq queue rm
 
 # opsq token list
 

@@ -84,6 +84,7 @@ _opsq() {
         'limits:List pauses, limits and weights: rule, target, value, current use, by whom, since when.'
         'weight:Set the weight in Fair of a value of a key: 3 is served three times as often as 1, from its next turn on.'
         'audit:List administrative acts, newest first: time, who, origin, connection, request, fields.'
+        'queue:List, create, show or remove the queues of records that a gateway serves.'
         'token:List, create or revoke the tokens of TCP clients.'
         'config:Print every setting: its name, its value, and where the value came from.'
         'doctor:Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
@@ -766,6 +767,44 @@ _opsq() {
           _arguments -s -S $flags \
             '(-n --limit)-n+[List at most N acts; by default 100 on a terminal, and all elsewhere.]:N: ' \
             '(-n --limit)--limit=[List at most N acts; by default 100 on a terminal, and all elsewhere.]:N: ' && ret=0
+          ;;
+        queue)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'list:List the queues that were created, and what holds for each; `opsq status --by queue` counts their records.'
+              'create:Create a queue of records, or replace what holds for one; running gateways notice.'
+              'show:Show what holds for a queue, whether it was created or not.'
+              'rm:Remove queues from the list; records that they have stay, and the defaults hold for new ones.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            list)
+              _arguments -s -S $flags && ret=0
+              ;;
+            create)
+              _arguments -s -S $flags \
+                '(-s --strategy)-s+[Which records come first.]:STRATEGY:_opsq_strategies' \
+                '(-s --strategy)--strategy=[Which records come first.]:STRATEGY:_opsq_strategies' \
+                '--lease=[How long a consumer may take before its record is offered again.]:D: ' \
+                '--max-attempts=[Attempts until a record is dead; by default what the daemon'\''s settings say.]:N: ' \
+                '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+                '--expires=[Give a record up that is unfinished this long after it came.]:D: ' \
+                '--limit=[Refuse records while N are unfinished.]:N: ' \
+                '1:NAME: ' && ret=0
+              ;;
+            show)
+              _arguments -s -S $flags \
+                '1:NAME: ' && ret=0
+              ;;
+            rm)
+              _arguments -s -S $flags \
+                '*:NAME: ' && ret=0
+              ;;
+          esac
           ;;
         token)
           if (( CURRENT == 2 )); then

@@ -80,6 +80,7 @@ VERBS: dict[str, Place] = {
     "limits": Place(_ADMINISTER, "List pauses, limits and weights."),
     "weight": Place(_ADMINISTER, "Set the weight in Fair of a value of a key."),
     "audit": Place(_ADMINISTER, "List administrative acts, newest first."),
+    "queue": Place(_ADMINISTER, "List, create, show or remove the queues of records that a gateway serves."),
     "token": Place(_ADMINISTER, "List, create or revoke the tokens of TCP clients."),
     "config": Place(_ADMINISTER, "Print every setting."),
     "doctor": Place(_ADMINISTER, "Look for problems on this machine, and say what to do about each."),
@@ -93,6 +94,7 @@ VERBS: dict[str, Place] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "dead": ("list", "show", "requeue", "drop"),
     "history": ("list", "export", "prune"),
+    "queue": ("list", "create", "show", "rm"),
     "token": ("list", "create", "revoke"),
     "spark": ("doctor", "submit", "consume", "results", "run", "report"),
 }

@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterable, Mapping
 
 from opsq.client.core.address import address_of, read_token
+from opsq.client.core.held_block import merged
 from opsq.client.sync.connection import Connection
 from opsq.errors import InvalidStrategy, OpsqError, UsageError
-from opsq.ids import Handle, parse_handle
+from opsq.ids import parse_handle
 from opsq.settings import Settings, load
 from opsq.wire.messages import Claim, Completed, HeldChunks, Refusal
 
@@ -85,26 +86,13 @@ def is_remote(settings: Settings) -> bool:
     return bool(settings.address) and settings.source("socket") != "--socket"
 
 
-def held_of(handle: Handle) -> HeldChunks:
-    """One reserved chunk as the protocol names it."""
-    token = handle.token
-    return HeldChunks(
-        handle.submission_id, handle.block, handle.mask, token.reservation_id, token.attempt, token.granted, token.mac
-    )
-
-
 def held_chunks(handles: Iterable[str]) -> list[HeldChunks]:
-    """Reserved chunks as the protocol names them; handles of one block under one token become one.
+    """Reserved chunks as the protocol names them.
 
     Raises:
         InvalidHandle: one of them is none.
     """
-    merged: dict[tuple[int, ...], int] = {}
-    for text in handles:
-        held = held_of(parse_handle(text.strip()))
-        key = (held.submission_id, held.block, held.reservation_id, held.attempt, held.granted, held.mac)
-        merged[key] = merged.get(key, 0) | held.mask
-    return [HeldChunks(key[0], key[1], mask, *key[2:]) for key, mask in merged.items()]
+    return merged(parse_handle(text.strip()) for text in handles)
 
 
 def check_refusals(reply: Completed) -> None:

@@ -14,8 +14,9 @@ from opsq.errors import OpsqError
 from opsq.gateway import health, problems
 from opsq.gateway.access import Access
 from opsq.gateway.context import Context
+from opsq.gateway.records import door as records
 
-DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (health.routes,)
+DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (health.routes, records.routes)
 
 
 def make_app(context: Context) -> Starlette:

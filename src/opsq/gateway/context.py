@@ -21,6 +21,8 @@ class Context:
 
     connections: Connections
     way: Way
+    queues_path: str
+    """The file that `opsq queue` changes."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway begins to end: what waits for long answers now."""
 

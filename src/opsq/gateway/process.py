@@ -74,16 +74,19 @@ def way_of(listening: ListeningSocket) -> Way:
     return Way.LOOPBACK if is_loopback(str(listening.socket.getsockname()[0])) else Way.NETWORK
 
 
-def serve(listening: ListeningSocket, address: Address, token: str, on_ready: Callable[[], None]) -> None:
+def serve(
+    listening: ListeningSocket, address: Address, token: str, on_ready: Callable[[], None], *, queues_path: str
+) -> None:
     """Serve until SIGTERM or SIGINT; a second SIGINT ends at once what is under way.
 
     Args:
         address: of the daemon.
         token: with which the gateway greets it; "" over its Unix socket.
         on_ready: called when requests are answered.
+        queues_path: the file that `opsq queue` changes.
     """
     connections = Connections(address, name=f"gateway-{os.getpid()}", token=token)
-    context = Context(connections, way_of(listening))
+    context = Context(connections, way_of(listening), queues_path)
     config = uvicorn.Config(
         make_app(context),
         loop="uvloop",

@@ -22,7 +22,7 @@ from needs import need
 from opsq import errors
 from opsq.cli.app import GROUPS, HELP, VERBS, function_of
 from opsq.cli.options.option import declared
-from opsq.cli.output import daemon_documents, json_output, strategy_documents, submission_documents
+from opsq.cli.output import daemon_documents, json_output, queue_documents, strategy_documents, submission_documents
 from opsq.cli.spark import spark_documents
 from opsq.settings import SETTINGS
 from opsq.spark.report import rows
@@ -182,7 +182,15 @@ def json_type(annotation: Any) -> str:
 SHAPES = list(
     dict.fromkeys(
         cls
-        for module in (json_output, submission_documents, daemon_documents, strategy_documents, spark_documents, rows)
+        for module in (
+            json_output,
+            submission_documents,
+            daemon_documents,
+            queue_documents,
+            strategy_documents,
+            spark_documents,
+            rows,
+        )
         for cls in vars(module).values()
         if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls is not json_output.Shape
     )

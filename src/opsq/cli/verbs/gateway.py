@@ -33,6 +33,7 @@ def gateway(
     """
     try:
         from opsq.gateway.process import open_socket, serve
+        from opsq.gateway.records.queue_defaults import path_in
     except ImportError as error:
         raise UsageError(
             f"The gateway needs {error.name}, which is not installed.", hint="Install it: pip install 'opsq[gateway]'"
@@ -48,4 +49,4 @@ def gateway(
         caller.lines([url])
         sys.stdout.flush()
 
-    serve(listening, address, token, ready)
+    serve(listening, address, token, ready, queues_path=path_in(caller.settings.state_dir))

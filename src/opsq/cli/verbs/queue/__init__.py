@@ -1,0 +1,1 @@
+"""List, create, show or remove the queues of records that a gateway serves."""

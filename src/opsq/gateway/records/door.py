@@ -1,0 +1,216 @@
+"""The HTTP of records: paths, bodies and status codes as SuperQueue has them, also those of errors.
+
+It must not decide what becomes of a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from opsq.client.aio.queue import AsyncQueue
+from opsq.errors import ChunkTooLarge, InvalidHandle, NoRoom
+from opsq.gateway.context import Context
+from opsq.gateway.problems import problem
+from opsq.gateway.records.desk import Desk, NewRecord, Taken
+from opsq.gateway.records.queue_defaults import DEFAULT_NAME, QueueTable, checked_name
+from opsq.gateway.records.room import Room
+from opsq.ids import Handle, parse_handle
+
+BODY_LIMIT_BYTES = 1 << 20
+WAIT_LIMIT_S = 3600.0
+
+_Delay = Annotated[float, Meta(le=1e12)] | None
+
+
+class _Post(msgspec.Struct):
+    """The body of `POST /record`."""
+
+    payload: Annotated[str, Meta(min_length=1)]
+    delay_ms: _Delay = None
+
+
+class _Nack(msgspec.Struct):
+    """The body of `POST /nack/ID`; there may be none."""
+
+    delay_ms: _Delay = None
+
+
+class _Record(msgspec.Struct):
+    """The body of the answer to `GET /record`."""
+
+    id: str
+    payload: str
+    attempts: int
+
+
+_POST, _NACK, _WAIT = msgspec.json.Decoder(_Post), msgspec.json.Decoder(_Nack), msgspec.json.Decoder(float)
+_ENCODER = msgspec.json.Encoder()
+
+
+class _BodyTooLarge(Exception):
+    """A body has more than `BODY_LIMIT_BYTES`."""
+
+
+def routes(context: Context) -> list[BaseRoute]:
+    """The routes of this door."""
+    records = _Records(context)
+    found: list[BaseRoute] = []
+    for prefix in ("", "/queues/{queue}"):
+        found += [
+            Route(f"{prefix}/record", records.record, methods=["GET", "POST"]),
+            Route(f"{prefix}/ack/{{id:path}}", records.ack, methods=["POST"]),
+            Route(f"{prefix}/nack/{{id:path}}", records.nack, methods=["POST"]),
+            Route(f"{prefix}/touch/{{id:path}}", records.touch, methods=["POST"]),
+        ]
+    return found
+
+
+class _Records:
+    """What answers the requests about records."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._table = QueueTable(context.queues_path)
+        self._room = Room(context.connections, self._table.of)
+        self._desks: WeakKeyDictionary[AsyncQueue, Desk] = WeakKeyDictionary()
+
+    async def record(self, request: Request) -> Response:
+        """`POST /record` and `GET /record`."""
+        name = checked_name(request.path_params.get("queue", DEFAULT_NAME))
+        if request.method == "POST":
+            return await self._post(request, name)
+        if request.method == "GET":
+            return await self._get(request, name)
+        return PlainTextResponse("", 405, {"Allow": "GET, POST"})  # HEAD, which Starlette takes for GET, takes nothing
+
+    async def ack(self, request: Request) -> Response:
+        """`POST /ack/ID`."""
+        return await self._judge(request, lambda desk, handle: desk.ack(handle))
+
+    async def nack(self, request: Request) -> Response:
+        """`POST /nack/ID`."""
+        try:
+            body = await _body(request)
+            given = _NACK.decode(body) if body else _Nack()
+        except _BodyTooLarge:
+            return _too_large()
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return _invalid_body()
+        delay_s = None if given.delay_ms is None else max(given.delay_ms, 0.0) / 1000
+        return await self._judge(request, lambda desk, handle: desk.nack(handle, delay_s))
+
+    async def touch(self, request: Request) -> Response:
+        """`POST /touch/ID`."""
+        return await self._judge(request, lambda desk, handle: desk.touch(handle))
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    async def _post(self, request: Request, name: str) -> Response:
+        try:
+            given = _POST.decode(await _body(request))
+            record = NewRecord(name, given.payload.encode(), max(given.delay_ms or 0.0, 0.0) / 1000)
+        except _BodyTooLarge:
+            return _too_large()
+        except (msgspec.MsgspecError, UnicodeError):
+            return _invalid_body()
+        desk = await self._desk(request)
+        if len(record.payload) > desk.payload_limit_bytes:
+            raise ChunkTooLarge(
+                f"The payload has {len(record.payload)} bytes, and the daemon takes {desk.payload_limit_bytes}."
+            )
+        try:
+            await desk.post(record)
+        except NoRoom as error:
+            return PlainTextResponse(error.message, 409)
+        return Response(status_code=204)
+
+    async def _get(self, request: Request, name: str) -> Response:
+        try:
+            wait_s = _WAIT.decode(request.query_params.get("wait", "0"))
+        except msgspec.MsgspecError:
+            wait_s = -1.0
+        if not 0 <= wait_s <= WAIT_LIMIT_S:
+            return _json({"message": f"wait may be 0 to {WAIT_LIMIT_S:g} seconds"}, 400)
+        desk = await self._desk(request)
+        taken = await desk.take(name)
+        if taken is None and wait_s:
+            taken = await self._wait(request, desk, name, wait_s)
+        if taken is None:
+            return Response(status_code=204)
+        payload = await desk.payload(taken.handle)
+        return _json(_Record(str(taken.handle), payload.decode(errors="replace"), taken.attempt + 1))
+
+    async def _wait(self, request: Request, desk: Desk, name: str, wait_s: float) -> Taken | None:
+        """Wait for a record while the client does, and the gateway is not stopping."""
+        loop = asyncio.get_running_loop()
+        is_over: asyncio.Future[None] = loop.create_future()
+
+        def end(_: object) -> None:
+            if not is_over.done():
+                is_over.set_result(None)
+
+        watches = [loop.create_task(_gone(request)), loop.create_task(self._context.stopping.wait())]
+        for watch in watches:
+            watch.add_done_callback(end)
+        try:
+            taken = await desk.wait(name, wait_s, is_over)
+            if taken is not None and watches[0].done():
+                await desk.give_back(taken)
+                return None
+            return taken
+        finally:
+            for watch in watches:
+                watch.cancel()
+
+    async def _judge(self, request: Request, say: Callable[[Desk, Handle], Awaitable[bool]]) -> Response:
+        checked_name(request.path_params.get("queue", DEFAULT_NAME))
+        try:
+            handle = parse_handle(request.path_params["id"])
+        except InvalidHandle:
+            return PlainTextResponse("Bad record ID given", 400)
+        if await say(await self._desk(request), handle):
+            return PlainTextResponse("")
+        return PlainTextResponse("Record not found", 404)
+
+    async def _desk(self, request: Request) -> Desk:
+        queue = await self._context.queue(request)
+        desk = self._desks.get(queue)
+        if desk is None:
+            desk = self._desks[queue] = Desk(queue, self._table.of, self._room.take)
+        return desk
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_LIMIT_BYTES:
+            raise _BodyTooLarge
+    return bytes(body)
+
+
+async def _gone(request: Request) -> None:
+    """Wait until the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(_ENCODER.encode(body), status, media_type="application/json")
+
+
+def _invalid_body() -> Response:
+    return _json({"message": "Invalid body"}, 400)
+
+
+def _too_large() -> Response:
+    return problem(413, "http", f"A body may have {BODY_LIMIT_BYTES} bytes.", headers={"Connection": "close"})
