@@ -1,5 +1,6 @@
 """Titles: what a submission is to people, wherever they meet it; and who submitted it."""
 
+import csv
 import json
 import os
 import pwd
@@ -85,6 +86,20 @@ def test_wait_names_what_it_waits_for(queue):
     submission = queue.submit_lines(1, "--title", TITLE)
     drawn = queue.interrupted_on_terminal("wait", submission)
     assert f"{submission} ({TITLE})" in drawn.err
+
+
+def test_history_has_the_title_while_the_submission_is_there(queue):
+    submission = queue.submit_lines(1, "--title", TITLE)
+    queue.submit_lines(1)
+    for _ in range(2):
+        queue.ok("complete", queue.reserve())
+    assert [each["title"] for each in queue.ok("history", "list", "--json").json["events"]] == [None, TITLE]
+    exported = [json.loads(line) for line in queue.ok("history", "export").lines]
+    assert [each["title"] for each in exported] == [TITLE, None]
+    rows = list(csv.DictReader(queue.ok("history", "export", "--format", "csv").lines))
+    assert [each["title"] for each in rows] == [TITLE, ""]
+    queue.ok("rm", submission)
+    assert [each["title"] for each in queue.ok("history", "list", "--json").json["events"]] == [None, None]
 
 
 def test_backup_has_the_titles(queue):

@@ -117,8 +117,11 @@ def about(connection: apsw.Connection, submission_id: int) -> About:
 
 
 def titles(connection: apsw.Connection, submission_ids: Iterable[int]) -> dict[int, str]:
-    """The titles of those of these submissions that have one. Cost: a look-up by primary key each."""
-    sql = "SELECT id, title FROM submission WHERE id IN (SELECT value FROM json_each(?)) AND title IS NOT NULL"
+    """The titles of those of these submissions that are there and have one. Cost: a look-up by primary key each."""
+    sql = (
+        "SELECT id, title FROM submission WHERE id IN (SELECT value FROM json_each(?)) AND title IS NOT NULL "
+        "AND state != 'removed'"
+    )
     return dict(connection.execute(sql, (json.dumps(list(submission_ids)),)))
 
 

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 COLUMNS = [
     *("seq", "at", "event", "submission_id", "first_index", "chunks", "indexes", "attempt", "consumer", "started_at"),
-    *("wait_s", "run_s", "run_max_s", "exit_status", "signal", "reason", "metadata", "input", "offset"),
+    *("wait_s", "run_s", "run_max_s", "exit_status", "signal", "reason", "metadata", "input", "offset", "title"),
 ]
 
 

@@ -47,6 +47,13 @@ class Known(NamedTuple):
     """By submission."""
     input_ranges: Mapping[int, InputRange]
     """By seq: the input of the first chunk."""
+    titles: Mapping[int, str]
+    """By submission."""
+
+    def of(self, event: HistoryEvent) -> tuple[dict[str, int | str], InputRange | None, str | None]:
+        """What is known of the chunks of one event."""
+        submission_id = event.submission_id
+        return self.metadata.get(submission_id, {}), self.input_ranges.get(event.seq), self.titles.get(submission_id)
 
 
 class Writer(ABC):
@@ -73,14 +80,7 @@ class JsonLines(Writer):
     def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows."""
         self._out.write(
-            self._encoder.encode_lines(
-                [
-                    EventShape.from_event(
-                        event, known.metadata.get(event.submission_id, {}), known.input_ranges.get(event.seq)
-                    )
-                    for event in events
-                ]
-            )
+            self._encoder.encode_lines([EventShape.from_event(event, *known.of(event)) for event in events])
         )
 
 
@@ -99,7 +99,7 @@ class Csv(Writer):
             submission_id: msgspec.json.encode(pairs).decode() for submission_id, pairs in known.metadata.items()
         }
         for event in events:
-            shape = EventShape.from_event(event, {}, known.input_ranges.get(event.seq))
+            shape = EventShape.from_event(event, {}, *known.of(event)[1:])
             fields = dict(zip(COLUMNS, msgspec.structs.astuple(shape), strict=True))
             rows.writerow((fields | {"metadata": objects.get(event.submission_id, "{}")}).values())
         self._out.write(text.getvalue().encode())
@@ -112,13 +112,11 @@ class Parquet(Writer):
         self._arrow, parquet = _pyarrow()
         self._schema = _schema(self._arrow)
         self._writer = parquet.ParquetWriter(_Counted(out), self._schema, compression="zstd")
-        self._rows: list[tuple[HistoryEvent, dict[str, int | str], InputRange | None]] = []
+        self._rows: list[tuple[HistoryEvent, dict[str, int | str], InputRange | None, str | None]] = []
 
     def write(self, events: Sequence[HistoryEvent], known: Known) -> None:
         """Add rows."""
-        self._rows += [
-            (event, known.metadata.get(event.submission_id, {}), known.input_ranges.get(event.seq)) for event in events
-        ]
+        self._rows += [(event, *known.of(event)) for event in events]
         if len(self._rows) >= ROW_GROUP:
             self._flush()
 
@@ -143,7 +141,7 @@ def _micros(wall_ms: int | None) -> int | None:
     return None if wall_ms is None else wall_ms * 1000
 
 
-_PARQUET: dict[str, tuple[str, Callable[[HistoryEvent, dict[str, int | str], InputRange | None], object]]] = {
+_PARQUET: dict[str, tuple[str, Callable[..., object]]] = {
     "seq": ("int64", lambda event, *_: event.seq),
     "at": ("instant", lambda event, *_: _micros(event.at)),
     "event": ("string", lambda event, *_: event.event),
@@ -163,9 +161,10 @@ _PARQUET: dict[str, tuple[str, Callable[[HistoryEvent, dict[str, int | str], Inp
     "metadata": ("pairs", lambda _, pairs, *__: [(key, str(value)) for key, value in pairs.items()]),
     "input": ("string", lambda *row: None if row[2] is None else path_text(row[2].name)),
     "offset": ("int64", lambda *row: None if row[2] is None else row[2].offset_bytes),
+    "title": ("string", lambda *row: row[3]),
 }
-"""The columns, each with its type and its value."""
-_UNKNOWN = {"first_index", "started_at", "exit_status", "signal", "input", "offset"}
+"""The columns, each with its type and what makes its value of an event and of what is known of it."""
+_UNKNOWN = {"first_index", "started_at", "exit_status", "signal", "input", "offset", "title"}
 COLUMNS = tuple(_PARQUET)
 """The columns of every format, in their order."""
 

@@ -279,9 +279,16 @@ class EventShape(Shape):
     metadata: dict[str, int | str]
     input: str | None = None
     offset: int | None = None
+    title: str | None = None
 
     @classmethod
-    def from_event(cls, event: HistoryEvent, metadata: dict[str, int | str], found: InputRange | None = None) -> Self:
+    def from_event(
+        cls,
+        event: HistoryEvent,
+        metadata: dict[str, int | str],
+        found: InputRange | None = None,
+        title: str | None = None,
+    ) -> Self:
         """An event of the history; field by field, for exports have millions."""
         mask, first = event.mask, event.block * 64
         low = (mask & -mask).bit_length() - 1
@@ -305,6 +312,7 @@ class EventShape(Shape):
             metadata=metadata,
             input=None if found is None else path_text(found.name),
             offset=None if found is None else found.offset_bytes,
+            title=title,
         )
 
 

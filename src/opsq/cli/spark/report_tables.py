@@ -106,7 +106,7 @@ def _folder(caller: Caller, what: Asked, where: HistoryFilter) -> Iterator[str]:
         with asked(caller) as daemon, target, caller.progress("rows") as progress:
             task = progress.add_task("exporting", total=None) if progress else None
             for page in attempts.pages(daemon, where):
-                target.write(page.rows, event_export.Known(page.metadata, {}))
+                target.write(page.rows, event_export.Known(page.metadata, {}, page.titles))
                 if progress:
                     progress.update(task, completed=target.rows_count)
         if not target.rows_count:

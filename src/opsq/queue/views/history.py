@@ -6,7 +6,7 @@ from opsq.errors import UsageError
 from opsq.queue.folding import Folding
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import history, lanes
+from opsq.store import history, lanes, submissions
 from opsq.store.history import HistoryRow, Where
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows
 
@@ -52,9 +52,9 @@ class HistoryView:
                 size_bytes += sum(len(key) + len(str(value)) for key, value in pairs.items())
             size_bytes += len(row.reason)
             events.append(_event(seq, row))
-        state.reply(
-            peer, HistoryRows(request.id, events, following, {key: pairs for key, pairs in metadata.items() if pairs})
-        )
+        titles = submissions.titles(state.reader, metadata)
+        metadata = {key: pairs for key, pairs in metadata.items() if pairs}
+        state.reply(peer, HistoryRows(request.id, events, following, metadata, titles))
 
     def _where(self, conditions: HistoryFilter) -> Where | None:
         """The conditions as the store knows them; None when a metadata pair has never been."""

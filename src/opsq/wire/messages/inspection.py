@@ -202,13 +202,14 @@ class History(Message):
 class HistoryRows(Message):
     """Answer to History; `next_after` goes into the next call, None at the end. A page may be short, even empty.
 
-    `metadata` is that of the submissions that are still there.
+    `metadata` is that of the submissions that are still there, and so are `titles`.
     """
 
     id: Id
     rows: list[HistoryEvent]
     next_after: Id | None
     metadata: dict[Id, dict[str, int | str]]
+    titles: dict[Id, str] = {}
 
 
 class Prune(Message):

@@ -44,7 +44,7 @@ def export(
         task = progress.add_task("exporting", total=None) if progress else None
         inputs = ChunkInputs(daemon)
         for page in attempts.pages(daemon, where, after=target.last_seq if after_last else after):
-            target.write(page.rows, event_export.Known(page.metadata, inputs.of_events(page.rows)))
+            target.write(page.rows, event_export.Known(page.metadata, inputs.of_events(page.rows), page.titles))
             if progress:
                 progress.update(task, completed=target.rows_count)
     if not target.is_stdout:

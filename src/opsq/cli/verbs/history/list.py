@@ -9,6 +9,7 @@ from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.options.conditions import SUBJECT, EventConditions
 from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import attempts
+from opsq.cli.output.event_export import Known
 from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
 from opsq.cli.output.submission_documents import EventShape, HistoryDocument
 from opsq.cli.stopped_queue import asked
@@ -17,8 +18,8 @@ from opsq.wire.messages import HistoryEvent, HistoryFilter
 
 _PAGE_ROWS = 1000
 
-_Described = tuple[HistoryEvent, dict[str, int | str], InputRange | None]
-"""An event, the metadata of its submission, and the input of its first chunk."""
+_Described = tuple[HistoryEvent, dict[str, int | str], InputRange | None, str | None]
+"""An event, the metadata of its submission, the input of its first chunk, and the title of the submission."""
 
 
 def list_(
@@ -50,8 +51,8 @@ def _pages(
     newest_first: bool,
 ) -> Iterator[list[_Described]]:
     for page in attempts.pages(daemon, where, after=after, newest_first=newest_first, limit=count):
-        input_ranges = {} if inputs is None else inputs.of_events(page.rows)
-        yield [(event, page.metadata.get(event.submission_id, {}), input_ranges.get(event.seq)) for event in page.rows]
+        known = Known(page.metadata, {} if inputs is None else inputs.of_events(page.rows), page.titles)
+        yield [(event, *known.of(event)) for event in page.rows]
 
 
 def _listing(caller: Caller, submission_id: int | None) -> Listing[_Described]:
