@@ -116,15 +116,19 @@ def format_instant(wall_ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ms // 1000)) + f".{wall_ms % 1000:03}Z"
 
 
-def format_rate(rate_per_s: float, span_s: float = 1.0) -> str:
+def format_rate(rate_per_s: float, span_s: float = 1.0, digits: int = 6) -> str:
     """Format a rate per the span it was given for; else per second, minute or hour, the first that gives at least 1."""
     if span_s != 1:
         span = format_duration(span_s)
         return f"{rate_per_s * span_s:.6g}/{span.removeprefix('1') if span in {'1m', '1h', '1d'} else span}"
     for unit, seconds in (("s", 1), ("m", 60)):
         if rate_per_s * seconds >= 1:
-            return f"{rate_per_s * seconds:.6g}/{unit}"
-    return f"{rate_per_s * 3600:.6g}/h"
+            return f"{_rounded(rate_per_s * seconds, digits)}/{unit}"
+    return f"{_rounded(rate_per_s * 3600, digits)}/h"
+
+
+def _rounded(number: float, digits: int) -> str:
+    return f"{float(f'{number:.{digits}g}'):.6g}"
 
 
 def format_size(size_bytes: int) -> str:

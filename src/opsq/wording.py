@@ -337,7 +337,7 @@ def _instant(value: tuple[int, int]) -> str:
 _FORMS: dict[str, Callable[[Any], str]] = {
     "instant": _instant,
     "span": format_span,
-    "left": lambda left_s: f"for {format_span(left_s)} more" if left_s > 0 else "about to expire",
+    "left": lambda left_s: f"{format_span(left_s)} left" if left_s > 0 else "about to expire",
     "past": lambda state: "was cancelled" if state == "cancelled" else state,
     "short": lambda number: f"{number:g}",
     "name": lambda name: name or "somebody",

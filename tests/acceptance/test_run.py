@@ -432,6 +432,31 @@ def test_dead_chunk_is_named_with_what_to_do_and_the_same_line_tries_it_again(op
     assert _read(opsq, "runs").splitlines().count(b"line 0") == 1
 
 
+def test_program_that_says_something_by_the_status_1_is_told_from_one_that_fails(opsq: Opsq):
+    opsq.file("in", b"a\nb\n")
+    line = ["run", "in", "--lines", "1", "--max-attempts", "1", "--on-dead", "keep"]
+    ran = opsq(*line, "--", "grep", "a")
+    assert ran.status == 1
+    assert "grep exits 1 for no match: if that is no failure, add --complete-on 0,1." in ran.err
+    assert opsq.ok(*line, "--complete-on", "0,1", "--", "grep", "a").out == b"a\n"
+    assert "--complete-on" not in opsq(*line, "--", "false").err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["in", "--", "grep -c a"], "Separate the program and its arguments: grep -c a; or: sh -c 'grep -c a'"),
+        (["cat", "--", "in"], "The program stands behind --: opsq run INPUT -- cat"),
+        (["in", "cat"], "For example: opsq run access.log -- wc -l"),
+    ],
+)
+def test_wrong_order_of_words_is_told_with_the_right_one(opsq: Opsq, words: list[str], told: str):
+    opsq.file("in", b"a\n")
+    ran = opsq("run", *words)
+    assert ran.status in {2, 127}
+    assert told in ran.err
+
+
 def test_dead_chunk_may_be_kept_and_left_out(opsq: Opsq):
     """--on-dead keep does the rest, --skip-dead writes it too."""
     opsq.file("in", lines(4))

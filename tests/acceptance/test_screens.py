@@ -164,6 +164,9 @@ SENTENCES = [
     ["run", "in", "cat"],
     ["submit", "in", "--delay", "5x"],
     ["explain", "OldestFirst(tenant)"],
+    ["dead", "show", "ID/1"],
+    ["run", "in", "--", "cat in"],
+    ["wait", "--state", "scheduled", "-m", "tenant=nobody"],
 ]
 
 
@@ -177,6 +180,31 @@ def test_sentences_break_between_words_and_commands_stay_whole(busy, columns):
         for line in told.split("\n"):
             assert len(line) <= columns or " " not in re.sub("`[^`]*`", "", line).strip(), (words, line)
             assert line.count("`") % 2 == 0, (words, line)
+
+
+def test_explanation_goes_on_below_its_own_beginning(busy):
+    first, *rest = screen_of(drawn(busy, ["explain", busy.ids["LATER"]], 60), 60).display
+    assert first.startswith("● ")
+    headline = first.index("Submission")
+    assert rest[0][:headline].strip() == ""
+    assert rest[0][headline] != " "
+
+
+def test_state_of_a_submission_stays_in_sight_above_its_failures(queue):
+    submission = queue.submit_lines(9, "--max-attempts", "2", "--backoff", "90m,2,100h")
+    queue("consume", "-q", "--until-idle", "-j", "1", "--", "false")
+    text = "\n".join(screen_of(drawn(queue, ["show", submission], 80), 80).display)
+    assert text.count("reason: exit status 1") == 5
+    assert "There may be more: `opsq history list" in text
+    assert len(queue.ok("show", submission, "--json").json["attempts"]) == 9
+    assert "90m × 2 up to 100h" in text
+    assert "reservation    10m" in text
+
+
+def test_status_says_only_what_there_is_to_say(queue):
+    text = plain(drawn(queue, ["status"], 80))
+    assert ".sock, chosen by " in text
+    assert "not folded" not in text
 
 
 def test_what_holds_work_back_stands_above_the_bar_that_waits(busy, terminal):

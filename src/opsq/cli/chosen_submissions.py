@@ -143,9 +143,12 @@ def change_submissions(
     caller.conclude(ChangedDocument(count), failure)
 
 
+_FOR = {"wait": "wait for", "rm": "remove"}
+
+
 def warn_of_none(caller: Caller, verb: str) -> None:
     """Tell, scripts too, that conditions select nothing: it is no error, but may be a typing error."""
-    caller.warn(f"no submission that opsq {verb} could take fulfils these conditions.")
+    caller.warn(f"There is no submission to {_FOR.get(verb, verb)} under these conditions.")
 
 
 def _row(caller: Caller, state: SubmissionState) -> list[object]:

@@ -27,4 +27,4 @@ def warn_of_unmatched(caller: Caller, daemon: Connection, metadata: dict[str, in
 
 def warn(caller: Caller, what: str) -> None:
     """Tell, scripts too, that no submission has this pair or key now."""
-    caller.warn(f"{what} matches no submission now; it holds for later ones.")
+    caller.warn(f"No submission matches {what} now; the rule holds for later ones.")

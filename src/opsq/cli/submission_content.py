@@ -42,7 +42,7 @@ def reader_of(daemon: Connection, submission_id: int) -> ChunkReader:
 def _describe(daemon: Connection, submission_id: int) -> SubmissionContent:
     described = daemon.call(Describe(daemon.next_id(), [submission_id]), Described).submissions
     if not described:
-        raise NotFound(f"There is no submission {submission_id}.", hint="`opsq list` shows what there is.")
+        raise NotFound(cause="unknown_submission", submission_id=submission_id)
     if not described[0].content:
         raise ContentMissing(f"Submission {submission_id} has no content.")
     return described[0]

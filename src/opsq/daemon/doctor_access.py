@@ -58,7 +58,7 @@ def state_folder(settings: Settings) -> Fact:
 
 def socket_file(settings: Settings) -> Fact:
     """Who may connect to the socket."""
-    detail = f"{settings.socket} (from {settings.source('socket')})"
+    detail = f"{settings.socket}, from {settings.source('socket')}"
     try:
         found = os.stat(settings.socket)
         folder = os.stat(os.path.dirname(settings.socket))
@@ -67,11 +67,12 @@ def socket_file(settings: Settings) -> Fact:
     if not stat.S_ISSOCK(found.st_mode):
         return Fact("socket", False, f"{detail} is not a socket", "Remove it, or choose another path with --socket.")
     mode = stat.S_IMODE(found.st_mode)
-    who = f"{user_name(found.st_uid)} and root"
+    who = "only root" if not found.st_uid else f"{user_name(found.st_uid)} and root"
     if mode & 0o002:
         who = "all users of this machine"
     elif mode & 0o020:
-        who = f"{user_name(found.st_uid)}, root and the group {group_name(found.st_gid)}"
+        owner = "" if not found.st_uid else f"{user_name(found.st_uid)}, "
+        who = f"{owner}root and the group {group_name(found.st_gid)}"
     detail = f"{detail}, mode {mode:04o}: {who} may connect, as operators"
     if mode & 0o020 and not folder.st_mode & 0o011:
         advice = f"Run: chmod g+x {os.path.dirname(settings.socket)}"

@@ -32,7 +32,9 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
         letter = next((chunk for chunk in page.chunks if chunk.index == index), None)
         if must_be_dead and letter is None:
             hint = f"`opsq show {submission_id}/{index}` shows what has happened to it."
-            raise NotFound(f"Chunk {submission_id}/{index} is not dead: {explained.reasons[0]}", hint=hint)
+            subject = f"Chunk {submission_id}/{index}"
+            reason = caller.reworded(explained.reasons[0].replace(subject, "it", 1))
+            raise NotFound(f"{subject} is not dead: {reason}", hint=hint)
         events, has_more = attempts.newest(daemon, HistoryFilter(submission_id, index), EVENTS_SHOWN, _ALL_PAGES)
         inputs = ChunkInputs(daemon)
         input_range, input_ranges = inputs.of(submission_id, index), inputs.of_events(events)

@@ -57,7 +57,10 @@ def draw_work(console: Console, verdict: str, reasons: Sequence[str]) -> None:
     """Draw why work is not running."""
     style = "bold" if verdict in _GOOD else "bold magenta" if verdict in _WAITING else "bold red"
     headline, *facts = reasons
-    console.print(Text.assemble((f"● {verdict.replace('_', ' ')}", style), "  ", (headline, "bold")))
+    head = Table.grid(padding=(0, 2))
+    head.add_column(no_wrap=True)
+    head.add_row(Text(f"● {verdict.replace('_', ' ')}", style), Text(headline, "bold"))
+    console.print(head)
     console.print(Padding(_bullets([_marked(fact) for fact in facts]), (0, 0, 0, 2)))
 
 

@@ -74,7 +74,7 @@ class ProgressMeter:
 
     def rate_text(self) -> str:
         """The rate in words; empty while unknown."""
-        return format_rate(float(f"{self.rate_per_s:.3g}")) if self.rate_per_s else ""
+        return format_rate(self.rate_per_s, digits=3) if self.rate_per_s else ""
 
     def left_text(self) -> str:
         """The time left at this rate; empty while unknown."""

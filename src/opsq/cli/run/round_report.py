@@ -5,6 +5,8 @@ It must not run anything.
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from opsq.cli.caller import Caller
@@ -17,9 +19,15 @@ from opsq.cli.run.round_run import Ended, RunPlan
 from opsq.cli.run.rounds import Round
 from opsq.content.manifest import input_note
 from opsq.errors import CommandNotExecutable, CommandNotFound, OpsqError, Unreachable, UsageError, WorkFailed
+from opsq.wire.messages import DeadChunk
 
 _NAMED_DEAD_COUNT = 3
 _NAMED_CHANGES_COUNT = 3
+_STATUS_1_IS_AN_ANSWER = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg"), "no match"),
+    **dict.fromkeys(("diff", "cmp"), "a difference"),
+}
+"""Programs whose exit status 1 says what they have found."""
 
 
 class RoundReport:
@@ -115,22 +123,31 @@ class RoundReport:
             lines[0] += (
                 f" During the run {self._changes_text}, and the rest of the old content cannot be read any more."
             )
+        named = self._round.dead(submission_id, _NAMED_DEAD_COUNT)
         lines += [
             f"Chunk {submission_id}/{chunk.index}{input_note(self._round.input_of(submission_id, chunk.index))}: "
             f"{brief(chunk.reason.strip())}"
-            for chunk in self._round.dead(submission_id, _NAMED_DEAD_COUNT)
+            for chunk in named
         ]
-        first = "after `opsq start`, " if self._is_temporary else ""
+        first = "After `opsq start`, " if self._is_temporary else ""
         if self._changes:
             hint = (
                 "The same command starts over with the files as they are: run it when nothing writes to them, or on a "
-                f"copy. Finished work is kept; {first}`opsq rm {self._submissions_text}` removes it."
+                f"copy. Finished work is kept. {first}`opsq rm {self._submissions_text}` removes it."
             )
         else:
-            hint = f"To look, {first}`opsq dead list {submission_id}`; "
-            hint += f"`opsq dead requeue {submission_id}` gives them new attempts"
-            hint += ", and so does the same command, which continues with the rest." if self._plan.is_resumable else "."
+            hint = f"{first}`opsq dead list {submission_id}` shows what died, and "
+            hint += f"`opsq dead requeue {submission_id}` gives it new attempts"
+            hint += "; so does the same command, which continues with the rest." if self._plan.is_resumable else "."
+            hint += self._status_hint(named)
         return WorkFailed("\n".join(lines), hint=hint)
+
+    def _status_hint(self, dead: list[DeadChunk]) -> str:
+        """How to say that a program means no failure by the status 1."""
+        name = os.path.basename(self._plan.command[0])
+        if name not in _STATUS_1_IS_AN_ANSWER or not all(chunk.exit_status == 1 for chunk in dead):
+            return ""
+        return f"\n{name} exits 1 for {_STATUS_1_IS_AN_ANSWER[name]}: if that is no failure, add --complete-on 0,1."
 
     def _remark_interrupted(self) -> None:
         done = f"{sum(state.completed_count for state in self._states)} of {self._chunks_text} are done"

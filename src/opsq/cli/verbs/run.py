@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from shutil import which
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import UNSET
@@ -166,9 +167,7 @@ def run(
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """Inputs and command line."""
     if "--" not in words:
-        raise UsageError(
-            "opsq run needs -- before the program.", hint="For example: opsq run access.log -- grep -c 500"
-        )
+        raise UsageError("opsq run needs -- before the program.", hint="For example: opsq run access.log -- wc -l")
     at = words.index("--")
     inputs, command = words[:at], words[at + 1 :]
     if not inputs:
@@ -189,7 +188,9 @@ def _check(path: str) -> None:
         if stat.S_ISREG(mode) and not os.access(path, os.R_OK):
             raise InputUnreadable(f"{path} cannot be read: Permission denied.")
     except OSError as error:
-        raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
+        is_program = "/" not in path and which(path) is not None
+        hint = f"The program stands behind --: opsq run INPUT -- {path}" if is_program else ""
+        raise InputUnreadable(f"{path} cannot be read: {error.strerror}.", hint=hint) from error
 
 
 def _stamps(paths: list[str]) -> list[_Stamp]:

@@ -20,9 +20,12 @@ from opsq.cli.output.submission_text import pairs_text
 from opsq.content.input_file import STDIN
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
+from opsq.units import format_duration
 from opsq.wire.messages import HistoryFilter, Show, Shown, SubmissionState
 
 ATTEMPTS_SHOWN = 20
+ATTEMPTS_DRAWN = 5
+"""On a terminal, where the state of the submission must stay in sight above them."""
 ATTEMPTS_PAGES = 50
 """Pages of the history that are searched for them; a submission with millions of events is not searched whole."""
 RUNNING_SHOWN = 100
@@ -75,6 +78,8 @@ def show(
     caller.document(shape)
     held = caller.held_back("It", shown.held_back)
     caller.table(("", ""), _details(caller, state, shape, meter, held))
+    if caller.is_rich and len(failed) > ATTEMPTS_DRAWN:
+        failed, has_more = failed[-ATTEMPTS_DRAWN:], True
     attempts.show(caller, failed, title="Recent failures")
     if has_more:
         caller.remark(f"There may be more: `opsq history list {submission_id} --event failed`.")
@@ -95,6 +100,10 @@ def _show_running(caller: Caller, submission_id: SubmissionId) -> None:
         caller.remark(f"No chunk of submission {submission_id} runs now. `opsq explain {submission_id}` says why.")
     elif len(chunks) == limit:
         caller.remark(f"These have run longest; `opsq show {submission_id} --running | cat` lists all.")
+
+
+def _span(seconds: float) -> str:
+    return format_duration(float(f"{seconds:g}"))
 
 
 def _unique_text(shape: SubmissionShape) -> str | None:
@@ -141,9 +150,9 @@ def _details(
         ("priority", shape.priority),
         ("max attempts", shape.max_attempts),
         ("max lost", shape.max_lost),
-        ("back-off", f"{backoff.base_s:g}s × {backoff.factor:g} up to {backoff.max_s:g}s"),
+        ("back-off", f"{_span(backoff.base_s)} × {backoff.factor:g} up to {_span(backoff.max_s)}"),
         ("on dead", shape.on_dead),
-        ("reservation", f"{shape.reservation_s:g}s"),
+        ("reservation", _span(shape.reservation_s)),
         ("submitted", caller.named_instant(state.submitted_at)),
         ("submitted by", "@".join(filter(None, (state.submitted_by, state.submitted_from))) or "-"),
         ("not before", caller.named_instant(state.not_before_at)),

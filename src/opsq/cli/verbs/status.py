@@ -128,24 +128,25 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     from rich.text import Text
 
     from opsq.daemon.control_connection import full_disk
-    from opsq.units import format_duration, format_roughly
+    from opsq.units import format_roughly, format_span
 
     head = Text()
     head.append(f"{state.state}", style="bold" if state.state == "running" else "bold magenta")
     head.append(
-        f"  pid {state.pid}, up {format_duration(int(state.uptime_s))},"
+        f"  pid {state.pid}, up {format_span(state.uptime_s)},"
         f" {values.counted(state.connections_count, 'connection')}\n"
     )
-    head.append(f"{caller.target} (chosen by {caller.target_source})\n", style="dim")
+    head.append(f"{caller.target}, chosen by {caller.target_source}\n", style="dim")
     # A write-ahead log larger than the file may contain the free pages: they say nothing about the file then.
     free = (
         f" ({format_roughly(state.free_bytes)} of it free for reuse)" if 0 < state.free_bytes < state.file_bytes else ""
     )
     sizes = f"database {format_roughly(state.file_bytes)}{free}, write-ahead log {format_roughly(state.wal_bytes)}"
     if state.wal_kept_s:
-        sizes += f" (kept for {format_duration(int(state.wal_kept_s))} by a program that reads it)"
+        sizes += f" (kept for {format_span(state.wal_kept_s)} by a program that reads it)"
     left = "" if state.disk_free_bytes is None else f", {format_roughly(state.disk_free_bytes)} left on the disk"
-    head.append(f"{sizes}{left}, {values.counted(state.unfolded_count, 'outcome')} not folded yet", style="dim")
+    unfolded = f", {values.counted(state.unfolded_count, 'outcome')} not folded yet" if state.unfolded_count else ""
+    head.append(f"{sizes}{left}{unfolded}", style="dim")
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]

@@ -11,6 +11,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from shlex import quote
 from typing import Any
 
 from opsq.errors import CommandNotExecutable, CommandNotFound, Refused
@@ -131,7 +132,10 @@ def find_program(command: str, path: str) -> str:
         what = "it is a folder" if os.path.isdir(found) else "its mode does not allow it"
         raise CommandNotExecutable(f"{found} cannot be executed: {what}.", hint=f"See `ls -ld {found}`.")
     where = "" if names_place else f" in PATH ({path})"
-    raise CommandNotFound(f"There is no command {command!r}{where}.", hint="Check its name, or give its full path.")
+    hint = "Check its name, or give its full path."
+    if len(words := command.split()) > 1:
+        hint = f"Separate the program and its arguments: {' '.join(words)}; or: sh -c {quote(command)}"
+    raise CommandNotFound(f"There is no command {command!r}{where}.", hint=hint)
 
 
 def check_program(command: str) -> None:

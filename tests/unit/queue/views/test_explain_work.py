@@ -153,7 +153,7 @@ def test_reserved_chunks_tell_by_whom_and_for_how_long(rig: Rig) -> None:
     rig.pass_time(20)
     verdict, text = why(rig, submission_id)
     assert verdict == "reserved"
-    assert f"Reserved by {peer.consumer}: 2 chunks, held for 20s, for 40s more." in text
+    assert f"Reserved by {peer.consumer}: 2 chunks, held for 20s, 40s left." in text
     assert "work on it has started" in why(rig, submission_id, 0)[1]
     assert "not known to have started" in why(rig, submission_id, 1)[1]
 
