@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Mapping
 
 from opsq.client.core.address import address_of, read_token
-from opsq.client.core.held_block import merged
 from opsq.client.sync.connection import Connection
 from opsq.errors import InvalidStrategy, OpsqError, UsageError
 from opsq.ids import parse_handle
@@ -92,7 +91,7 @@ def held_chunks(handles: Iterable[str]) -> list[HeldChunks]:
     Raises:
         InvalidHandle: one of them is none.
     """
-    return merged(parse_handle(text.strip()) for text in handles)
+    return HeldChunks.merged(parse_handle(text.strip()) for text in handles)
 
 
 def check_refusals(reply: Completed) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from enum import Enum
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -31,6 +32,7 @@ class Way(Enum):
     """Each request needs a token."""
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     """Whether a host, as in a URL, is this machine by name or address."""
     try:

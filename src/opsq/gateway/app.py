@@ -16,7 +16,7 @@ from opsq.gateway.access import Access
 from opsq.gateway.context import Context
 from opsq.gateway.records import door as records
 
-DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (health.routes, records.routes)
+DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (records.routes, health.routes)
 
 
 def make_app(context: Context) -> Starlette:

@@ -14,10 +14,9 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import check_refusals, held_chunks
 from opsq.cli.options.option import HANDLES, option
 from opsq.cli.submission_content import content_of
-from opsq.client.core.held_block import held_of
 from opsq.errors import InputUnreadable, UsageError
 from opsq.ids import Handle, parse_handle
-from opsq.wire.messages import RESULT_INLINE_BYTES, Complete, Completed, Completion
+from opsq.wire.messages import RESULT_INLINE_BYTES, Complete, Completed, Completion, HeldChunks
 
 if TYPE_CHECKING:
     from opsq.client.sync.connection import Connection
@@ -39,7 +38,7 @@ def complete(
         else:
             handle = parse_handle(handles[0].strip())
             packed = msgspec.msgpack.encode([_result(daemon, handle, result)])
-            completions = [Completion(held_of(handle), msgspec.Raw(packed))]
+            completions = [Completion(HeldChunks.of(handle), msgspec.Raw(packed))]
         check_refusals(daemon.call(Complete(daemon.next_id(), completions), Completed))
     caller.changed(len(handles))
 

@@ -5,8 +5,6 @@ This file only keeps masks and names them in the protocol; ledger.py and verdict
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from opsq.ids import Handle, SubmissionId, Token
@@ -81,23 +79,3 @@ class HeldBlock:
         return HeldChunks(
             self.submission_id, self.number, mask, token.reservation_id, token.attempt, token.granted, token.mac
         )
-
-
-def held_of(handle: Handle) -> HeldChunks:
-    """One reserved chunk as the protocol names it."""
-    token = handle.token
-    return HeldChunks(
-        handle.submission_id, handle.block, handle.mask, token.reservation_id, token.attempt, token.granted, token.mac
-    )
-
-
-def merged(handles: Iterable[Handle]) -> list[HeldChunks]:
-    """Reserved chunks as the protocol names them; handles of one block under one token become one."""
-    masks: dict[tuple[int, int, Token], int] = {}
-    for handle in handles:
-        key = (handle.submission_id, handle.block, handle.token)
-        masks[key] = masks.get(key, 0) | handle.mask
-    return [
-        HeldChunks(submission_id, block, mask, token.reservation_id, token.attempt, token.granted, token.mac)
-        for (submission_id, block, token), mask in masks.items()
-    ]

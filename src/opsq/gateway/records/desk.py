@@ -13,7 +13,6 @@ from functools import partial
 from typing import NamedTuple
 
 from opsq.client.aio.queue import AsyncQueue
-from opsq.client.core.held_block import merged
 from opsq.client.core.new_submission import SubmitOptions, new_request_key, write_content
 from opsq.errors import NoRoom, NotFound, OpsqError
 from opsq.gateway.records.gathering import Gathering
@@ -133,7 +132,7 @@ class Desk:
 
     async def give_back(self, taken: Taken) -> None:
         """Offer a record again that did not reach its consumer."""
-        await self._link.call(Release(self._link.next_id(), merged([taken.handle])), Completed)
+        await self._link.call(Release(self._link.next_id(), [HeldChunks.of(taken.handle)]), Completed)
 
     async def ack(self, handle: Handle) -> bool:
         """A record is done; False: it is not the consumer's any more."""
@@ -275,7 +274,7 @@ class Desk:
 
 
 def _held(verdicts: Iterable[_Verdict]) -> list[HeldChunks]:
-    return merged(verdict.handle for verdict in verdicts)
+    return HeldChunks.merged(verdict.handle for verdict in verdicts)
 
 
 def _parts(payloads: Iterable[bytes]) -> list[list[bytes]]:

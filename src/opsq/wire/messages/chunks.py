@@ -5,12 +5,13 @@ These are the hot ones: a field more costs on every chunk.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import Meta
 
-from opsq.ids import mask_indexes
+from opsq.ids import Handle, Token, mask_indexes
 from opsq.wire.messages.fields import (
     RESULT_INLINE_BYTES,
     Block,
@@ -86,6 +87,29 @@ class HeldChunks(Record):
     attempt: Count
     granted: Mask
     mac: Unsigned
+
+    @classmethod
+    def of(cls, handle: Handle, mask: int = 0) -> Self:
+        """The chunk of a handle, or the chunks `mask` of its block."""
+        token = handle.token
+        return cls(
+            handle.submission_id,
+            handle.block,
+            mask or handle.mask,
+            token.reservation_id,
+            token.attempt,
+            token.granted,
+            token.mac,
+        )
+
+    @classmethod
+    def merged(cls, handles: Iterable[Handle]) -> list[Self]:
+        """The chunks of several handles; those of one block under one token become one."""
+        found: dict[tuple[int, int, Token], tuple[Handle, int]] = {}
+        for handle in handles:
+            key = (handle.submission_id, handle.block, handle.token)
+            found[key] = (handle, found.get(key, (handle, 0))[1] | handle.mask)
+        return [cls.of(handle, mask) for handle, mask in found.values()]
 
 
 class Completion(Record):
