@@ -104,6 +104,20 @@ def content(connection: apsw.Connection, submission_id: int) -> bytes:
     return bytes(row[0]) if row else b""
 
 
+def contents(
+    connection: apsw.Connection, submission_ids: Iterable[int]
+) -> Iterator[tuple[int, int, bytes, bytes, int, int | None]]:
+    """Of each of these submissions that is there, in order: id, chunks, content, lanes, has attachment, submitter.
+
+    Cost: a look-up by primary key for each that is taken.
+    """
+    yield from connection.execute(
+        "SELECT submission.id, chunks_total, content, lanes, attachment IS NOT NULL, submitter "
+        "FROM json_each(?) CROSS JOIN submission ON submission.id = value WHERE state != 'removed'",
+        (json.dumps(list(submission_ids)),),
+    )
+
+
 def attachment(connection: apsw.Connection, submission_id: int) -> bytes | None:
     """Its attachment, if it has one."""
     row = connection.execute("SELECT attachment FROM submission WHERE id = ?", (submission_id,)).fetchone()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import submissions
+from opsq.store import lanes, submissions
 from opsq.wire.messages import Grant, Reserved, SubmissionContent
 
 DESCRIBED_KEPT = 4_096
@@ -57,12 +57,19 @@ class Descriptions:
         )
 
     def first(self, submission_ids: Iterable[int]) -> list[SubmissionContent]:
-        """The descriptions of as many of the first as fit into a reply; what there is not is left out."""
+        """The descriptions of as many of the first as fit into a reply; what there is not is left out.
+
+        They are read from the file: who lists old work must not drive out of memory what is at work.
+        """
         described: list[SubmissionContent] = []
         room_bytes = DESCRIBED_BYTES
-        for submission_id in submission_ids:
-            submission = self._state.submission(submission_id) if room_bytes > 0 else None
-            if submission is not None:
-                described.append(self._describe(submission))
-                room_bytes -= len(described[-1].content) + DESCRIPTION_BYTES
+        rows = submissions.contents(self._state.reader, submission_ids)
+        for submission_id, chunks_count, content, stored, has_attachment, submitter in rows:
+            metadata = {key: value for key, (_, value) in lanes.decode(stored).items()}
+            described.append(
+                SubmissionContent(submission_id, chunks_count, content, metadata, bool(has_attachment), submitter)
+            )
+            room_bytes -= len(content) + DESCRIPTION_BYTES
+            if room_bytes <= 0:
+                break
         return described

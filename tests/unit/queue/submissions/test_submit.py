@@ -207,6 +207,19 @@ def test_attachment_and_content_come_back_as_they_were(rig: Rig) -> None:
     assert (described.content, described.has_attachment) == (b"\x00c", True)
 
 
+def test_submissions_are_described_in_the_order_asked_for(rig: Rig) -> None:
+    ids = [rig.submit(n, content=b"c" * n, metadata={"n": n}) for n in (1, 2, 3)]
+    peer = rig.connect()
+    rig.only(peer, m.Cancel(1, ids[1]), m.Changed)
+    rig.only(peer, m.Remove(2, ids[1]), m.Changed)
+    described = rig.only(peer, m.Describe(3, [ids[2], *ids]), m.Described).submissions
+    assert [one.submission_id for one in described] == [ids[2], ids[0], ids[2]]
+    assert [(one.chunks_count, one.content, one.metadata) for one in described[1:]] == [
+        (1, b"c", {"n": 1}),
+        (3, b"ccc", {"n": 3}),
+    ]
+
+
 @pytest.mark.parametrize(
     "options",
     [
