@@ -52,6 +52,12 @@ def chunks_of(submission_id: int, queue: opsq.Queue) -> list[bytes]:
     return list(queue.submission(submission_id).results())
 
 
+def test_submission_has_the_title_of_its_write(daemon: Settings, queue: opsq.Queue):
+    plan = plan_of(daemon, queue, title="Events of May")
+    submission_id = submit_parts(plan, [write(plan, [1, 2])], SCHEMA)
+    assert queue.submission(submission_id).state().title == "Events of May"
+
+
 def test_parts_are_put_together_in_the_order_of_partitions_and_losers_are_dropped(daemon: Settings, queue: opsq.Queue):
     plan = plan_of(daemon, queue)
     lost = write(plan, [8, 9], partition=1, attempt=1)
