@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import apsw
@@ -74,8 +74,8 @@ def pair_with_id(connection: Reader, lane_id: int) -> tuple[int, Value]:
 
 def open_count(connection: apsw.Connection, lane_id: int, limit: int) -> int:
     """How many open submissions are in the lane, counted no further than `limit`."""
-    rows = connection.execute("SELECT submission_id FROM lane_submission WHERE lane_id = ? LIMIT ?", (lane_id, limit))
-    return sum(1 for _ in rows)
+    sql = "SELECT count(*) FROM (SELECT 1 FROM lane_submission WHERE lane_id = ? LIMIT ?)"
+    return int(connection.execute(sql, (lane_id, limit)).get)
 
 
 def find_or_make(writer: apsw.Connection, key: str, value: Value) -> int:
@@ -192,6 +192,21 @@ def open_ids(connection: apsw.Connection, lane_id: int, after: int, limit: int) 
         (lane_id, after, limit),
     )
     return [row[0] for row in rows]
+
+
+def common_ids(connection: apsw.Connection, lane_ids: Sequence[int], limit: int) -> tuple[list[int], bool]:
+    """The open submissions that are in all these lanes, oldest first, and whether there may be more of them.
+
+    Cost: the first `limit` submissions of the first lane, and a look-up of each in the others.
+    """
+    first, *others = lane_ids
+    is_in = " AND EXISTS (SELECT 1 FROM lane_submission WHERE lane_id = ? AND submission_id = one.submission_id)"
+    rows: list[Any] = connection.execute(
+        f"SELECT submission_id, 1{is_in * len(others)} FROM (SELECT submission_id FROM lane_submission "
+        "WHERE lane_id = ? ORDER BY submission_id LIMIT ?) AS one",
+        (*others, first, limit),
+    ).fetchall()
+    return [int(row[0]) for row in rows if row[1]], len(rows) == limit
 
 
 def add_counts(writer: apsw.Connection, deltas: Iterable[tuple[int, int, int, int, int, int]]) -> None:

@@ -167,29 +167,33 @@ class HeldBack:
         """
         is_cut = False
         for arm in (arm.within(pairs, ()) for arm in arms):
-            submission_ids = self._candidates(arm)
+            submission_ids, has_more = self._candidates(arm)
             for submission_id in submission_ids:
                 found = self._state.submission(submission_id)
                 if found is not None and found.is_open and found.counts.waiting and takes(arm, found):
                     return found, False
-            is_cut = is_cut or len(submission_ids) == LOOK_ROWS
+            is_cut = is_cut or has_more
         return None, is_cut
 
-    def _candidates(self, arm: Arm) -> list[int]:
-        """The first open submissions that may pass the filters of an arm, from the lane with the fewest."""
+    def _candidates(self, arm: Arm) -> tuple[list[int], bool]:
+        """Open submissions that may pass the filters of an arm, and whether there may be more.
+
+        They are among the first of the lane with the fewest. To load one only to see that it has not all pairs would
+        take ten times as long.
+        """
         reader = self._state.reader
         if arm.is_impossible:
-            return []
+            return [], False
         for entry in arm.filters:
             if entry.key == SUBMISSION_KEY:
-                return [entry.value] if isinstance(entry.value, int) and entry.value >= 0 else []
+                return [entry.value] if isinstance(entry.value, int) and entry.value >= 0 else [], False
         found = [lanes.find(reader, entry.key, entry.value) for entry in arm.filters if entry.value is not None]
         lane_ids = [lane_id for lane_id in found if lane_id is not None]
         if len(lane_ids) < len(found):
-            return []
+            return [], False
         if len(lane_ids) > 1:
             lane_ids.sort(key=lambda lane_id: lanes.open_count(reader, lane_id, LOOK_ROWS))
-        return list(lanes.open_ids(reader, lane_ids[0] if lane_ids else lanes.ALL, -1, LOOK_ROWS))
+        return lanes.common_ids(reader, lane_ids or [lanes.ALL], LOOK_ROWS)
 
 
 def scheduled(submission: LiveSubmission) -> Cause:

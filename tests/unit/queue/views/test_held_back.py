@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsq.errors import InvalidStrategy
+from opsq.queue.views.held_back import LOOK_ROWS
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -48,6 +49,21 @@ def test_pause_that_nothing_waits_behind_holds_nothing_back(rig: Rig) -> None:
     assert codes(rig) == []
     rig.submit(1, metadata={"tenant": "b"})
     assert codes(rig) == []
+
+
+def test_pause_of_two_pairs_is_named_if_its_work_may_be_beyond_what_is_looked_at(rig: Rig) -> None:
+    for _ in range(LOOK_ROWS):
+        rig.submit(1, metadata={"a": 1, "b": 1})
+    for _ in range(LOOK_ROWS - 1):
+        rig.submit(1, metadata={"a": 2, "b": 2})
+    pause(rig, a=1, b=2)
+    assert codes(rig) == []
+    last = rig.submit(1, metadata={"a": 2, "b": 2})
+    assert codes(rig) == ["paused", "resume"]
+    rig.ask(rig.connect(), m.Cancel(next(rig.ids), last))
+    assert codes(rig) == []
+    rig.submit(1, metadata={"a": 1, "b": 2, "c": 3})
+    assert codes(rig, strategy="SelectOnly(c=3)") == ["paused", "resume"]
 
 
 def test_pause_of_everything_holds_all_back(rig: Rig) -> None:
